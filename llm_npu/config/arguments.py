@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_npu.models import other_library
+from llm_npu.models import logits, other_library
 from llm_npu.models.families import FAMILIES, titles_of
 from llm_npu.models.library import names
 
@@ -222,6 +222,8 @@ class PreferenceArguments:
 class FusedArguments:
     """Which fused operators ``llm_npu.surgery`` puts into the model.
 
+    ``use_fused_linear_cross_entropy`` None: ``llm_npu.training.loss_choice`` decides.
+
     The libraries have switches of the same names for their own fused paths; those stay off, whatever is given
     here.
     """
@@ -259,12 +261,23 @@ class FusedArguments:
         "The optimizer's step by paddle_fused.FusedAdamW instead of paddle.optimizer.AdamW.",
         no_effect=no_effect.NOT_FUSED,
     )
+    use_fused_linear_cross_entropy: bool | None = flag(
+        None,
+        "Head and loss by paddle_fused.linear_cross_entropy, without the logits. By default where the logits "
+        f"of a micro batch in float32 would take more than {logits.RULE} of the device's memory "
+        f"({logits.CARD >> 30} GiB, or VIRTUAL_NPU_MEMORY_GB). The Triton path of {names.TITLE} stays off.",
+        no_effect=(
+            no_effect.NOT_FUSED,
+            no_effect.DPO_READS_LOGITS,
+            NoEffect("--enable_auto_parallel always computes it so", lambda run: run.enable_auto_parallel),
+        ),
+    )
 
     def switches(self) -> dict[str, bool]:
         """All switches by name; all off with ``disable_fused_options``."""
         given = dataclasses.asdict(self)
         disabled = given.pop("disable_fused_options")
-        return {name: on and not disabled for name, on in given.items()}
+        return {name: bool(on) and not disabled for name, on in given.items()}
 
     def of_layers(self) -> dict[str, bool]:
         """The switches of ``surgery.apply_fused_kernels``: all but the optimizer's."""

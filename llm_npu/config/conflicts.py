@@ -177,10 +177,6 @@ def _check_precision(run: Namespace, device: str) -> None:
             f"--{'bf16' if run.bf16 else 'fp16'} needs --device npu or virtual_npu: "
             "Paddle's CPU place computes in float32 only"
         )
-    if run.use_fused_linear_cross_entropy:
-        raise UserError(
-            f"--use_fused_linear_cross_entropy needs the Triton kernels of {names.TITLE}, which need CUDA"
-        )
     if run.to_static and not run.enable_auto_parallel:
         raise UserError(
             "--to_static does not work with PaddleNLP's Trainer; give --enable_auto_parallel as well, or "

@@ -63,6 +63,7 @@ SEPARATE_PROJECTIONS = (
 NOT_FUSED = NoEffect("--disable_fused_options switches it off", lambda run: run.disable_fused_options)
 NO_EXPERTS = NoEffect("the model has no experts", lambda run: not family(run).experts)
 NOT_DPO = NoEffect("--stage is not dpo", lambda run: run.stage != "dpo")
+DPO_READS_LOGITS = NoEffect("--stage dpo reads the logits of its pairs", lambda run: run.stage == "dpo")
 NOT_LORA = NoEffect("--finetuning_type is not lora", lambda run: run.finetuning_type != "lora")
 
 # Precision

@@ -121,6 +121,7 @@ class TrainingFlags:
     use_flash_attention = False
     use_fused_rms_norm = False
     use_fused_rope = False
+    use_fused_linear_cross_entropy = False
     pipeline_schedule_mode = "1F1B"  # PaddleNLP reads it with --enable_auto_parallel; it is no flag
     enable_linear_fused_grad_add: bool = flag(
         False, "PaddleNLP's switch of a CUDA kernel for nn.Linear's backward.", no_effect=no_effect.CUDA

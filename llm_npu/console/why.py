@@ -59,7 +59,7 @@ class WhyLog(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         run = self._run
         fused, report = run.arguments.fused, run.fused or Report(type(run.model).__name__, [])
-        lines = explain(run.model, report, batch_of(run.trainer), fused.of_layers())
+        lines = explain(run.model, report, batch_of(run.trainer), fused.of_layers(), run.switched_off)
         lines += optimizer_lines(run.trainer.optimizer, fused.use_fused_adamw, args.amp_master_grad)
         self._announced = grouped(lines)  # this process's, which is all that it can prove
         _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))

@@ -48,12 +48,22 @@ MoeWay = Literal[
     "router with statistics",  # gate gives logits, and the block their loss; shared experts (ERNIE-4.5-MoE)
     "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
 ]
+LinearCrossEntropyWay = Literal[
+    "parallel_matmul",  # a head whose forward calls parallel_matmul of its module
+    "general head",  # a head whose forward calls calc_lm_head_logits of its module
+    "first of a tuple",  # the same, on a stage's inputs
+    "criterion",  # the mean of what loss_func makes of logits and labels
+    "general criterion",  # the same, for several kinds of training
+    "with labels",  # a model that calls both where it is given labels
+    "stages",  # a model in stages, the last of which has the head
+]
 WAYS: Mapping[str, object] = {
     "attention": AttentionWay,
     "rotary": RotaryWay,
     "rms_norm": NormWay,
     "swiglu": SwigluWay,
     "moe": MoeWay,
+    "linear_cross_entropy": LinearCrossEntropyWay,
 }
 
 # The smallest preset of a family. A card's fused rotary embedding accepts its head size of 64.

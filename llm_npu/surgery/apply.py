@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import paddle
 
@@ -24,10 +24,13 @@ def apply_fused_kernels(
     wrapped for LoRA or given recompute, and before ``paddle.jit.to_static``.
 
     Args:
-        kernels: ``"auto"`` for all registered ones, or names, such as ``["rms_norm", "attention"]``.
+        kernels: ``"auto"`` for all registered ones but ``linear_cross_entropy``, or names, such as
+            ``["rms_norm", "attention"]``.
         strict: a layer that computes an operator of these kernels and cannot be fused is an error.
         switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ``use_fused_rope``,
             ``use_fused_swiglu``, ``use_fused_moe``: False leaves the kernel out.
+            ``use_fused_linear_cross_entropy``: True adds it to ``"auto"``. In training, a model then returns
+            None instead of logits beside its loss.
 
     Raises:
         UserError: for a model without a layer that these kernels know, for unknown names, and if ``strict``.
@@ -50,7 +53,7 @@ def apply_fused_kernels(
 
 def _plan(model, chosen: list[Kernel]) -> tuple[Report, list[tuple[paddle.nn.Layer, dict[str, Replacement]]]]:
     rows, swaps = [], []
-    for path, layer in model.named_sublayers(include_self=True):
+    for path, layer in _named_layers(model):
         answers = {kernel.name: _answer(kernel, layer) for kernel in chosen}
         replacements = {name: each for name, each in answers.items() if isinstance(each, Replacement)}
         for name, each in answers.items():
@@ -90,13 +93,22 @@ def remove_fused_kernels(model: paddle.nn.Layer) -> int:
 
 
 def _swapped(model) -> list[paddle.nn.Layer]:
-    return [layer for layer in model.sublayers(include_self=True) if swap.is_swapped(layer)]
+    return [layer for _, layer in _named_layers(model) if swap.is_swapped(layer)]
+
+
+def _named_layers(model) -> Iterator[tuple[str, paddle.nn.Layer]]:
+    """The layers of ``model`` by path, with the criterion of a pipeline, which is in a list there."""
+    for path, layer in model.named_sublayers(include_self=True):
+        yield path, layer
+        for criterion in layer.__dict__.get("_loss_fn") or ():
+            if isinstance(criterion, paddle.nn.Layer):
+                yield f"{path}.loss_fn".lstrip("."), criterion
 
 
 def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Kernel]:
     registered = scan()
     if kernels == "auto":
-        chosen = list(registered.values())
+        chosen = [each for each in registered.values() if switches.get(each.switch, each.in_auto)]
     elif isinstance(kernels, str):
         names = ", ".join(registered)
         raise UserError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}.')

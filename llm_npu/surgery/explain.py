@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import paddle
 
@@ -43,10 +44,17 @@ class Line:
     reason: str
 
 
-def explain(model, report: Report, batch: Batch, switches: Mapping[str, bool] | None = None) -> list[Line]:
+def explain(
+    model,
+    report: Report,
+    batch: Batch,
+    switches: Mapping[str, bool] | None = None,
+    reasons: Mapping[str, str] = MappingProxyType({}),
+) -> list[Line]:
     """A line for every layer and operator of ``report``, and for the sites that ``switches`` leave out.
 
-    ``report`` and ``switches``: of ``apply_fused_kernels(model, **switches)``.
+    ``report`` and ``switches``: of ``apply_fused_kernels(model, **switches)``. ``reasons``: why switches are
+    off that the user has not switched off.
     """
     layers = dict(model.named_sublayers(include_self=True))
     lines = []
@@ -58,14 +66,15 @@ def explain(model, report: Report, batch: Batch, switches: Mapping[str, bool] | 
             lines += _of_fused(row.layer, row.operator, layer, batch)
         else:
             lines.append(Line(row.layer, row.operator, STOCK, "", None, row.reason))
-    return lines + _switched_off(layers, switches or {})
+    return lines + _switched_off(layers, switches or {}, reasons)
 
 
 def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
     example = find(name).example
-    if example is None:
+    calls = example and example(layer, batch)
+    if calls is None:
         return [Line(path, name, LATER, "", None, "it is chosen when the layer runs")]
-    return [of_call(path, name, call) for call in example(layer, batch)]
+    return [of_call(path, name, call) for call in calls]
 
 
 def of_call(path: str, name: str, call: Callable[[], object]) -> Line:
@@ -81,7 +90,9 @@ def of_call(path: str, name: str, call: Callable[[], object]) -> Line:
     return Line(path, report.operator, report.chosen, support.mode, support.computed, reason)
 
 
-def _switched_off(layers: Mapping[str, object], switches: Mapping[str, bool]) -> list[Line]:
+def _switched_off(
+    layers: Mapping[str, object], switches: Mapping[str, bool], reasons: Mapping[str, str]
+) -> list[Line]:
     lines = []
     for kernel in scan().values():
         if switches.get(kernel.switch, True):
@@ -89,7 +100,7 @@ def _switched_off(layers: Mapping[str, object], switches: Mapping[str, bool]) ->
         for path, layer in layers.items():
             answer = kernel.replace(layer)
             if isinstance(answer, NotFused) or (isinstance(answer, Replacement) and answer.is_site):
-                why = f"switched off by {kernel.switch}"
+                why = reasons.get(kernel.switch) or f"switched off by {kernel.switch}"
                 lines.append(Line(path, kernel.name, STOCK, "", None, why))
     return lines
 

@@ -48,23 +48,30 @@ class Kernel:
 
     ``known_as`` is the name in LLaMA-Factory's style, ``switch`` the option in openMind's. ``example(layer,
     batch)`` gives the calls of ``paddle_fused`` that a layer makes on a ``Batch``, so that the dispatcher can
-    be asked about them; None: the backend is not known before the first step.
+    be asked about them. If it or its result is None, the backend is not known before the first step.
+    ``in_auto``: whether the kernel is applied where neither its name nor its switch is given.
     """
 
     name: str
     known_as: str
     switch: str
     replace: Callable[[object], Replacement | NotFused | None]
-    example: Callable[[object, Batch], list[Callable[[], object]]] | None = None
+    example: Callable[[object, Batch], list[Callable[[], object]] | None] | None = None
+    in_auto: bool = True
 
 
 _registered: dict[str, Kernel] = {}
 
 
 def kernel(
-    name: str, known_as: str, operator: str = "", example: Callable | None = None, switch: str | None = None
+    name: str,
+    known_as: str,
+    operator: str = "",
+    example: Callable | None = None,
+    switch: str | None = None,
+    in_auto: bool = True,
 ):
-    """Register the decorated ``replace`` function as the kernel ``name``; ``example`` as in ``Kernel``.
+    """Register the decorated ``replace`` function as the kernel ``name``; the others as in ``Kernel``.
 
     ``switch`` is that of ``operator`` of ``paddle_fused``, or a name of its own.
     """
@@ -76,7 +83,7 @@ def kernel(
             taken = {name, known_as, switch} & {other.name, other.known_as, other.switch}
             if taken:
                 raise UserError(f"kernel {name!r}: {taken} is taken by the kernel {other.name!r}")
-        _registered[name] = Kernel(name, known_as, switch, replace, example)
+        _registered[name] = Kernel(name, known_as, switch, replace, example, in_auto)
         return replace
 
     return register

@@ -22,7 +22,7 @@ from llm_npu.data.pair_batches import PairCollator
 from llm_npu.data.text.tokenizer import tokenizer_for
 from llm_npu.device import Device
 from llm_npu.models.library import names
-from llm_npu.training import evaluation, metrics, model, out_of_memory, resume
+from llm_npu.training import evaluation, loss_choice, metrics, model, out_of_memory, resume
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused import virtual_npu
 from paddle_fused.virtual_npu import KernelRecord
@@ -60,7 +60,8 @@ class Run:
 
     ``notes``: lines printed at the start of the run. ``trainer_kind`` makes the trainer. ``build`` sets
     ``model``, its ``model_config``, the ``tokenizer``, the ``samples`` and the ``text`` that they were made
-    from, the ``trainer``, and ``fused``, the report of the fused operators (None if all are off). ``train``
+    from, the ``trainer``, and ``fused``, the report of the fused operators (None if all are off), with the
+    reasons of switches that the run has ``switched_off``. ``train``
     sets ``ran``, the calls of operators (``paddle_fused.what_ran``), and ``launches``, the kernels of a
     virtual device.
     """
@@ -71,6 +72,7 @@ class Run:
         self.notes: list[str] = []
         self.trainer_kind: Callable[..., PretrainTrainer] = PretrainTrainer
         self.fused: surgery.Report | None = None
+        self.switched_off: dict[str, str] = {}
         self.ran: list = []
         self.launches: list[KernelRecord] = []
 
@@ -81,6 +83,9 @@ class Run:
     def build(self) -> None:
         """Build everything that the training needs. UserError for what cannot be trained."""
         self.model_config = model.config_for(self.arguments)
+        virtual = self.device.kind == "virtual"
+        if reason := loss_choice.decide(self.arguments, self.model_config, virtual):
+            self.switched_off[loss_choice.SWITCH] = reason
         for feature in self.features:
             feature.configure(self)
         self.checkpoint = resume.requested(

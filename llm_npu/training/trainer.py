@@ -28,6 +28,7 @@ from llm_npu.core.ranks import Ranks
 from llm_npu.models import lora
 from llm_npu.patches import loss_scale
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
+from llm_npu.surgery.pending_logits import loss_only
 from llm_npu.training import checkpoint, evaluation, metrics, out_of_memory, resume
 from llm_npu.training.checkpoint import merged
 from llm_npu.training.checkpoint.training import AsyncSave, Checkpointing
@@ -245,7 +246,8 @@ class PretrainTrainer(Checkpointing, Trainer):
 
     def held_out_loss(self, inputs) -> float:
         """The mean loss over the labels of a batch; undefined for a batch without labels."""
-        return float(self.prediction_step(self.model, inputs, prediction_loss_only=True)[0])
+        with loss_only():
+            return float(self.prediction_step(self.model, inputs, prediction_loss_only=True)[0])
 
     def create_optimizer(self, lr_scheduler=None):
         if self.optimizer is None:

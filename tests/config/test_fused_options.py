@@ -16,6 +16,7 @@ SWITCHES = (
     "use_fused_moe",
     "use_fused_adamw",
 )
+BY_SIZE = "use_fused_linear_cross_entropy"  # without the flag, the run decides
 DEMO = ROOT / "demo.yaml"
 # The file of arguments in openMind's documentation of fused operators, without deepspeed.
 OPENMIND = """
@@ -59,7 +60,8 @@ def file(tmp_path):
 
 
 def switched_off(*argv):
-    return [name for name, on in config.parse(argv).fused.switches().items() if not on]
+    switches = config.parse(argv).fused.switches()
+    return [name for name, on in switches.items() if not on and name != BY_SIZE]
 
 
 @pytest.mark.parametrize("name", SWITCHES)
@@ -71,7 +73,8 @@ def test_each_operator_has_a_switch_in_the_file_and_on_the_line(file, name):
 
 
 def test_disable_fused_options_is_stronger_than_the_switches(file):
-    assert tuple(FusedArguments().switches()) == SWITCHES
+    assert tuple(FusedArguments().switches()) == (*SWITCHES, BY_SIZE)
+    assert not any(config.parse(["--disable_fused_options", f"--{BY_SIZE}"]).fused.switches().values())
     assert tuple(switched_off("--disable_fused_options", "--use_fused_rope")) == SWITCHES
     assert switched_off(file("disable_fused_options: true"), "--disable_fused_options", "false") == []
 
@@ -88,7 +91,8 @@ def test_the_file_of_openminds_documentation_is_read(file):
     run = config.parse(["--config", file(OPENMIND)])
     assert (run.model.model_name_or_path, run.data.input_dir) == ("llama-tiny", "text_zh_data")
     assert (run.data.max_seq_length, run.training.max_steps, run.training.seed) == (1024, 5000, 1234)
-    assert [name for name, on in run.fused.switches().items() if not on] == ["use_fused_rms_norm"]
+    off = [name for name, on in run.fused.switches().items() if not on]
+    assert off == ["use_fused_rms_norm", BY_SIZE]
     assert run.notes == (
         "--model_id is read as --model_name_or_path",
         "--dataset is read as --input_dir",

@@ -57,5 +57,5 @@ FLAGS: tuple[str, ...] | None = (
     *("tensor_parallel_output", "to_static", "unified_checkpoint", "use_expert_parallel"),
     *("wandb_api_key", "wandb_http_proxy"),
     *RENAMED,
-    *("recompute", "use_fused_linear_cross_entropy"),
+    "recompute",
 )

@@ -10,4 +10,12 @@ def cost(item_size: int, backward: bool, tokens: int, hidden: int, vocabulary: i
     return Cost(sizes * item_size * times, 2 * tokens * hidden * vocabulary * times)
 
 
-OPERATORS = (Operator("linear_cross_entropy", __name__, cost, contract_modules=()),)
+OPERATORS = (
+    Operator(
+        "linear_cross_entropy",
+        __name__,
+        cost,
+        switch="use_fused_linear_cross_entropy",
+        contract_modules=(),
+    ),
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import paddle
 import paddle.distributed as dist
+from paddle.distributed.fleet.layers.mpu import mp_ops
 
 from paddle_fused import ascend, native, paddle_release
 from paddle_fused.devices import default_device_of, is_captured
@@ -33,6 +34,7 @@ def linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     transpose_weight: bool = False,
+    group=None,
 ):
     """loss[t] = log(sum over v of exp(logits[t, v])) - logits[t, labels[t]],  logits = hidden weight.
 
@@ -49,6 +51,9 @@ def linear_cross_entropy(
         reduction: "none" for the losses [...], "sum" for their sum, "mean" for the sum divided by the number
             of tokens that are not ignored (by 1 if all are: the loss is then 0).
         transpose_weight: whether weight is [V, H].
+        group: a process group (``paddle.distributed.new_group``) that shards the vocabulary. weight is then
+            this rank's V / G rows or columns, the G ranks' in their order; hidden and labels are the same
+            on every rank, and so are the losses and hidden's gradient. Collective, forward and backward.
 
     Returns:
         float32: [...] or a scalar. Gradients flow to hidden and weight.
@@ -81,6 +86,9 @@ def linear_cross_entropy(
     if reduction not in REDUCTIONS:
         raise ValueError(f"{OPERATOR}: reduction is {reduction!r}; accepted: {', '.join(REDUCTIONS)}.")
     options = int(ignore_index), bool(transpose_weight)
+    if group is not None and group.nranks > 1:
+        losses = _losses_of_group(hidden, weight, labels, *options, group)
+        return _reduced(losses, labels, ignore_index, reduction)
     if not any(map(is_split, (hidden, weight, labels))):
         vocabulary = _vocabulary(weight, transpose_weight)
         return LINEAR_CROSS_ENTROPY(hidden, weight, labels, None, *options, reduction, vocabulary)
@@ -110,6 +118,22 @@ def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight
     with default_device_of(hidden):
         first_ids = paddle.arange(blocks, dtype="int64") * (vocabulary // blocks)
     return _joined(*LINEAR_CROSS_ENTROPY(hidden, weight, labels, first_ids, *options), labels, ignore_index)
+
+
+def _losses_of_group(hidden, weight, labels, ignore_index: int, transpose_weight: bool, group):
+    """The losses [...] of every rank of ``group``, which send three numbers per token."""
+    block = _vocabulary(weight, transpose_weight)
+    with default_device_of(hidden):
+        first_ids = paddle.full([1], group.rank * block, "int64")
+    options = ignore_index, transpose_weight, "none", group.nranks * block
+    hidden = mp_ops._c_identity(hidden, group=group)  # the backward adds the ranks' gradients
+    lse, target = LINEAR_CROSS_ENTROPY(hidden, weight, labels, first_ids, *options)
+    largest = lse.detach().clone()
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group)
+    own = paddle.concat([paddle.exp(lse - largest), target], -1)
+    sums = mp_ops._mp_allreduce(own, group=group, use_calc_stream=True, use_model_parallel=True)
+    counts = (labels != ignore_index).astype("float32")
+    return (largest.squeeze(-1) + sums[..., 0].log() - sums[..., 1]) * counts
 
 
 def _blocks(hidden, weight, dim: int) -> int:

@@ -66,7 +66,9 @@ class Family:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        return tuple(families.FAMILIES[self.model_type].layers)
+        """Those of "auto"; fused_models.losses has the loss."""
+        found = families.FAMILIES[self.model_type].layers
+        return tuple(name for name in found if name != "linear_cross_entropy")
 
     @property
     def title(self) -> str:

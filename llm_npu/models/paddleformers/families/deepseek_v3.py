@@ -30,6 +30,8 @@ FAMILY = Family(
         "attention": _LAYERS["attention"] | {"DeepseekV3Attention": "latent"},
         "rms_norm": _LAYERS["rms_norm"] | {"DeepseekV3RMSNormLayerPipe": "first of a tuple"},
         "moe": {"DeepseekV3MoE": "sigmoid router"},
+        "linear_cross_entropy": _LAYERS["linear_cross_entropy"]
+        | {"DeepseekV3LMHeadPipe": "first of a tuple", "DeepseekV3PretrainingCriterion": "criterion"},
     },
     defaults=sizes(7168, 18432, 61, 128, 128, vocab_size=129280, max_position_embeddings=4096)
     | {

@@ -17,14 +17,22 @@ ROPE_SCALINGS = dict.fromkeys(
 
 
 def layers(attention: str, model: str, rotary: RotaryWay = "table of tokens", **more) -> Mapping:
-    """Family.layers of a dense decoder: its own classes, and those of paddleformers.nn.
+    """Family.layers of a dense decoder: its own classes (FamilyModel, ...), and those of paddleformers.nn.
 
     ``more``: {operator: {class: way}} of the family's own.
     """
+    name = model.removesuffix("Model")
     found = {
         "attention": {attention: "interface", model: "makes masks"},
         "rms_norm": {"RMSNorm": "forward", "RMSNormPipe": "first of a tuple"},
         "rotary": {attention: rotary},
         "swiglu": {"MLP": "forward"},
+        "linear_cross_entropy": {
+            "LMHead": "general head",
+            "LMHeadPipe": "first of a tuple",
+            "CriterionLayer": "general criterion",
+            f"{name}ForCausalLM": "with labels",
+            f"{name}ForCausalLMPipe": "stages",
+        },
     }
     return {operator: found.get(operator, {}) | more.get(operator, {}) for operator in (*found, *more)}

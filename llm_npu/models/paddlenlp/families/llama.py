@@ -85,6 +85,12 @@ FAMILY = Family(
             "LlamaModel": "decoder",
         },
         "swiglu": dict.fromkeys(("LlamaMLP", "LlamaMLPAuto", "LlamaMLPNet"), "function"),
+        "linear_cross_entropy": {
+            "LlamaLMHead": "parallel_matmul",
+            "LlamaPretrainingCriterion": "criterion",
+            "LlamaForCausalLM": "with labels",
+            "LlamaForCausalLMPipe": "stages",
+        },
     },
     defaults=DEFAULTS,
     unsupported_fields=("attention_bias", "mlp_bias"),

@@ -21,6 +21,11 @@ FAMILY = Family(
         "rms_norm": {"MistralRMSNorm": "forward"},
         "rotary": {"MistralAttention": "heads first"},
         "swiglu": {"MistralMLP": "forward"},
+        "linear_cross_entropy": {
+            "MistralLMHead": "parallel_matmul",
+            "MistralPretrainingCriterion": "criterion",
+            "MistralForCausalLM": "with labels",
+        },
     },
     defaults=DEFAULTS,
     unsupported_fields=("tie_word_embeddings",),

@@ -15,6 +15,11 @@ FAMILY = Family(
         "rotary": {"MixtralAttention": "tokens first", "MixtralModel": "decoder"},
         "swiglu": {"MixtralMLP": "forward"},
         "moe": {"MixtralSparseMoeBlock": "router"},
+        "linear_cross_entropy": {
+            "MixtralLMHead": "parallel_matmul",
+            "MixtralPretrainingCriterion": "criterion",
+            "MixtralForCausalLM": "with labels",
+        },
     },
     defaults=mistral.DEFAULTS
     | {

@@ -17,6 +17,11 @@ FAMILY = Family(
         "rms_norm": {"Qwen2RMSNorm": "forward"},
         "rotary": {"Qwen2Attention": "tokens first", "Qwen2Model": "decoder"},
         "swiglu": {"Qwen2MLP": "act_fn"},
+        "linear_cross_entropy": {
+            "Qwen2LMHead": "parallel_matmul",
+            "Qwen2PretrainingCriterion": "criterion",
+            "Qwen2ForCausalLM": "with labels",
+        },
     },
     defaults=llama.DEFAULTS
     | {

@@ -15,6 +15,11 @@ FAMILY = Family(
         "rotary": {"Qwen2MoeAttention": "tokens first", "Qwen2MoeModel": "decoder"},
         "swiglu": {"Qwen2MoeMLP": "act_fn"},
         "moe": {"Qwen2MoeSparseMoEBlock": "gate and shared expert"},
+        "linear_cross_entropy": {
+            "Qwen2MoeLMHead": "parallel_matmul",
+            "Qwen2MoePretrainingCriterion": "criterion",
+            "Qwen2MoeForCausalLM": "with labels",
+        },
     },
     defaults=llama.DEFAULTS
     | sizes(2048, 5632, 24, 16, 16, vocab_size=151936, max_position_embeddings=32768)

@@ -1,0 +1,79 @@
+"""Logits that are not computed: what a head hands to a criterion that computes their loss in chunks.
+
+Shapes: B batch, S sequence, H hidden size, V vocabulary size (of this process's shard, where it is sharded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import paddle
+
+import paddle_fused
+
+_pending = ContextVar("pending_logits", default=False)
+_loss_only = ContextVar("loss_only", default=False)
+
+
+def are_pending() -> bool:
+    """Whether a head that runs now hands ``PendingLogits`` to a criterion."""
+    return _pending.get()
+
+
+@contextmanager
+def pending(on: bool) -> Iterator[None]:
+    """Inside, heads return ``PendingLogits`` if ``on``."""
+    token = _pending.set(on)
+    try:
+        yield
+    finally:
+        _pending.reset(token)
+
+
+@contextmanager
+def loss_only() -> Iterator[None]:
+    """Inside, models in evaluation mode do not return logits beside a loss. In training they never do."""
+    token = _loss_only.set(True)
+    try:
+        yield
+    finally:
+        _loss_only.reset(token)
+
+
+def are_unread(model) -> bool:
+    """Whether nobody reads the logits of a call of ``model`` with labels."""
+    return model.training or _loss_only.get()
+
+
+class PendingLogits:
+    """logits = hidden weight, for the criteria of the libraries, which cast them and ask for their shape.
+
+    Args:
+        hidden: [B, S, H].
+        weight: [H, V], or [V, H] with ``transposed``.
+        group: the process group that shards the vocabulary, or None.
+        columns: V of the logits that the head would return.
+    """
+
+    def __init__(self, hidden, weight, transposed: bool, group, columns: int):
+        self._inputs = hidden, weight
+        self._options = {"transpose_weight": transposed, "group": group}
+        self.shape = [*hidden.shape[:-1], columns]
+
+    def astype(self, dtype):
+        """Logits are float32 here."""
+        return self
+
+    cast = astype
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def losses(self, labels, ignore_index: int):
+        """float32 [B, S], 0 where labels [B, S] are ``ignore_index``."""
+        with paddle.amp.auto_cast(False):
+            return paddle_fused.linear_cross_entropy(
+                *self._inputs, labels, ignore_index=ignore_index, reduction="none", **self._options
+            )

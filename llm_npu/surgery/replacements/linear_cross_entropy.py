@@ -1,0 +1,205 @@
+"""The head and the loss of a language model, by ``paddle_fused.linear_cross_entropy``.
+
+With labels, the head hands its inputs to the criterion instead of logits, where nobody reads these: in
+training, and inside ``pending_logits.loss_only``. The criterion keeps its own mean. Without labels, as in
+generation, the head computes the logits.
+
+``llm_npu.models.family.WAYS`` lists what its classes do, under ``linear_cross_entropy``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+
+import paddle
+from paddle.distributed import fleet
+
+import paddle_fused
+from llm_npu.core import auto_cast
+from llm_npu.surgery import swap
+from llm_npu.surgery.pending_logits import PendingLogits, are_pending, are_unread, pending
+from llm_npu.surgery.registry import NotFused, Replacement, kernel
+from llm_npu.surgery.sites import Site, site
+
+PRODUCT, LOGITS = "parallel_matmul", "calc_lm_head_logits"
+
+
+def example(head, batch) -> list | None:
+    weight = head.weight
+    if weight.is_dist():  # auto-parallel calls the operator in a layer of its own
+        return None
+    transposed = _transposed(head)
+    hidden = batch.empty(batch.rows, batch.length, weight.shape[1 if transposed else 0])
+    labels = paddle.zeros([batch.rows, batch.length], dtype="int64")
+    options = {"transpose_weight": transposed, "group": _group(weight), "reduction": "none"}
+    weight = weight.astype(batch.dtype)
+    return [lambda: paddle_fused.linear_cross_entropy(hidden, weight, labels, **options)]
+
+
+@kernel(
+    "linear_cross_entropy",
+    known_as="npu_fused_linear_cross_entropy",
+    operator="linear_cross_entropy",
+    example=example,
+    in_auto=False,
+)
+def replace(layer) -> Replacement | NotFused | None:
+    found = site(layer, "linear_cross_entropy")
+    return None if found is None else WAYS[found.way](layer, found)
+
+
+# ---- the head
+
+
+def _head(layer, found: Site) -> Replacement | NotFused:
+    stock = found.stock.forward.__globals__[PRODUCT]
+    reason = found.overridden(layer)
+    return NotFused(reason) if reason else Replacement(calls={PRODUCT: _unless_pending(stock)})
+
+
+def _general_head(layer, found: Site) -> Replacement | NotFused:
+    reason = found.overridden(layer) or _unsupported_head(layer)
+    return NotFused(reason) if reason else Replacement(calls=_general_calls(found.stock))
+
+
+def _head_of_stage(layer, found: Site) -> Replacement | NotFused:
+    reason = found.overridden(layer) or _unsupported_head(layer)
+    if reason:
+        return NotFused(reason)
+    general = found.stock.__mro__[1]
+    forward = swap.calling(general.forward, _general_calls(general))
+
+    def first_of_tuple(self, args):
+        return forward(self, args[0] if isinstance(args, (tuple, list)) else args)
+
+    return Replacement(forward=first_of_tuple)
+
+
+def _general_calls(head: type) -> dict[str, Callable]:
+    logits = head.forward.__globals__[LOGITS]
+    return {LOGITS: swap.calling(logits, {PRODUCT: _unless_pending(logits.__globals__[PRODUCT])})}
+
+
+def _unsupported_head(head) -> str | None:
+    if head.bias is not None:
+        return "it has a bias"
+    if head.config.get("num_nextn_predict_layers", 0) > 0:
+        return "it predicts further tokens, too (num_nextn_predict_layers)"
+    return None
+
+
+def _unless_pending(product: Callable) -> Callable:
+    """``product``, a library's ``parallel_matmul``, which is postponed while logits are pending."""
+    signature = inspect.signature(product)
+
+    @paddle.jit.not_to_static
+    def product_or_pending(*args, **kwargs):
+        if not are_pending():
+            return product(*args, **kwargs)
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        hidden, weight = list(given.arguments.values())[:2]
+        transposed, group = given.arguments.get("transpose_y", False), _group(weight)
+        columns = weight.shape[0 if transposed else 1]
+        if group is not None and not given.arguments["tensor_parallel_output"]:
+            columns *= group.nranks
+        return PendingLogits(*auto_cast.cast_inputs(hidden, weight), transposed, group, columns)
+
+    return product_or_pending
+
+
+def _group(weight):
+    """The group whose ranks have the other rows or columns of a head's ``weight``; None if it is whole."""
+    hcg = getattr(fleet.fleet, "_hcg", None)
+    if hcg is None or weight.is_dist() or not weight.is_distributed:
+        return None
+    return hcg.get_model_parallel_group() if hcg.get_model_parallel_world_size() > 1 else None
+
+
+def _transposed(head) -> bool:
+    """Whether the weight is [V, H]."""
+    if "transpose_y" in head.__dict__:
+        return bool(head.transpose_y)
+    return PRODUCT not in type(head).forward.__code__.co_names  # PaddleFormers' always is
+
+
+# ---- the criterion
+
+
+def _criterion(layer, found: Site) -> Replacement | NotFused:
+    attributes = {"loss_func": _losses(layer, layer.ignore_index)}
+    if layer.enable_parallel_cross_entropy:
+        # It would replace loss_func for whole logits, which ``_losses`` handles.
+        attributes["enable_parallel_cross_entropy"] = False
+    return Replacement(attributes=attributes, is_site=False)
+
+
+def _general_criterion(layer, found: Site) -> Replacement | NotFused:
+    if layer.loss_type != "sft":
+        return NotFused(f"its loss is {layer.loss_type}")
+    if layer.use_filtered_label_loss or layer.use_fused_head_and_loss_fn or layer.use_subbatch:
+        return NotFused("it selects or cuts logits (use_filtered_label_loss, loss_subbatch_sequence_length)")
+    return Replacement(attributes={"loss_func": _losses(layer, layer.ignored_index)}, is_site=False)
+
+
+def _losses(criterion, ignore_index: int) -> Callable:
+    """In place of ``criterion.loss_func``: labels [B, S, 1] -> losses [B, S, 1]."""
+    stock, sharded = criterion.loss_func, criterion.enable_parallel_cross_entropy
+    whole = paddle.nn.CrossEntropyLoss(reduction="none", ignore_index=ignore_index)
+    vocabulary = criterion.config.vocab_size
+
+    def losses(logits, labels):
+        if isinstance(logits, PendingLogits):
+            return logits.losses(labels.squeeze(-1), ignore_index).unsqueeze(-1)
+        return (whole if sharded and logits.shape[-1] == vocabulary else stock)(logits, labels)
+
+    return losses
+
+
+# ---- the model, which knows whether there are labels
+
+
+def _model(layer, found: Site) -> Replacement:
+    stock = type(layer).forward
+    names = list(inspect.signature(stock).parameters)[1:]
+
+    @functools.wraps(stock)
+    def forward(self, *args, **kwargs):
+        labels = kwargs["labels"] if "labels" in kwargs else swap.by_name(names, args, {}).get("labels")
+        with pending(labels is not None and are_unread(self)):
+            return without_pending(stock(self, *args, **kwargs))
+
+    return Replacement(forward=forward, is_site=False)
+
+
+def _stages(layer, found: Site) -> Replacement:
+    stock = type(layer).forward
+
+    @functools.wraps(stock)
+    def forward(self, *args, **kwargs):
+        with pending(are_unread(self)):
+            return stock(self, *args, **kwargs)
+
+    return Replacement(forward=forward, is_site=False)
+
+
+def without_pending(outputs):
+    """The outputs of a model with None in place of pending logits, which nobody may read."""
+    if isinstance(outputs, tuple):
+        return tuple(None if isinstance(each, PendingLogits) else each for each in outputs)
+    if isinstance(getattr(outputs, "logits", None), PendingLogits):
+        return type(outputs)(**{name: each for name, each in outputs.items() if name != "logits"})
+    return outputs
+
+
+WAYS = {
+    "parallel_matmul": _head,
+    "general head": _general_head,
+    "first of a tuple": _head_of_stage,
+    "criterion": _criterion,
+    "general criterion": _general_criterion,
+    "with labels": _model,
+    "stages": _stages,
+}

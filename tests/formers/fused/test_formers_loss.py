@@ -1,0 +1,16 @@
+"""The head and the loss of PaddleFormers' models by linear_cross_entropy."""
+
+import pytest
+from fused_models.formers import BY_NAME, FAMILIES
+from fused_models.losses import check
+
+QUICK = ("llama", "deepseek-v3", "ernie4.5-moe")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each.name, marks=() if each.name in QUICK else pytest.mark.slow) for each in FAMILIES],
+)
+def test_a_training_step(name, dtype):
+    check(BY_NAME[name], "npu:0", dtype)

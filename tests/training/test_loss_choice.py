@@ -1,0 +1,53 @@
+"""Which runs compute their loss without logits."""
+
+from dataclasses import replace
+
+import pytest
+
+from llm_npu import config
+from llm_npu.models import logits
+from llm_npu.training import loss_choice
+from llm_npu.training.model import config_for
+
+GIB = 1 << 30
+ROWS = ("--max_seq_length", "1024", "--per_device_train_batch_size")
+LIMIT_ROWS = (*ROWS, "64")  # 2 GiB with a vocabulary of 8192
+LARGE = (*ROWS, "65")
+
+
+def decided(*argv, on_virtual_npu: bool = True):
+    run = config.parse(argv)
+    reason = loss_choice.decide(run, config_for(run), on_virtual_npu)
+    return run.fused.use_fused_linear_cross_entropy, reason
+
+
+def test_the_share_of_memory_decides(monkeypatch):
+    monkeypatch.delenv(loss_choice.LIMIT, raising=False)
+    assert not logits.are_large(GIB // 2, 1) and logits.are_large(GIB // 2 + 1, 1)
+    on, reason = decided(*LIMIT_ROWS)
+    assert not on and "2,048 MiB" in reason and "65,536 MiB" in reason  # exactly the share
+    assert decided(*LARGE) == (True, "")
+    monkeypatch.setenv(loss_choice.LIMIT, "32")
+    assert decided(*LIMIT_ROWS) == (True, "")
+    assert not decided(*LIMIT_ROWS, on_virtual_npu=False)[0]
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_the_flag_is_stronger(value):
+    flag = f"--{loss_choice.SWITCH}"
+    assert decided(*LARGE, flag, str(value).lower()) == (value, "")
+    assert decided(flag, str(value).lower()) == (value, "")
+
+
+@pytest.mark.paddlenlp
+def test_auto_parallel_always_does():
+    assert decided("--enable_auto_parallel", f"--{loss_choice.SWITCH}", "false") == (True, "")
+    run = config.parse(["--enable_auto_parallel", f"--{loss_choice.SWITCH}"])
+    assert [name for name, _ in run.ineffective] == [loss_choice.SWITCH]
+
+
+def test_preference_pairs_never_do():
+    run = config.parse([*LARGE, f"--{loss_choice.SWITCH}"])
+    pairs = replace(run, data=replace(run.data, stage="dpo", packing="none"))
+    reason = loss_choice.decide(pairs, config_for(run), True)
+    assert not pairs.fused.use_fused_linear_cross_entropy and "pairs" in reason

@@ -68,7 +68,11 @@ def start(early: config.Early, chosen: device.Device) -> int:
 
 def mesh_of(arguments: argparse.Namespace) -> Mesh:
     """The ranks that share the model. UserError for degrees that fit neither the processes nor the model."""
-    mesh = Mesh(arguments.tensor_parallel_degree, arguments.pipeline_parallel_degree)
+    mesh = Mesh(
+        arguments.tensor_parallel_degree,
+        arguments.pipeline_parallel_degree,
+        auto=arguments.enable_auto_parallel,
+    )
     processes = max(arguments.nproc, config.process_count())
     if mesh.ranks != processes:
         raise UserError(
@@ -136,6 +140,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--nproc", type=_positive, default=1, help="ranks that share the model, one a device")
     parser.add_argument("--tensor_parallel_degree", type=_positive, default=1, help="ranks for each layer")
     parser.add_argument("--pipeline_parallel_degree", type=_positive, default=1, help="stages of layers")
+    parser.add_argument(
+        "--enable_auto_parallel",
+        action="store_true",
+        help="split the single-device model by the annotations of auto-parallel training",
+    )
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
     parser.add_argument("--tokenizer", type=paths.expanded, help="its folder (default: the checkpoint)")
     parser.add_argument("--max_new_tokens", type=_positive, default=32)

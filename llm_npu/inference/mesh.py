@@ -6,8 +6,9 @@
     mesh.join()
     model = mesh.load_model("output/checkpoint-100")
 
-``tensor`` ranks share each layer, whose key/value cache is split by heads. ``pipeline`` stages hold the
-layers one after another (``stages``). All ranks call ``generate`` alike, and all get its tokens.
+``tensor`` ranks share each layer, whose key/value cache is split by heads: by the library's own layers
+(``split``) or by annotations (``placed``). ``pipeline`` stages hold the layers one after another
+(``stages``). All ranks call ``generate`` alike, and all get its tokens.
 
 Importing this module imports no framework.
 """
@@ -19,16 +20,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from llm_npu.core.errors import UserError
-from llm_npu.models import degrees, presets
+from llm_npu.models import degrees, other_library, presets
 from llm_npu.models.families import FAMILIES
+
+ANNOTATED = ("llama", "qwen2")  # families that the plan of auto-parallel places
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """The degrees of tensor and pipeline parallelism; rank ``p * tensor + t`` is rank t of stage p."""
+    """The degrees of tensor and pipeline parallelism; rank ``p * tensor + t`` is rank t of stage p.
+
+    ``auto``: the plan of auto-parallel training places PaddleNLP's single-device model.
+    """
 
     tensor: int = 1
     pipeline: int = 1
+    auto: bool = False
 
     @property
     def ranks(self) -> int:
@@ -37,6 +44,8 @@ class Mesh:
 
     def check(self, folder: str | Path) -> None:
         """UserError if the model of the checkpoint in ``folder`` cannot be split like this."""
+        if self.auto:
+            other_library.refuse_flag("enable_auto_parallel")
         if self.ranks == 1:
             return
         fields = presets.fields_of(str(folder))
@@ -47,6 +56,11 @@ class Mesh:
             raise UserError(
                 f"--tensor_parallel_degree is {self.tensor}, but {folder} has {field} {size}, which is not a "
                 f"multiple of it; give a degree that divides {size}"
+            )
+        if self.auto and family.model_type not in ANNOTATED:
+            raise UserError(
+                f"--enable_auto_parallel is given, but {folder} is a {family.title}; accepted: "
+                f"{', '.join(FAMILIES[name].title for name in ANNOTATED)}. Leave --enable_auto_parallel out"
             )
         experts = family.experts
         if self.tensor > 1 and experts and not experts.tensor_parallel:
@@ -63,10 +77,14 @@ class Mesh:
 
     def join(self) -> None:
         """Set up the communication of this rank; collective. The device is set, the patches are applied."""
+        from paddle import distributed
         from paddle.distributed import fleet
 
         from llm_npu.training.stock_trainer import set_seed
 
+        if self.auto:
+            distributed.init_parallel_env()
+            return
         strategy = fleet.DistributedStrategy()
         strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": self.tensor, "pp_degree": self.pipeline}
         fleet.init(is_collective=True, strategy=strategy)
@@ -79,17 +97,17 @@ class Mesh:
         """
         from paddle import distributed
 
-        from llm_npu.models import families, pretrained, weights
+        from llm_npu.models import pretrained
+        from llm_npu.parallel.mesh import Degrees
 
-        from . import stages
+        from . import placed, split
 
         if self.ranks == 1:
             return pretrained.load_model(folder, dtype)
-        config = pretrained.config_of(folder)
-        stage, rank = divmod(distributed.get_rank(), self.tensor)
-        degrees.divide(config, self.tensor, rank)
-        layers = stages.narrow(config, stage, self.pipeline)
-        model = families.new_model(config).to(dtype=pretrained.dtype_of(config, dtype))
-        weights.load(model, folder, layers)
-        model.eval()
-        return stages.connect(model) if self.pipeline > 1 else model
+        if self.auto:
+            model = placed.load_model(folder, dtype, Degrees(tp=self.tensor, pp=self.pipeline))
+        else:
+            model = split.load_model(folder, dtype, self.pipeline)
+        # The library's sampling broadcasts the token of this group's first rank.
+        model.pp_group = distributed.new_group(list(range(self.ranks)))
+        return model

@@ -15,10 +15,10 @@ B batch, T tokens, H hidden, V vocabulary.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import paddle
 from paddle import distributed
-from paddle.distributed import fleet
 
 from llm_npu.core.errors import UserError
 from llm_npu.models.families import FAMILIES
@@ -45,14 +45,14 @@ def narrow(config, stage: int, stages: int) -> range:
     return range(layers.start, sys.maxsize) if stage == stages - 1 else layers
 
 
-def connect(model):
-    """Make ``model``, whose layers are those of this rank's stage, one stage of the whole; returns it.
+def connect(model, group, whole: Callable = lambda hidden: hidden) -> None:
+    """Make ``model``, whose layers are those of this rank's stage, one stage of the whole.
 
-    The embedding and the output layer remain on the stages that use them.
+    The embedding and the output layer remain on the stages that use them. ``group``: one rank of each stage,
+    in the order of the stages. ``whole`` gives a rank's dense tensor of what the stage computes.
     """
-    groups = fleet.get_hybrid_communicate_group()
-    group, dtype = groups.get_pipe_parallel_group(), model.parameters()[0].dtype
-    stage, last = groups.get_stage_id(), groups.get_pipe_parallel_world_size() - 1
+    dtype = model.parameters()[0].dtype
+    stage, last = group.ranks.index(distributed.get_rank()), len(group.ranks) - 1
     inner = getattr(model, model.base_model_prefix)
     if not all(hasattr(inner, name) for name in ("embed_tokens", "layers", "norm")):
         raise UserError(
@@ -62,10 +62,9 @@ def connect(model):
     if stage > 0:
         inner.embed_tokens = _Received(group, stage - 1, model.config.hidden_size, dtype)
     if stage < last:
-        inner.norm = _Sent(group, stage + 1)
-    model.lm_head = _Logits(group, last, model.config.vocab_size, model.lm_head if stage == last else None)
-    model.pp_group = group  # the library's sampling broadcasts the token of its first rank
-    return model
+        inner.norm = _Sent(group, stage + 1, whole)
+    head = model.lm_head if stage == last else None
+    model.lm_head = _Logits(group, model.config.vocab_size, head, whole)
 
 
 class _Received(paddle.nn.Layer):
@@ -85,12 +84,12 @@ class _Received(paddle.nn.Layer):
 class _Sent(paddle.nn.Layer):
     """Sends the hidden states to the next stage."""
 
-    def __init__(self, group, destination: int):
+    def __init__(self, group, destination: int, whole: Callable):
         super().__init__()
-        self._group, self._destination = group, group.ranks[destination]
+        self._group, self._destination, self._whole = group, group.ranks[destination], whole
 
     def forward(self, hidden):
-        distributed.send(hidden, dst=self._destination, group=self._group)
+        distributed.send(self._whole(hidden), dst=self._destination, group=self._group)
         return hidden
 
 
@@ -100,15 +99,15 @@ class _Logits(paddle.nn.Layer):
     They are those of the last stage's ``head``, which is None on the other stages.
     """
 
-    def __init__(self, group, source: int, vocab_size: int, head: paddle.nn.Layer | None):
+    def __init__(self, group, vocab_size: int, head: paddle.nn.Layer | None, whole: Callable):
         super().__init__()
-        self._group, self._source, self._vocab_size = group, group.ranks[source], vocab_size
+        self._group, self._vocab_size, self._whole = group, vocab_size, whole
         self.head = head
 
     def forward(self, hidden, **options):
         if self.head is None:
             logits = paddle.empty([hidden.shape[0], 1, self._vocab_size], "float32")
         else:
-            logits = self.head(hidden[:, -1:], **options).astype("float32")
-        distributed.broadcast(logits, src=self._source, group=self._group)
+            logits = self._whole(self.head(hidden[:, -1:], **options)).astype("float32")
+        distributed.broadcast(logits, src=self._group.ranks[-1], group=self._group)
         return logits

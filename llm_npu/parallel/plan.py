@@ -81,31 +81,37 @@ class ParallelPlan:
 
 _COLUMNS = r"(self_attn\.(q|k|v)_proj|mlp\.(gate|up)_proj)\.weight"
 _ROWS = r"(self_attn\.o_proj|mlp\.down_proj)\.weight"
-_LAYER = r"llama\.layers\.\d+"
 
 
 def llama(sequence_parallel: bool = False) -> ParallelPlan:
-    """The plan of PaddleNLP's LlamaForCausalLM.
+    """The plan of PaddleNLP's LlamaForCausalLM; ``sequence_parallel`` as in ``dense``."""
+    return dense("llama", sequence_parallel)
+
+
+def dense(prefix: str, sequence_parallel: bool = False) -> ParallelPlan:
+    """The plan of a dense model of PaddleNLP with separate projections; ``prefix`` is its decoder's name.
 
     ``sequence_parallel``: between attention and MLP the hidden states are split along S instead of
     replicated, so that norms and residuals are computed once; all_gather and reduce_scatter replace
     all_reduce.
     """
     between = 1 if sequence_parallel else WHOLE
+    layer = rf"{prefix}\.layers\.\d+"
     return ParallelPlan(
         rules=(
-            Rule(r"llama\.embed_tokens\.weight", 1),
-            Rule(rf"{_LAYER}\.{_COLUMNS}", 1),
-            Rule(rf"{_LAYER}\.{_ROWS}", 0),
-            Rule(rf"{_LAYER}\.(input|post_attention)_layernorm\.weight", WHOLE),
-            Rule(r"llama\.norm\.weight", WHOLE),
+            Rule(rf"{prefix}\.embed_tokens\.weight", 1),
+            Rule(rf"{layer}\.{_COLUMNS}", 1),
+            Rule(rf"{layer}\.self_attn\.(q|k|v)_proj\.bias", 0),
+            Rule(rf"{layer}\.{_ROWS}", 0),
+            Rule(rf"{layer}\.(input|post_attention)_layernorm\.weight", WHOLE),
+            Rule(rf"{prefix}\.norm\.weight", WHOLE),
             Rule(r"lm_head\.weight", 1),
         ),
         points=(
-            Point(r"llama\.embed_tokens", "output", between),
-            Point(rf"{_LAYER}\.(self_attn|mlp)", "input", WHOLE),
-            Point(rf"{_LAYER}\.(self_attn|mlp)", "output", between),
-            Point(r"llama\.norm", "output", WHOLE),
+            Point(rf"{prefix}\.embed_tokens", "output", between),
+            Point(rf"{layer}\.(self_attn|mlp)", "input", WHOLE),
+            Point(rf"{layer}\.(self_attn|mlp)", "output", between),
+            Point(rf"{prefix}\.norm", "output", WHOLE),
         ),
         between=between,
         divided=(

@@ -31,15 +31,31 @@ def checkpoints(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
-    [{"tensor": 2}, {"pipeline": 2}, {"tensor": 2, "pipeline": 2}],
-    ids=["tensor parallel", "pipeline", "both"],
+    [
+        {"tensor": 2},
+        {"pipeline": 2},
+        {"tensor": 2, "pipeline": 2},
+        {"tensor": 2, "auto": True},
+        {"tensor": 2, "pipeline": 2, "auto": True},
+    ],
+    ids=["tensor parallel", "pipeline", "both", "auto-parallel", "auto-parallel and stages"],
 )
 def test_tokens_are_those_of_one_rank(checkpoints, tmp_path, fields):
     folder, expected = checkpoints
     mesh = Mesh(**fields)
-    reports = ranks.run(PROGRAM, mesh.ranks, tmp_path, folder, json.dumps(fields))
+    kinds = [kind for kind in KINDS if not (mesh.auto and kind == "mistral")]  # which has no annotations
+    reports = ranks.run(PROGRAM, mesh.ranks, tmp_path, json.dumps(fields), *(folder / kind for kind in kinds))
     for report in reports:
-        assert {kind: each["ids"] for kind, each in report.items()} == expected
+        assert {kind: each["ids"] for kind, each in report.items()} == {
+            kind: expected[kind] for kind in kinds
+        }
+
+
+def test_a_family_without_annotations_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(fields_of("mistral")))
+    Mesh(2).check(tmp_path)
+    with pytest.raises(ValueError, match=r"is a Mistral; accepted: Llama, Qwen2"):
+        Mesh(2, auto=True).check(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""A rank that generates from every checkpoint in a folder, with the library that is installed.
+"""A rank that generates from checkpoints, with the library that is installed.
 
-Arguments: the folder of the report, that of the checkpoints, and the fields of ``Mesh`` as JSON. The report
-has what ``generated`` returns for each checkpoint by its name, and the elements of this rank's parameters.
+Arguments: the folder of the report, the fields of ``Mesh`` as JSON, and the folders of checkpoints. The
+report has what ``generated`` returns for each checkpoint by its name, and the elements of this rank's
+parameters.
 """
 
 import json
@@ -37,7 +38,7 @@ def generated(model) -> dict[str, list[list[int]]]:
     return found
 
 
-def main(checkpoints: str, fields: str) -> None:
+def main(fields: str, *checkpoints: str) -> None:
     import ranks
 
     from llm_npu import patches, surgery
@@ -47,7 +48,7 @@ def main(checkpoints: str, fields: str) -> None:
     mesh = Mesh(**json.loads(fields))
     mesh.join()
     report = {}
-    for folder in sorted(Path(checkpoints).iterdir()):
+    for folder in map(Path, checkpoints):
         model = mesh.load_model(folder)
         surgery.apply_fused_kernels(model)
         elements = sum(int(each.size) for each in model.parameters())

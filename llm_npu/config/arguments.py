@@ -65,15 +65,20 @@ class ModelArguments:
     use_fast_layer_norm: bool = flag(
         False, f"Switch of {names.TITLE} for its CUDA layer norm.", no_effect=no_effect.CUDA
     )
-    hidden_dropout_prob: float = flag(
-        0.0, "Dropout of the hidden states (GPT).", at_least=0, below=1, no_effect=no_effect.GPT
-    )
-    attention_probs_dropout_prob: float = flag(
-        0.0,
-        "Dropout of the attention probabilities (GPT).",
+    hidden_dropout_prob: float | None = flag(
+        None,
+        "Dropout of embeddings and feed-forward layers (GPT); by default as in the model's configuration.",
         at_least=0,
         below=1,
-        no_effect=no_effect.GPT,
+        no_effect=no_effect.NO_HIDDEN_DROPOUT,
+    )
+    attention_probs_dropout_prob: float | None = flag(
+        None,
+        "Dropout of attention: its probabilities and its output (GPT); by default as in the model's "
+        "configuration.",
+        at_least=0,
+        below=1,
+        no_effect=no_effect.NO_HIDDEN_DROPOUT,
     )
     finetuning_type: str = flag(
         "full", f"full trains all weights; lora trains the LoRA of {names.TITLE}.", choices=("full", "lora")
@@ -260,6 +265,11 @@ class FusedArguments:
         True,
         "The optimizer's step by paddle_fused.FusedAdamW instead of paddle.optimizer.AdamW.",
         no_effect=no_effect.NOT_FUSED,
+    )
+    use_fused_dropout_add_layer_norm: bool = flag(
+        True,
+        "Dropout, addition and LayerNorm of GPT by paddle_fused.dropout_add_layer_norm.",
+        no_effect=(no_effect.NOT_FUSED, no_effect.NO_LAYER_NORM),
     )
     use_fused_linear_cross_entropy: bool | None = flag(
         None,

@@ -51,7 +51,7 @@ ONE_SHARD = (
 
 # Device and model
 CUDA = NoEffect("it selects a CUDA kernel, which neither an NPU nor the CPU has")
-GPT = NoEffect("only GPT models read it, which this script does not train")
+NO_HIDDEN_DROPOUT = NoEffect("only GPT reads it", lambda run: not family(run).has_hidden_dropout)
 NO_DROPPED_TOKENS = NoEffect("experts have no capacity limit, so no token is dropped")
 SEPARATE_PROJECTIONS = (
     NoEffect("--enable_auto_parallel keeps these projections separate", lambda run: run.enable_auto_parallel),
@@ -62,6 +62,9 @@ SEPARATE_PROJECTIONS = (
 )
 NOT_FUSED = NoEffect("--disable_fused_options switches it off", lambda run: run.disable_fused_options)
 NO_EXPERTS = NoEffect("the model has no experts", lambda run: not family(run).experts)
+NO_LAYER_NORM = NoEffect(
+    "the model has no LayerNorm after dropout", lambda run: "dropout_add_layer_norm" not in family(run).layers
+)
 NOT_DPO = NoEffect("--stage is not dpo", lambda run: run.stage != "dpo")
 DPO_READS_LOGITS = NoEffect("--stage dpo reads the logits of its pairs", lambda run: run.stage == "dpo")
 NOT_LORA = NoEffect("--finetuning_type is not lora", lambda run: run.finetuning_type != "lora")

@@ -230,7 +230,7 @@ def _as(family: str, model):
         raise UserError(f"This {name} has LoRA layers, which would be lost; merge them before the export.")
     fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
     other = families.model_class(family)(families.config_class(family)(**fields))
-    other.to(dtype=next(iter(model.parameters())).dtype)
+    families.cast(other, next(iter(model.parameters())).dtype)
     weights.from_stock(other, weights.to_stock(model))
     return other
 

@@ -23,7 +23,7 @@ def load_model(folder: str | Path, dtype: str | None, degrees: meshes.Degrees):
     mesh = meshes.make(degrees)[degrees.stage]
     config = pretrained.config_of(folder)
     layers = stages.narrow(config, degrees.stage, degrees.pp)
-    model = families.new_model(config).to(dtype=pretrained.dtype_of(config, dtype))
+    model = families.cast(families.new_model(config), pretrained.dtype_of(config, dtype))
     parallelize(model, mesh, dense(model.base_model_prefix))
     weights.load(model, folder, layers)
     model.eval()

@@ -17,7 +17,7 @@ def load_model(folder: str | Path, dtype: str | None, pipeline: int):
     config = pretrained.config_of(folder)
     degrees.divide(config, groups.get_model_parallel_world_size(), groups.get_model_parallel_rank())
     layers = stages.narrow(config, groups.get_stage_id(), pipeline)
-    model = families.new_model(config).to(dtype=pretrained.dtype_of(config, dtype))
+    model = families.cast(families.new_model(config), pretrained.dtype_of(config, dtype))
     weights.load(model, folder, layers)
     model.eval()
     if pipeline > 1:

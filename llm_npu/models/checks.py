@@ -48,9 +48,12 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
             f"{file} has decoder_sparse_step {fields['decoder_sparse_step']}, but {library} has experts in "
             "every layer"
         )
-    activation = fields.get("hidden_act", "silu")
-    if activation != "silu":
-        raise UserError(f"{file} asks for hidden_act {activation}, but {library} is trained with silu only")
+    activation = fields.get("hidden_act", family.activations[0])
+    if activation not in family.activations:
+        accepted = " or ".join(family.activations)
+        raise UserError(
+            f"{file} asks for hidden_act {activation!r:.40}, but {library} is trained with {accepted} only"
+        )
     head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
     sizes = [each for each in (head_dim, hidden, heads) if each]
     if not all(isinstance(each, int) for each in sizes):
@@ -91,7 +94,7 @@ def check_sizes(family: Family, config, name: str) -> None:
                 f"{name}: {whole} {getattr(config, whole)} is no multiple of {part} {getattr(config, part)}"
             )
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if head_dim % 2 or head_dim < 1:
+    if "rotary" in family.layers and (head_dim % 2 or head_dim < 1):
         raise UserError(
             f"{name}: the head size must be even, because the rotary embedding rotates pairs, and above 0; "
             f"it is {head_dim}"

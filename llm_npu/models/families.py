@@ -44,3 +44,17 @@ def new_model(config):
     config.pad_token_id, config.initializer_range = padding, deviation
     library.initial_weights.draw(model)
     return model
+
+
+def cast(model, dtype: str):
+    """``model.to(dtype=dtype)`` for what is not of integers, such as GPT's mask; returns ``model``."""
+    integers = [
+        (layer, name, buffer.clone())
+        for layer in model.sublayers(include_self=True)
+        for name, buffer in layer._buffers.items()
+        if buffer is not None and not buffer.is_floating_point()
+    ]
+    model.to(dtype=dtype)
+    for layer, name, buffer in integers:
+        layer._buffers[name] = buffer
+    return model

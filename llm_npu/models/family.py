@@ -23,6 +23,8 @@ AttentionWay = Literal[
     "interface",  # its forward looks attention up in ALL_ATTENTION_FUNCTIONS of its module
     "latent",  # its forward calls self.attn_func, with queries wider than values (DeepSeek-V3)
     "makes masks",  # makes the masks of all layers by create_causal_mask_and_row_indices of its module
+    "core attention",  # its forward calls self._core_attention, or with use_flash_attention another method
+    "learned positions",  # makes the mask and the learned positions of all layers (GPT)
 ]
 RotaryWay = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
@@ -40,6 +42,12 @@ SwigluWay = Literal[
     "function",  # its forward calls swiglu of its module
     "act_fn",  # its forward calls self.act_fn, which is swiglu if fuse_swiglu
     "forward",  # its forward multiplies self.act_fn of one projection by another
+]
+DropoutNormWay = Literal[
+    "embeddings",  # dropout of what the layers get
+    "layer",  # dropout, addition and LayerNorm between its attention and its feed-forward layer
+    "layers",  # calls the layers, and the LayerNorm after the last
+    "norm",  # LayerNorm
 ]
 MoeWay = Literal[
     "router",  # gate is a linear layer, and the K probabilities add up to 1 (Mixtral)
@@ -64,6 +72,7 @@ WAYS: Mapping[str, object] = {
     "swiglu": SwigluWay,
     "moe": MoeWay,
     "linear_cross_entropy": LinearCrossEntropyWay,
+    "dropout_add_layer_norm": DropoutNormWay,
 }
 
 # The smallest preset of a family. A card's fused rotary embedding accepts its head size of 64.
@@ -109,11 +118,26 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class StockLayout:
+    """How a family is stored whose names in the files are not those of its parameters.
+
+    ``embedding``: the parameter, with the prefix ``model.``. ``name(parameter)``: the stored tensor, the
+    parameter's number among those side by side in it, and how many there are; no matrix is transposed.
+    ``fields(config)``: those of config.json.
+    """
+
+    embedding: str
+    name: Callable[[str], tuple[str, int, int]]
+    fields: Callable[[object], dict[str, object]]
+
+
+@dataclass(frozen=True)
 class Family:
     """``name``: the prefix of its classes (LlamaConfig, LlamaForCausalLM). ``title``: the name in text.
 
     Classes: ``models``, those that the surgery accepts; one that ends with ``Pipe`` is cut into stages.
-    ``layers``: the classes that the surgery changes, {operator: {class: one of WAYS[operator]}}.
+    ``layers``: the classes that the surgery changes, {operator: {class: one of WAYS[operator]}}. ``package``:
+    the library's package of these classes, where other packages have classes of the same names.
 
     Fields: ``defaults``, of fields that a config.json omits: transformers' defaults where the library has
     others, and those of all fields that the planner reads.
@@ -122,13 +146,16 @@ class Family:
     computes one value only. ``derived``: fields that equal another one.
     ``rope_scalings``: the supported kinds of ``rope_scaling``, and the library's ``rope_scaling_type`` for
     each (None: it reads ``rope_scaling`` itself, or ``rope_parameters`` with ``reads_rope_parameters``).
+    ``activations``: the accepted values of ``hidden_act``.
     ``needs_rope_scaling``: the class cannot be built without. ``required_by_transformers``: fields of a
     config.json that transformers requires and the library does not write.
 
     Weights: ``fused_projections``, {name: names in the Hugging Face layout}: three are query, key and value,
     grouped by key/value head; two are side by side. ``projections_on_request``: the configuration chooses
     between them and separate ones; False: they are always fused. ``projections``: gate, up and down of a
-    feed-forward layer or expert. ``attention_bias``: query, key and value have biases.
+    feed-forward layer or expert. ``gated``: it has three matrices, with one of them for the gate.
+    ``attention_bias``: query, key and value have biases; ``biases``: all linear layers and norms have.
+    ``learned_positions``: a vector for each position. ``stored_as``: a layout of its own.
     ``logits_in_float32``: under mixed precision the forward returns float32 logits. ``exported_as``: the
     family whose classes export the model.
 
@@ -144,7 +171,9 @@ class Family:
     defaults: Mapping[str, object]
     presets: Mapping[str, Mapping[str, object]]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    package: str = ""
     unsupported_fields: tuple[str, ...] = ()
+    activations: tuple[str, ...] = ("silu",)
     reads: tuple[str, ...] = ()
     fixed: Mapping[str, object] = field(default_factory=dict)
     derived: Mapping[str, str] = field(default_factory=dict)
@@ -156,7 +185,11 @@ class Family:
     fused_projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     projections_on_request: bool = True
     projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    gated: bool = True
     attention_bias: bool = False
+    biases: bool = False
+    learned_positions: bool = False
+    stored_as: StockLayout | None = None
     logits_in_float32: bool = False
     exported_as: str | None = None
 
@@ -179,6 +212,11 @@ class Family:
     def has_attention_dropout(self) -> bool:
         """Whether it reads ``attention_dropout``."""
         return "attention_dropout" in self.defaults
+
+    @property
+    def has_hidden_dropout(self) -> bool:
+        """Whether it reads ``hidden_dropout_prob`` and ``attention_probs_dropout_prob``."""
+        return "hidden_dropout_prob" in self.defaults
 
     @property
     def has_sliding_window(self) -> bool:

@@ -31,7 +31,9 @@ def _weights_of_layer(config, heads: int, head_dim: int) -> int:
     attention = getattr(config, "attention_parameters", 0)  # of the planner's shapes
     attention = attention or 2 * hidden * head_dim * (heads + key_value_heads)
     if (mixture := _mixture(config)) is None:
-        return attention + 3 * hidden * config.intermediate_size
+        family = FAMILIES.get(config.model_type)
+        matrices = 3 if family is None or family.gated else 2
+        return attention + matrices * hidden * config.intermediate_size
     experts, size, shared = mixture
     router = hidden * experts + (hidden if shared else 0)
     return attention + router + 3 * hidden * (config.num_experts_per_tok * size + shared)

@@ -29,6 +29,7 @@ import paddle
 from llm_npu.core.errors import UserError
 
 from .families import FAMILIES
+from .family import StockLayout
 from .library import names as library_names
 
 Shape = tuple[int, ...]
@@ -79,11 +80,13 @@ def parameters(model) -> dict:
     Those of LoRA are left out. UserError for a tied head that is not the embedding.
     """
     tied = model.config.tie_word_embeddings
+    stored_as = _stored_as(model.config)
+    embedding = stored_as.embedding if stored_as else "model.embed_tokens.weight"
     if not model.base_model_prefix:  # PaddleNLP's pipeline stages have none
         found = {}
         for name, parameter in model.state_dict().items():
             first, _, rest = name.partition(".")
-            head = "model.embed_tokens.weight" if tied else "lm_head.weight"
+            head = embedding if tied else "lm_head.weight"
             found[head if first == "lm_head" else f"model.{rest}"] = parameter
         return found
     stored = getattr(model, model.base_model_prefix).state_dict().items()
@@ -91,7 +94,7 @@ def parameters(model) -> dict:
     if not tied:
         head = getattr(model, "lm_head", None)  # another stage may have it
         return found if head is None else found | {"lm_head.weight": head.weight}
-    if model.lm_head.weight is not found["model.embed_tokens.weight"]:
+    if model.lm_head.weight is not found[embedding]:
         raise UserError(
             f"{type(model).__name__} has tie_word_embeddings in its configuration, but a head of its own, "
             "which would be lost; set config.tie_word_embeddings = False."
@@ -189,6 +192,12 @@ def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Sha
 
 def _stock_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Block]:
     """The blocks of one patch of the parameter ``name``, of shape ``whole`` in the model."""
+    if config is not None and (stored_as := _stored_as(config)):
+        part, number, count = stored_as.name(name)
+        shift = number * whole[-1]
+        offset = (*patch.whole[:-1], patch.whole[-1] + shift)
+        yield Block(part, (*whole[:-1], count * whole[-1]), offset, patch.extent, patch.local)
+        return
     runs = _runs(name, whole[-1], config) if config is not None and whole else [(name, 0, whole[-1], 0)]
     widths = dict.fromkeys((part for part, *_ in runs), 0)
     for part, begin, end, _ in runs:
@@ -231,6 +240,11 @@ def _runs(name: str, width: int, config) -> list[tuple[str, int, int, int]]:
             runs.append((part, begin, begin + count * size, head * count * size))
             begin += count * size
     return runs
+
+
+def _stored_as(config) -> StockLayout | None:
+    family = FAMILIES.get(config.model_type)
+    return family.stored_as if family else None
 
 
 def tensor_parallel() -> tuple[int, int]:

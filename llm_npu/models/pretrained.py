@@ -23,7 +23,7 @@ def load_model(folder: str | Path, dtype: str | None = None):
     UserError as in ``presets.model_config`` and ``weights.load``, and for another dtype.
     """
     config = config_of(folder)
-    model = families.new_model(config).to(dtype=dtype_of(config, dtype))
+    model = families.cast(families.new_model(config), dtype_of(config, dtype))
     weights.load(model, folder)
     model.eval()
     return model

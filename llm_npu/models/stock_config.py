@@ -43,7 +43,7 @@ def model_type(folder: str | Path) -> str | None:
 
 
 def from_stock(fields: Mapping[str, object], file: object) -> dict[str, object]:
-    """The fields of ``file``, a config.json, in one form; an InternLM2 becomes a Llama.
+    """The fields of ``file``, a config.json, in one form; an InternLM2 becomes a Llama, a GPT-2 a GPT.
 
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
     ``torch_dtype``. It and PaddleFormers write ``num_local_experts`` for a Qwen3-MoE's ``num_experts``.
@@ -68,12 +68,16 @@ def save(config, folder: Path, dtype: str) -> None:
     config.save_pretrained(str(folder))
     family = FAMILIES[config.model_type]
     file = folder / FILE
+    if family.stored_as:
+        written = {**family.stored_as.fields(config), "torch_dtype": dtype}
+        file.write_text(strict_json.dumps(written, indent=2, sort_keys=True) + "\n")
+        return
     written = json.loads(file.read_text())
     written.update(
         architectures=[model_class(config.model_type).__name__],
         model_type=config.model_type,
         torch_dtype=dtype,
-        hidden_act="silu",
+        hidden_act=family.activations[0],
         **{field: getattr(config, field) for field in (*SHARED_FIELDS, *family.defaults)},
         **family.required_by_transformers,
     )

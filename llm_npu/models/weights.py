@@ -128,7 +128,8 @@ def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
 
 def _size(model) -> str:
     c = model.config
+    heads = f"{c.num_attention_heads}/{c.num_key_value_heads or c.num_attention_heads}"
     return (
         f"this model (hidden {c.hidden_size}, {c.num_hidden_layers} layers, "
-        f"{c.num_attention_heads}/{c.num_key_value_heads} heads, vocabulary {c.vocab_size})"
+        f"{heads} heads, vocabulary {c.vocab_size})"
     )

@@ -100,7 +100,11 @@ class ModelShape:
         attention = self.attention_parameters or 2 * hidden * query_and_key
         if self.attention_bias:
             attention += query_and_key + self.key_value_size
-        experts = self.expert_parameters or 3 * hidden * self.intermediate_size
+        family = FAMILIES.get(self.model_type)
+        if family and family.biases:  # of the other projections and the norms
+            attention += 4 * hidden + self.intermediate_size
+        matrices = 2 if family and not family.gated else 3
+        experts = self.expert_parameters or matrices * hidden * self.intermediate_size
         shared = self.shared_expert_intermediate_size
         router = hidden * self.num_experts + (3 * hidden * shared + hidden if shared else 0)
         return attention + experts + router + 2 * hidden
@@ -127,6 +131,11 @@ class ModelShape:
         """The elements of all weights."""
         matrices = 1 if self.tie_word_embeddings else 2
         ends = matrices * self.vocab_size * self.hidden_size + self.hidden_size
+        family = FAMILIES.get(self.model_type)
+        if family and family.learned_positions:
+            ends += self.max_position_embeddings * self.hidden_size
+        if family and family.biases:
+            ends += self.hidden_size
         layers = (self.num_hidden_layers - self.dense_layers) * self.layer_parameters
         return ends + layers + self.dense_layers * self.dense.layer_parameters
 

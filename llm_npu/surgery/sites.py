@@ -47,7 +47,8 @@ def site(layer, operator: str) -> Site | None:
     for kind in type(layer).__mro__:
         library = library_of(kind)
         for family in library.families.values() if library else ():
-            if way := family.layers.get(operator, {}).get(kind.__name__):
+            way = family.layers.get(operator, {}).get(kind.__name__)
+            if way and (not family.package or f".{family.package}." in kind.__module__):
                 return Site(kind, way, family)
     return None
 

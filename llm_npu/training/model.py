@@ -37,6 +37,9 @@ def config_for(run):
     config.fuse_attention_qkv = fuses and run.model.fuse_attention_qkv
     config.fuse_attention_ffn = fuses and run.model.fuse_attention_ffn
     config.use_fast_layer_norm = run.model.use_fast_layer_norm
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if (dropout := getattr(run.model, name)) is not None:
+            setattr(config, name, dropout)
     setattr(config, names.LENGTH, run.data.max_seq_length)
     return config
 

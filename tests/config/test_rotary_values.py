@@ -126,7 +126,7 @@ def test_tables_are_those_of_the_scaling(tmp_path, model_type):
 
 
 def test_a_model_without_scaling_has_plain_tables(tmp_path):
-    for family in FAMILIES.values():
+    for family in (each for each in FAMILIES.values() if "rotary" in each.layers):
         path = folder(tmp_path / family.model_type, family, None)
         cosines, _ = table(families.new_model(presets.model_config(str(path))), POSITIONS)
         inverse = THETA ** -(np.arange(0, cosines.shape[-1], 2) / cosines.shape[-1])

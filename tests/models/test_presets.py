@@ -187,7 +187,7 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"model_type": "gpt2"}, ["gpt2", "model_type llama, qwen2, mistral, mixtral, qwen2_moe"]),
+        ({"model_type": "opt"}, ["opt", "model_type llama, qwen2, mistral, mixtral, qwen2_moe, gpt"]),
         ({"model_type": "qwen2", "use_sliding_window": True}, ["use_sliding_window", "Qwen2"]),
         ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, ["yarn", "Qwen2 has none"]),
         ({"model_type": "mistral", "tie_word_embeddings": True}, ["tie_word_embeddings", "Mistral"]),

@@ -16,7 +16,7 @@ import paddle
 
 import paddle_fused
 from llm_npu.core.errors import UserError
-from llm_npu.surgery import attention_interface
+from llm_npu.surgery import attention_interface, learned_positions
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
@@ -26,8 +26,9 @@ from paddle_fused import masks
 
 
 def example(layer, batch) -> list:
-    if site(layer, "attention").way == "latent":
-        return attention_interface.latent_example(layer, batch)
+    way = site(layer, "attention").way
+    if way in EXAMPLES:
+        return EXAMPLES[way](layer, batch)
     share = parts(getattr(layer, "q_proj", None))
     query, key = (
         batch.empty(batch.rows, batch.length, heads // share, layer.head_dim)
@@ -233,6 +234,7 @@ def _pipe_embedding(layer, found: Site) -> Replacement:
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
 
 
+EXAMPLES = {"latent": attention_interface.latent_example, "core attention": learned_positions.example}
 WAYS = {
     **dict.fromkeys(("attn_func", "function", "F"), _attention_layer),
     **dict.fromkeys(("decoder", "causal decoder"), _decoder),
@@ -242,4 +244,6 @@ WAYS = {
     "interface": attention_interface.layer,
     "latent": attention_interface.latent_layer,
     "makes masks": attention_interface.model,
+    "core attention": learned_positions.layer,
+    "learned positions": learned_positions.model,
 }

@@ -196,7 +196,19 @@ def errors(fused: dict, composed: list[dict], exact: dict, dtype: str):
         yardstick = max(yardsticks)
         if name == "loss":  # logits that are off by e change it by 2 e at most
             yardstick = 2 * max(np.abs(run["logits"] - exact["logits"]).max() for run in composed)
-        yield name, error, 2 * yardstick + ROUNDING[dtype] * np.abs(exact[name]).max()
+        yield name, error, 2 * yardstick + ROUNDING[dtype] * _largest(exact, name)
+
+
+def _largest(exact: dict, name: str) -> float:
+    """The largest value of a result, or of a sum that is zero: the largest of its terms.
+
+    The gradient of a bias that changes nothing, such as that of all keys, is such a sum, of the terms of its
+    weight's gradient.
+    """
+    largest, weight = np.abs(exact[name]).max(), exact.get(f"{name.removesuffix('.bias')}.weight")
+    if not name.endswith(".bias") or weight is None or largest > 1e-9 * np.abs(weight).max():
+        return largest
+    return np.abs(weight).max()
 
 
 def _mean(values: np.ndarray) -> float:

@@ -11,6 +11,7 @@ from paddlenlp.transformers.llama import modeling_auto, modeling_network
 
 from fused_models.experts import loop_over_experts
 from fused_models.weights import VOCABULARY, fill
+from llm_npu.models.families import cast
 from llm_npu.models.paddlenlp import families
 
 POSITIONS = 64
@@ -34,6 +35,13 @@ QWEN2_MOE = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 96,
     "shared_expert_intermediate_size": 160,
+}
+GPT = {
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "ignore_index": -100,
 }
 LLAMA3_SCALING = {
     "rope_type": "llama3",
@@ -99,7 +107,7 @@ class Family:
             setattr(config, name, value)
         model = self.model(config)
         fill(model)
-        model.to(dtype=dtype)
+        cast(model, dtype)
         model.eval()
         return model
 
@@ -135,6 +143,7 @@ FAMILIES = (
     Family("qwen2-moe", "qwen2_moe", {**GROUPED_HEADS, **QWEN2_MOE}),
     Family("qwen2-moe-normed", "qwen2_moe", {**MANY_HEADS, **QWEN2_MOE, "norm_topk_prob": True}),
     Family("mixtral", "mixtral", {**GROUPED_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    Family("gpt", "gpt", GPT),
     Family(
         "llama-auto",
         "llama",

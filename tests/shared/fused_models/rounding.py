@@ -7,7 +7,7 @@ import paddle
 from precision import ROUNDING
 
 # In the names of layers that may be fused, and of the projections between which rotary and SwiGLU round.
-SITES = ("RMSNorm", "Attention", "MLP", "MoeBlock", "MoEBlock", "Linear")
+SITES = ("RMSNorm", "LayerNorm", "Attention", "MLP", "MoeBlock", "MoEBlock", "Linear")
 
 
 def round_otherwise(model, seed: int) -> None:

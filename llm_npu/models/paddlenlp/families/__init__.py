@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_npu.models.family import Conversion, Family
-from llm_npu.models.paddlenlp import internlm2
+from llm_npu.models.paddlenlp import gpt2, internlm2
 
-from . import llama, mistral, mixtral, qwen2, qwen2_moe
+from . import gpt, llama, mistral, mixtral, qwen2, qwen2_moe
 
 FAMILIES: Mapping[str, Family] = {
-    module.FAMILY.model_type: module.FAMILY for module in (llama, qwen2, mistral, mixtral, qwen2_moe)
+    module.FAMILY.model_type: module.FAMILY for module in (llama, qwen2, mistral, mixtral, qwen2_moe, gpt)
 }
-CONVERSIONS: Mapping[str, Conversion] = {internlm2.MODEL_TYPE: internlm2.CONVERSION}
+CONVERSIONS: Mapping[str, Conversion] = {
+    conversion.model_type: conversion for conversion in (internlm2.CONVERSION, gpt2.CONVERSION)
+}
 
 
 def config_class(model_type: str) -> type:

@@ -1,0 +1,205 @@
+"""Dropout, addition and LayerNorm of GPT's decoder, by ``paddle_fused.dropout_add_layer_norm``.
+
+A layer adds what its attention gives, after dropout, to the hidden states, and normalises the sum for its
+feed-forward layer. What that gives is added and normalised by the next layer, or by the norm after the last:
+
+    normed, hidden = dropout_add_layer_norm(attention(normed), hidden)      norm2
+    normed, hidden = dropout_add_layer_norm(feed_forward(normed), hidden)   norm1 of the next layer
+
+So between layers there are two tensors: the output of the feed-forward layer and the hidden states. A layer
+that is computed again in the backward pass keeps its input, and therefore gets their sum.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+
+import paddle
+import paddle.nn.functional as F
+
+import paddle_fused
+from llm_npu.surgery.registry import NotFused, Replacement, kernel
+from llm_npu.surgery.sites import Site, site
+
+OPERATOR = "dropout_add_layer_norm"
+TAKES_RESIDUAL = "takes_residual"  # attribute of a norm whose forward is that of this module
+
+
+def example(layer, batch) -> list:
+    x = batch.empty(batch.rows, batch.length, *layer.norm2.weight.shape)
+    dropouts = (_attention_dropout(layer), _feed_forward_dropout(layer))
+    return [partial(norm_forward, layer.norm2, x, x, dropout) for dropout in dropouts]
+
+
+@kernel(OPERATOR, known_as="npu_fused_dropout_add_layer_norm", operator=OPERATOR, example=example)
+def replace(layer) -> Replacement | NotFused | None:
+    found = site(layer, OPERATOR)
+    return None if found is None else WAYS[found.way](layer, found)
+
+
+def _layer(layer, found: Site) -> Replacement | NotFused:
+    reason = found.overridden(layer)
+    if reason is None and not layer.config.normalize_before:
+        reason = "it normalises after the addition (normalize_before)"
+    return NotFused(reason) if reason else Replacement(forward=layer_forward)
+
+
+def _norm(layer, found: Site) -> Replacement | None:
+    if found.overridden(layer):
+        return None
+    return Replacement(forward=norm_forward, attributes={TAKES_RESIDUAL: True}, is_site=False)
+
+
+def _layers(layer, found: Site) -> Replacement | None:
+    return None if found.overridden(layer) else Replacement(forward=layers_forward, is_site=False)
+
+
+def _embeddings(layer, found: Site) -> Replacement:
+    """paddle-custom-npu has dropout in float32 and float16 only, in which the operator computes it, too."""
+
+    probability = layer.dropout.p
+
+    def dropout(x):
+        return _dropout(x, probability, layer.training)
+
+    return Replacement(attributes={"dropout": dropout}, is_site=False)
+
+
+WAYS = {"embeddings": _embeddings, "layer": _layer, "norm": _norm, "layers": _layers}
+
+
+def norm_forward(self, x, residual=None, dropout=0.0):
+    """LayerNorm(x); with a ``residual`` (LayerNorm(sum), sum), sum = Dropout(x) + residual."""
+    if residual is None:
+        return type(self).forward(self, x)
+    if residual.dtype not in (x.dtype, paddle.float32):
+        residual = residual.astype(x.dtype)
+    return paddle_fused.dropout_add_layer_norm(
+        x, residual, self.weight, self.bias, dropout, self._epsilon, prenorm=True, training=self.training
+    )
+
+
+def layer_forward(
+    self,
+    hidden_states,
+    attention_mask=None,
+    use_cache=False,
+    past_key_value=None,
+    output_attentions=False,
+    *,
+    residual=None,
+    adds=True,
+):
+    """In place of the forward of GPTDecoderLayer.
+
+    Args:
+        residual: the hidden states to which ``hidden_states`` are still to be added after dropout; None:
+            nothing is to be added.
+        adds: return the hidden states. False: return (what is to be added, hidden states) in their place.
+    """
+    if residual is None:
+        normed, residual = self.norm1(hidden_states), hidden_states
+    else:
+        normed, residual = _added(self, self.norm1, hidden_states, residual, _feed_forward_dropout(self))
+    inputs = (normed, None, None, attention_mask, use_cache, past_key_value, output_attentions)
+    if self.enable_recompute and not normed.stop_gradient and _granularity(self) == "full_attn":
+        outputs = _stock(self, "recompute")(self.self_attn, *inputs, use_reentrant=False)
+    else:
+        outputs = self.self_attn(*inputs)
+    attention, *others = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    normed, residual = _added(self, self.norm2, attention, residual, _attention_dropout(self))
+    out = self.linear2(self.activation(self.linear1(normed), approximate=True))
+    if adds:
+        out = _sum(self, out, residual, _feed_forward_dropout(self))
+    first = out if adds else (out, residual)
+    return (first, *others) if others else first
+
+
+def layers_forward(
+    self,
+    hidden_states,
+    attention_mask=None,
+    *,
+    use_cache=False,
+    past_key_values=None,
+    output_attentions=False,
+    output_hidden_states=False,
+    return_dict=False,
+):
+    """In place of the forward of TransformerDecoder, which knows one tensor between layers."""
+    residual = None
+    caches, attentions, states = [], [], []
+    recomputes = self.enable_recompute and not hidden_states.stop_gradient and _granularity(self) == "full"
+    adds = recomputes or output_hidden_states
+    for number, layer in enumerate(self.layers):
+        past = past_key_values[number] if past_key_values is not None else None
+        inputs = (hidden_states, attention_mask, use_cache, past, output_attentions)
+        if recomputes and number not in (self.config.no_recompute_layers or ()):
+            reentrant = self.config.recompute_use_reentrant
+            outputs = _stock(self, "recompute")(layer, *inputs, use_reentrant=reentrant)
+        else:
+            outputs = layer(*inputs, residual=residual, adds=adds)
+        first, *others = outputs if use_cache or output_attentions else (outputs,)
+        hidden_states, residual = (first, None) if adds else first
+        caches += others[-1:] if use_cache else []
+        attentions += others[:1] if output_attentions else []
+        states += [hidden_states] if output_hidden_states else []
+    if residual is None:
+        out = self.norm(hidden_states)
+    else:
+        out, _ = _added(layer, self.norm, hidden_states, residual, _feed_forward_dropout(layer))
+    found = [tuple(each) if each else None for each in (caches, states, attentions)]
+    if return_dict:
+        kind = _stock(self, "BaseModelOutputWithPastAndCrossAttentions")
+        return kind(
+            last_hidden_state=out,
+            past_key_values=found[0],
+            hidden_states=found[1],
+            attentions=found[2],
+            cross_attentions=None,
+        )
+    given = tuple(each for each in found if each is not None)
+    return (out, *given) if given else out
+
+
+def _added(layer, norm, x, residual, dropout: float):
+    """(LayerNorm(sum), sum), sum = Dropout(x) + residual, drawn from the seeds of ``layer``."""
+    if not getattr(norm, TAKES_RESIDUAL, False):
+        hidden_states = _sum(layer, x, residual, dropout)
+        return norm(hidden_states), hidden_states
+    with _seeds(layer):
+        return norm(x, residual, dropout)
+
+
+def _sum(layer, x, residual, dropout: float):
+    with _seeds(layer):
+        return residual + _dropout(x, dropout, layer.training)
+
+
+def _dropout(x, probability: float, training: bool):
+    wide = x.astype("float32") if x.dtype == paddle.bfloat16 else x
+    return F.dropout(wide, probability, training=training).astype(x.dtype)
+
+
+def _seeds(layer):
+    """Processes that share a layer drop the same elements, unless each has other tokens."""
+    name = "local_seed" if layer.config.sequence_parallel else "global_seed"
+    return _stock(layer, "seed_guard_context")(name)
+
+
+def _stock(layer, name: str):
+    """What the module of the layer's class defines under ``name``."""
+    return getattr(importlib.import_module(type(layer).__module__), name)
+
+
+def _attention_dropout(layer) -> float:
+    return layer.config.attention_probs_dropout_prob
+
+
+def _feed_forward_dropout(layer) -> float:
+    return layer.config.hidden_dropout_prob
+
+
+def _granularity(layer) -> str:
+    return layer.config.recompute_granularity

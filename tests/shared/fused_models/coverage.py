@@ -29,7 +29,6 @@ TOOLS = ("acceptance", "doctor", "dtypes", "numerics", "plan", "profiling")  # t
 # Operators that no training calls, and why. A test fails for any other.
 WITHOUT_CALLER = {
     "add_rms_norm": "decoder layers add the residual and normalize in two steps",
-    "dropout_add_layer_norm": "no model with LayerNorm is among the families",
     "dropout_add_rms_norm": "no family has dropout before an RMSNorm",
     "fused_moe": "it takes the weights of all experts as one tensor: a copy of every weight in each step",
     "geglu": "no model with a gated GELU is among the families",

@@ -5,11 +5,12 @@
     python -m benchmarks models --quick                  tiny models without goals, as a smoke test
     python -m benchmarks models --json new.jsonl --compare old.jsonl
 
-Contenders, each a separate process, with the same PaddleNLP model, weights, tokens and Paddle's AdamW:
+Contenders, each a separate process, with the same PaddleNLP model, weights, tokens and settings of AdamW:
 
-    unfused      PaddleNLP's own layers
-    fused        llm_npu.surgery.apply_fused_kernels
-    attention    that operator only; likewise rms_norm, rotary, swiglu and, if there are experts, moe
+    unfused      PaddleNLP's own layers, Paddle's AdamW
+    fused        llm_npu.surgery.apply_fused_kernels, paddle_fused.FusedAdamW
+    attention    that operator only; likewise rms_norm, rotary, swiglu, fused_adamw and, if there are experts,
+                 moe
 
     train        forward, backward, clipping by the global norm, AdamW, on batches of S tokens
     prefill      PaddleNLP's generate until the first new token
@@ -17,8 +18,8 @@ Contenders, each a separate process, with the same PaddleNLP model, weights, tok
 
 Losses and logits must agree before anything is timed. Then the contenders of a group alternate (A B A B ...),
 including the unfused model; "x unfused" is the ratio of medians within a group. Memory is the peak of tensors
-on the device. The Llama has 110 million parameters; the other families have its layers' sizes, 4 layers, and
-grouped heads.
+on the device; launches are the kernels of a training step. The Llama has 110 million parameters; the other
+families have its layers' sizes, 4 layers, and grouped heads.
 
 Exit status: 1 if losses or logits differ or a contender fails, 2 for wrong arguments, 130 after Ctrl-C; a
 missed goal is printed.

@@ -27,23 +27,28 @@ def records(size: ModelSize, dtype: str, malloc: str, groups: list[Turns]) -> li
         times: dict[str, list[float]] = {}
         gains: dict[str, float] = {}
         memory: dict[str, int] = {}
+        launches: dict[str, int] = {}
         for turns in groups:
             medians = {name: statistics.median(each) for name, each in turns.seconds.get(way, {}).items()}
             gains |= {name: medians[UNFUSED] / median for name, median in medians.items()}
             memory |= turns.memory.get(KIND_OF_MEMORY[way], {})
+            launches |= turns.launches if way == "train" else {}
             for name, seconds in turns.seconds.get(way, {}).items():
                 times.setdefault(name, []).extend(seconds)
         for name, seconds in times.items():
             of = report.Timed(size.family, size.label, dtype, way, malloc, name)
             record = report.time_record(of, seconds, gain=gains[name], memory=memory[name])
+            record["launches"] = launches.get(name)
             found.append({**record, "tokens_per_second": tokens(size, way) / record["median"]})
     return found
 
 
 def table(found: list[dict], title: str) -> Table:
-    """Tokens per second (relative to the unfused model's), and the peak memory of tensors on the device."""
+    """Tokens per second (relative to the unfused model's), the peak memory of tensors on the device, and the
+    kernels that it launches in a training step.
+    """
     left = ("model", "dtype", "way", "contender")
-    made = report.blank(title, left, ("tokens/s", "x unfused", "ms", "spread", "memory MiB"))
+    made = report.blank(title, left, ("tokens/s", "x unfused", "ms", "spread", "memory MiB", "launches"))
     for record in found:
         if record["kind"] != "time":
             continue
@@ -56,6 +61,7 @@ def table(found: list[dict], title: str) -> Table:
             f"{record['gain']:.2f}",
             *(report.milliseconds(record[name]) for name in ("median", "spread")),
             f"{record['memory'] / 2**20:,.0f}",
+            "" if record["launches"] is None else f"{record['launches']:,}",
         )
     return made
 

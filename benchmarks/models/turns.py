@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 
 from benchmarks import contest, timing
@@ -12,7 +12,8 @@ from benchmarks.contest import Wrong
 from benchmarks.models.size import ModelSize
 
 UNFUSED, FUSED = "unfused", "fused"
-OPERATORS = ("attention", "rms_norm", "rotary", "swiglu", "moe")
+OPTIMIZER = "fused_adamw"
+OPERATORS = ("attention", "rms_norm", "rotary", "swiglu", "moe", OPTIMIZER)
 CONTENDERS = (UNFUSED, FUSED, *OPERATORS)
 WAYS = ("train", "prefill", "decode")
 OTHERS_IN_A_GROUP = 2  # besides the unfused model; limited by memory
@@ -27,11 +28,13 @@ LOGITS_TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
 class Turns:
     """The results of the contenders of one group.
 
-    ``seconds``: {way: {contender: [seconds]}}; ``memory``: {"train" or "generation": {contender: bytes}}.
+    ``seconds``: {way: {contender: [seconds]}}; ``memory``: {"train" or "generation": {contender: bytes}};
+    ``launches``: {contender: kernels of a training step}.
     """
 
     seconds: dict[str, dict[str, list[float]]]
     memory: dict[str, dict[str, int]]
+    launches: dict[str, int] = field(default_factory=dict)
 
 
 def groups(names: Sequence[str], has_experts: bool) -> list[list[str]]:
@@ -43,7 +46,7 @@ def groups(names: Sequence[str], has_experts: bool) -> list[list[str]]:
 
 def kernels(name: str) -> list[str] | str:
     """The kernels of ``llm_npu.surgery`` that a contender uses."""
-    return {UNFUSED: [], FUSED: "auto"}.get(name, [name])
+    return {UNFUSED: [], OPTIMIZER: [], FUSED: "auto"}.get(name, [name])
 
 
 def of_group(
@@ -62,12 +65,14 @@ def of_group(
         if "train" in ways:
             contest.agree(dtype, _ask(processes, "losses", steps=STEPS_TO_VERIFY))
             turns.memory["train"] = _ask(processes, "train_memory")
+            turns.launches.update(_ask(processes, "train_launches"))
             turns.seconds["train"] = _take_turns(processes, "train", rounds)
     return turns
 
 
 def _contender(name: str, size: ModelSize, dtype: str):
-    settings = {"kernels": kernels(name), "dtype": dtype, "size": asdict(size)}
+    optimizer = {"fused_adamw": name in (FUSED, OPTIMIZER)}
+    settings = {"kernels": kernels(name), **optimizer, "dtype": dtype, "size": asdict(size)}
     return contender(name, "paddle", "benchmarks.models.worker.ModelWorker", **settings)
 
 

@@ -1,8 +1,9 @@
 """The requests that a contender's process answers, see ``benchmarks.worker``.
 
 ``losses`` runs some training steps and returns their losses; ``train`` runs one and returns its seconds;
-``train_memory`` runs one and returns the peak bytes of tensors on the device; ``logits``, ``prefill``,
-``decode`` and ``generation_memory`` do the same for generation.
+``train_memory`` runs one and returns the peak bytes of tensors on the device; ``train_launches`` runs one and
+returns the kernels that the device launched; ``logits``, ``prefill``, ``decode`` and ``generation_memory`` do
+the same for generation.
 """
 
 import time
@@ -12,9 +13,12 @@ from benchmarks.step import AdamWSettings
 
 
 class ModelWorker:
-    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; stock without any."""
+    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; stock without any.
 
-    def __init__(self, kernels: list[str] | str, threads: int, dtype: str, size: dict):
+    ``fused_adamw``: the optimizer is ``paddle_fused.FusedAdamW``.
+    """
+
+    def __init__(self, kernels: list[str] | str, fused_adamw: bool, threads: int, dtype: str, size: dict):
         from paddle_fused import virtual_npu
 
         virtual_npu.activate()
@@ -36,7 +40,7 @@ class ModelWorker:
             self.model.to(dtype=dtype)
         if kernels:
             surgery.apply_fused_kernels(self.model, kernels, strict=True)
-        self.dtype = dtype
+        self.dtype, self.fused_adamw = dtype, fused_adamw
         self.optimizer = None  # its moments are needed for training only
         samples = self.size.samples()
         self.inputs, self.labels = (paddle.to_tensor(part) for part in (samples[:, :-1], samples[:, 1:]))
@@ -50,6 +54,13 @@ class ModelWorker:
 
     def train_memory(self):
         return self._peak(self._step)
+
+    def train_launches(self):
+        from paddle_fused import virtual_npu
+
+        virtual_npu.reset_kernel_record()
+        self._step()
+        return sum(record.calls for record in virtual_npu.kernel_record())
 
     def logits(self):
         """Some of those of the prompts' last tokens: [B][16]."""
@@ -87,8 +98,10 @@ class ModelWorker:
         return float(loss)
 
     def _adamw(self):
+        from paddle_fused import FusedAdamW
+
         settings = AdamWSettings()
-        return self.paddle.optimizer.AdamW(
+        upstream = self.paddle.optimizer.AdamW(
             settings.learning_rate,
             epsilon=settings.epsilon,
             parameters=self.model.parameters(),
@@ -96,6 +109,7 @@ class ModelWorker:
             grad_clip=self.paddle.nn.ClipGradByGlobalNorm(settings.clip_norm),
             multi_precision=self.dtype != "float32",
         )
+        return FusedAdamW.from_adamw(upstream) if self.fused_adamw else upstream
 
     def _generate(self, new_tokens):
         self.model.eval()

@@ -2,7 +2,8 @@
 
     resumed_runs.py FOLDER RUNS ARGUMENTS...
 
-RUNS is JSON: [[output_dir, checkpoint or null, flags], ...]. The checkpoint is copied into the output folder.
+RUNS is JSON: [[output_dir, checkpoint or null, flags], ...]. The checkpoint is copied into the output folder;
+the output folder of an earlier run stands for its first checkpoint.
 """
 
 import json
@@ -15,6 +16,8 @@ from pathlib import Path
 import ranks
 from hybrid_parallel.many_runs import forget_groups, script
 
+from llm_npu.training import checkpoint
+
 
 def main(runs: list, arguments: list[str]) -> None:
     run, rank = script().main, int(os.environ["PADDLE_TRAINER_ID"])
@@ -25,6 +28,8 @@ def main(runs: list, arguments: list[str]) -> None:
             forget_groups()
         try:
             if start is not None:
+                earlier = checkpoint.complete(start)
+                start = earlier[0] if earlier else start
                 target = Path(output_dir) / Path(start).name
                 if rank == 0 and not target.exists():
                     shutil.copytree(start, target.with_suffix(".new"))

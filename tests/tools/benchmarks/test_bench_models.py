@@ -35,6 +35,7 @@ def test_training_and_generation_are_timed(first_run):
         assert record["tokens_per_second"] == pytest.approx(expected / record["median"])
         assert record["gain"] == 1 if record["contender"] == turns.UNFUSED else record["gain"] > 0
         assert record["memory"] > 4 * size.vocabulary * size.hidden
+        assert (record["launches"] or 0) > 0 if record["way"] == "train" else record["launches"] is None
 
 
 def test_every_family_and_operator(run_python, first_run):
@@ -65,7 +66,7 @@ def test_groups_hold_the_unfused_model_and_what_the_family_has():
     assert turns.groups(turns.CONTENDERS, has_experts=False) == [
         ["unfused", "fused", "attention"],
         ["unfused", "rms_norm", "rotary"],
-        ["unfused", "swiglu"],
+        ["unfused", "swiglu", "fused_adamw"],
     ]
     assert turns.groups(("moe", "unfused"), has_experts=True) == [["unfused", "moe"]]
     assert turns.groups(("moe",), has_experts=False) == [["unfused"]]

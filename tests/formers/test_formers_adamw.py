@@ -1,0 +1,49 @@
+"""FusedAdamW in PaddleFormers' trainer, by every method, against upstream AdamW (adamw_runs.py)."""
+
+import adamw_runs
+import pytest
+import run_inputs
+from adamw_runs import FLOAT16, FLOAT32
+from small_runs import fields
+
+from llm_npu.models import weights
+from llm_npu.models.families import config_class, model_class
+
+pytestmark = pytest.mark.slow
+LORA = "--finetuning_type lora --lora_rank 4"
+SHARDED = "--sharding stage1"
+TENSOR = "--tensor_parallel_degree 2"
+STAGES = "--pipeline_parallel_degree 2"
+METHODS = {  # [processes, flags]
+    "one process": [1, ""],
+    "one process, float16": [1, FLOAT16],
+    "one process, float32": [1, FLOAT32],
+    "one process, LoRA": [1, LORA],
+    "sharding stage 1": [2, SHARDED],
+    "sharding stage 1, float16": [2, f"{SHARDED} {FLOAT16}"],
+    "sharding stage 1, LoRA": [2, f"{SHARDED} {LORA}"],
+    "sharding stage 2": [2, "--sharding stage2"],
+    "sharding stage 3": [2, f"--sharding stage3 {FLOAT32}"],
+    "tensor parallel": [2, TENSOR],
+    "sequence parallel": [2, f"{TENSOR} --sequence_parallel true"],
+    "pipeline": [2, STAGES],
+    "pipeline, float16": [2, f"{STAGES} {FLOAT16}"],
+    "data parallel": [2, ""],
+}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """Of a very small Qwen3 with weights, on a little text."""
+    made = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields("qwen3"))
+    settings = {**run_inputs.LLAMA, **fields("qwen3")}
+    weights.save(model_class("qwen3")(config_class("qwen3")(**settings)), made["model_name_or_path"])
+    return run_inputs.words({**made, **adamw_runs.SETTINGS})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_both_optimizers_train_alike_and_resume_each_other(method, arguments, tmp_path):
+    processes, flags = METHODS[method]
+    folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments)
+    adamw_runs.assert_equal(folder)
+    adamw_runs.assert_named(folder)

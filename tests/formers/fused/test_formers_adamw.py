@@ -1,9 +1,9 @@
 """FusedAdamW in PaddleFormers' trainer, by every method, against upstream AdamW (adamw_runs.py)."""
 
-import adamw_runs
 import pytest
 import run_inputs
-from adamw_runs import FLOAT16, FLOAT32
+from fused_models import adamw_runs
+from fused_models.adamw_runs import FLOAT16, FLOAT32
 from small_runs import fields
 
 from llm_npu.models import weights

@@ -72,6 +72,7 @@ def mesh_of(arguments: argparse.Namespace) -> Mesh:
         arguments.tensor_parallel_degree,
         arguments.pipeline_parallel_degree,
         auto=arguments.enable_auto_parallel,
+        to_static=arguments.to_static,
     )
     processes = max(arguments.nproc, config.process_count())
     if mesh.ranks != processes:
@@ -144,6 +145,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--enable_auto_parallel",
         action="store_true",
         help="split the single-device model by the annotations of auto-parallel training",
+    )
+    parser.add_argument(
+        "--to_static", action="store_true", help="with --enable_auto_parallel: by programs, without a cache"
     )
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
     parser.add_argument("--tokenizer", type=paths.expanded, help="its folder (default: the checkpoint)")

@@ -13,9 +13,7 @@ B rows, T tokens of the longest row, V vocabulary size. Importing this module im
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +59,7 @@ def export(
     from llm_npu.surgery.apply import applied_kernels
 
     from .generate import inference
+    from .tables import whole_tables
 
     folder = Path(folder)
     if library.found() == library.PADDLEFORMERS:
@@ -85,7 +84,7 @@ def export(
     if ours:
         surgery.apply_fused_kernels(model, kernels or "auto")
     try:
-        with inference(model), _whole_tables(model), paddle_fused.use_backend(backend, strict=True):
+        with inference(model), whole_tables(model), paddle_fused.use_backend(backend, strict=True):
             _write(_logits(model), about, folder)
     except paddle_fused.BackendError as error:
         refusal = str(error).rpartition("BackendError: ")[2].strip()
@@ -197,27 +196,6 @@ def _about(model, backend: str, shape: tuple[int, int] | None) -> dict:
         "positions": shape[1] if shape else room,
         "rows": shape[0] if shape else None,
     }
-
-
-@contextmanager
-def _whole_tables(model) -> Iterator[None]:
-    """Make the rotary layers return their whole tables, whatever length is requested.
-
-    They extend their tables for longer rows, even while a program is captured, which would leave the model
-    with the program's variables as tables.
-    """
-    layers = [layer for layer in model.sublayers() if hasattr(layer, "cos_cached")]
-    for layer in layers:
-        layer.__dict__["forward"] = types.MethodType(_tables, layer)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.__dict__["forward"]
-
-
-def _tables(self, x, seq_len=None):
-    return self.cos_cached.cast(x.dtype), self.sin_cached.cast(x.dtype)
 
 
 def _as(family: str, model):

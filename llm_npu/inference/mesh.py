@@ -30,12 +30,14 @@ ANNOTATED = ("llama", "qwen2")  # families that the plan of auto-parallel places
 class Mesh:
     """The degrees of tensor and pipeline parallelism; rank ``p * tensor + t`` is rank t of stage p.
 
-    ``auto``: the plan of auto-parallel training places PaddleNLP's single-device model.
+    ``auto``: the plan of auto-parallel training places PaddleNLP's single-device model. ``to_static``: it
+    computes by programs, without a cache.
     """
 
     tensor: int = 1
     pipeline: int = 1
     auto: bool = False
+    to_static: bool = False
 
     @property
     def ranks(self) -> int:
@@ -46,6 +48,15 @@ class Mesh:
         """UserError if the model of the checkpoint in ``folder`` cannot be split like this."""
         if self.auto:
             other_library.refuse_flag("enable_auto_parallel")
+        if self.to_static and not (self.auto and self.ranks > 1):
+            raise UserError(
+                "--to_static makes programs of an annotated model; give --enable_auto_parallel and "
+                "--tensor_parallel_degree as well"
+            )
+        if self.to_static and self.pipeline > 1:
+            raise UserError(
+                "--to_static generates without stages; leave --pipeline_parallel_degree or --to_static out"
+            )
         if self.ranks == 1:
             return
         fields = presets.fields_of(str(folder))
@@ -105,7 +116,8 @@ class Mesh:
         if self.ranks == 1:
             return pretrained.load_model(folder, dtype)
         if self.auto:
-            model = placed.load_model(folder, dtype, Degrees(tp=self.tensor, pp=self.pipeline))
+            mesh = Degrees(tp=self.tensor, pp=self.pipeline)
+            model = placed.load_model(folder, dtype, mesh, self.to_static)
         else:
             model = split.load_model(folder, dtype, self.pipeline)
         # The library's sampling broadcasts the token of this group's first rank.

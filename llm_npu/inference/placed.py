@@ -15,11 +15,14 @@ from llm_npu.parallel import mesh as meshes
 from llm_npu.parallel.apply import parallelize
 from llm_npu.parallel.plan import dense, placements
 
-from . import stages
+from . import program, stages
 
 
-def load_model(folder: str | Path, dtype: str | None, degrees: meshes.Degrees):
-    """This rank's shard of the model of a checkpoint, for ``generate``. Collective."""
+def load_model(folder: str | Path, dtype: str | None, degrees: meshes.Degrees, to_static: bool = False):
+    """This rank's shard of the model of a checkpoint, for ``generate``. Collective.
+
+    ``to_static``: it computes by programs (``program``), which has no stages.
+    """
     mesh = meshes.make(degrees)[degrees.stage]
     config = pretrained.config_of(folder)
     layers = stages.narrow(config, degrees.stage, degrees.pp)
@@ -33,7 +36,9 @@ def load_model(folder: str | Path, dtype: str | None, degrees: meshes.Degrees):
             dist.reshard(tensor, mesh, placements(None, None))._local_value() if tensor.is_dist() else tensor
         )
 
-    if degrees.pp > 1:
+    if to_static:
+        program.StaticForward(model, mesh)
+    elif degrees.pp > 1:
         stages.connect(model, meshes.column(degrees), whole)
     else:
         model.lm_head.register_forward_post_hook(lambda _layer, _inputs, logits: whole(logits))

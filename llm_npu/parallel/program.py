@@ -66,15 +66,19 @@ class Program:
         return 0.0 if loss is None else float(np.mean(np.asarray(loss)))
 
     def _show(self) -> None:
-        """Makes the dygraph tensors share the program's variables."""
-        for tensor, name in self._tensors:
-            seen = paddle.Tensor(self._variable(name))
-            if tensor.is_dist():
-                seen = dtensor_from_local(seen, tensor.process_mesh, tensor.placements)
-            tensor.get_tensor()._share_data_with(seen.get_tensor())
+        share(self._tensors, self._scope)
 
     def _variable(self, name: str):
         return self._scope.find_var(name).get_tensor()
+
+
+def share(tensors: list[tuple[paddle.Tensor, str]], scope: paddle.static.Scope) -> None:
+    """Make the dygraph tensors share the program's variables of these names in ``scope``."""
+    for tensor, name in tensors:
+        seen = paddle.Tensor(scope.find_var(name).get_tensor())
+        if tensor.is_dist():
+            seen = dtensor_from_local(seen, tensor.process_mesh, tensor.placements)
+        tensor.get_tensor()._share_data_with(seen.get_tensor())
 
 
 def _states_of(optimizer, states: dict[str, paddle.Tensor]) -> list[tuple[paddle.Tensor, str]]:

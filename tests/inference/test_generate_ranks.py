@@ -37,8 +37,9 @@ def checkpoints(tmp_path_factory):
         {"tensor": 2, "pipeline": 2},
         {"tensor": 2, "auto": True},
         {"tensor": 2, "pipeline": 2, "auto": True},
+        {"tensor": 2, "auto": True, "to_static": True},
     ],
-    ids=["tensor parallel", "pipeline", "both", "auto-parallel", "auto-parallel and stages"],
+    ids=["tensor parallel", "pipeline", "both", "auto-parallel", "auto-parallel and stages", "programs"],
 )
 def test_tokens_are_those_of_one_rank(checkpoints, tmp_path, fields):
     folder, expected = checkpoints
@@ -63,6 +64,11 @@ def test_a_family_without_annotations_is_refused(tmp_path):
     [
         ({"tensor": 4}, "num_key_value_heads 2, which is not a multiple of it; give a degree that divides 2"),
         ({"tensor": 3}, "--tensor_parallel_degree is 3, but .* has num_attention_heads 4"),
+        ({"tensor": 2, "to_static": True}, "--to_static .* give --enable_auto_parallel"),
+        (
+            {"tensor": 2, "pipeline": 2, "auto": True, "to_static": True},
+            "--to_static generates without stages",
+        ),
         ({"pipeline": 3}, "--pipeline_parallel_degree is 3, but .* has 2 layers; give 2 or less"),
     ],
 )

@@ -271,6 +271,11 @@ class FusedArguments:
         "Dropout, addition and LayerNorm of GPT by paddle_fused.dropout_add_layer_norm.",
         no_effect=(no_effect.NOT_FUSED, no_effect.NO_LAYER_NORM),
     )
+    use_fused_geglu: bool = flag(
+        True,
+        "GeGLU of Gemma's feed-forward layers by paddle_fused.geglu.",
+        no_effect=(no_effect.NOT_FUSED, no_effect.NO_GEGLU),
+    )
     use_fused_linear_cross_entropy: bool | None = flag(
         None,
         "Head and loss by paddle_fused.linear_cross_entropy, without the logits. By default where the logits "

@@ -65,6 +65,7 @@ NO_EXPERTS = NoEffect("the model has no experts", lambda run: not family(run).ex
 NO_LAYER_NORM = NoEffect(
     "the model has no LayerNorm after dropout", lambda run: "dropout_add_layer_norm" not in family(run).layers
 )
+NO_GEGLU = NoEffect("the model has no GeGLU", lambda run: "geglu" not in family(run).layers)
 NOT_DPO = NoEffect("--stage is not dpo", lambda run: run.stage != "dpo")
 DPO_READS_LOGITS = NoEffect("--stage dpo reads the logits of its pairs", lambda run: run.stage == "dpo")
 NOT_LORA = NoEffect("--finetuning_type is not lora", lambda run: run.finetuning_type != "lora")

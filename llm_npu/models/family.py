@@ -37,12 +37,14 @@ RotaryWay = Literal[
 NormWay = Literal[
     "forward",  # its forward is the operator
     "first of a tuple",  # the same, on a stage's inputs: a tensor, or a tuple that begins with it
+    "one more",  # multiplies by 1 + weight (Gemma)
 ]
 SwigluWay = Literal[
     "function",  # its forward calls swiglu of its module
     "act_fn",  # its forward calls self.act_fn, which is swiglu if fuse_swiglu
     "forward",  # its forward multiplies self.act_fn of one projection by another
 ]
+GegluWay = Literal["forward"]  # its forward multiplies F.gelu of one projection by another
 DropoutNormWay = Literal[
     "embeddings",  # dropout of what the layers get
     "layer",  # dropout, addition and LayerNorm between its attention and its feed-forward layer
@@ -70,6 +72,7 @@ WAYS: Mapping[str, object] = {
     "rotary": RotaryWay,
     "rms_norm": NormWay,
     "swiglu": SwigluWay,
+    "geglu": GegluWay,
     "moe": MoeWay,
     "linear_cross_entropy": LinearCrossEntropyWay,
     "dropout_add_layer_norm": DropoutNormWay,

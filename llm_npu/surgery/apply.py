@@ -28,8 +28,8 @@ def apply_fused_kernels(
             ``["rms_norm", "attention"]``.
         strict: a layer that computes an operator of these kernels and cannot be fused is an error.
         switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ``use_fused_rope``,
-            ``use_fused_swiglu``, ``use_fused_moe``, ``use_fused_dropout_add_layer_norm``: False leaves the
-            kernel out.
+            ``use_fused_swiglu``, ``use_fused_moe``, ``use_fused_dropout_add_layer_norm``,
+            ``use_fused_geglu``: False leaves the kernel out.
             ``use_fused_linear_cross_entropy``: True adds it to ``"auto"``. In training, a model then returns
             None instead of logits beside its loss.
 

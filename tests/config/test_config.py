@@ -138,7 +138,7 @@ def test_names_far_from_all_others_are_refused():
         (["--split", "0,1,0"], ["--split", "nothing for training"]),
         pytest.param(
             ["--model_type", "opt"],
-            ["--model_type is 'opt'", "llama, qwen2, mistral, mixtral, qwen2_moe or gpt"],
+            ["--model_type is 'opt'", "llama, qwen2, mistral, mixtral, qwen2_moe, gpt or gemma"],
             marks=pytest.mark.paddlenlp,
         ),
         (["--device", "cpu", "--bf16"], ["--bf16", "CPU place"]),

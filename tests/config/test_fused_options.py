@@ -16,6 +16,7 @@ SWITCHES = (
     "use_fused_moe",
     "use_fused_adamw",
     "use_fused_dropout_add_layer_norm",
+    "use_fused_geglu",
 )
 BY_SIZE = "use_fused_linear_cross_entropy"  # without the flag, the run decides
 DEMO = ROOT / "demo.yaml"
@@ -159,5 +160,9 @@ def test_one_file_of_arguments_is_enough(file):
 def test_the_demo_has_every_switch_and_no_name_to_translate():
     run = config.parse(["--config", str(DEMO)])
     assert set(SWITCHES) < set(run.given)
-    assert [name for name, _ in run.ineffective] == ["use_fused_dropout_add_layer_norm", "use_fused_moe"]
+    assert [name for name, _ in run.ineffective] == [
+        "use_fused_dropout_add_layer_norm",
+        "use_fused_geglu",
+        "use_fused_moe",
+    ]
     config_for(run)

@@ -33,10 +33,12 @@ DENSE = {
     "mistral": (32000, 4096, 14336, 32, 32, 8, 131072, 1e-6, 1e4, False),
     "mixtral": (32000, 4096, 14336, 32, 32, 8, 131072, 1e-5, 1e6, False),
     "qwen2_moe": (151936, 2048, 5632, 24, 16, 16, 32768, 1e-6, 1e4, False),
+    "gemma": (256000, 3072, 24576, 28, 16, 16, 8192, 1e-6, 1e4, True),
     # PaddleNLP's own: transformers calls this family gpt2.
     "gpt": (50304, 768, 3072, 12, 12, None, 512, None, None, True),
 }
 MORE = {
+    "gemma": {"head_dim": 256, "attention_dropout": 0.0},
     "gpt": {
         **{"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
         "num_key_value_heads": None,  # as many as heads

@@ -37,7 +37,17 @@ LLAMA = BY_NAME["llama"]
 GRANULARITIES = ("full", "full_attn", "core_attn")
 RECOMPUTED = [
     (BY_NAME[name], granularity)
-    for name in ("llama", "llama-gqa", "qwen2", "qwen2-moe", "mixtral", "gpt", "llama-auto", "llama-network")
+    for name in (
+        "llama",
+        "llama-gqa",
+        "qwen2",
+        "qwen2-moe",
+        "mixtral",
+        "gpt",
+        "gemma",
+        "llama-auto",
+        "llama-network",
+    )
     for granularity in GRANULARITIES
 ] + [(BY_NAME["mistral"], "full")]
 

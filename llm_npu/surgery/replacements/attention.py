@@ -104,9 +104,9 @@ def in_place_of(stock):
         query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
         if given["output_attentions"]:
             return _with_weights(stock, given)
-        dropout = given["config"].attention_dropout if has_dropout else 0.0
+        dropout = given["config"].attention_dropout if has_dropout else given.get("attn_dropout_prob", 0.0)
         mask = _mask(given["attention_mask"])
-        training = given.get("training", True)
+        training = given.get("training", given.get("trainer_mode", True))
         out = paddle_fused.flash_attention(query, key, value, mask, dropout=dropout, training=training)
         width = out.shape[2] * out.shape[3]  # B and S may be unknown while a program is captured
         return out.reshape([-1, width] if given.get("sequence_parallel", False) else [0, 0, width])

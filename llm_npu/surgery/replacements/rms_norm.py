@@ -23,7 +23,14 @@ def replace(layer) -> Replacement | NotFused | None:
 
 
 def forward(self, hidden_states):
-    weight, epsilon = self.weight, self.variance_epsilon
+    return _normalised(hidden_states, self.weight, self.variance_epsilon)
+
+
+def forward_of_one_more(self, hidden_states):
+    return _normalised(hidden_states, self.weight + 1, self.variance_epsilon)
+
+
+def _normalised(hidden_states, weight, epsilon: float):
     if hidden_states.dtype == weight.dtype:
         return paddle_fused.rms_norm(hidden_states, weight, epsilon)
     # Mixed precision, such as a float32 weight under bfloat16 activations: the stock layers answer in the
@@ -37,4 +44,4 @@ def forward_of_stage(self, inputs):
     return forward(self, inputs[0] if isinstance(inputs, tuple) else inputs)
 
 
-WAYS = {"forward": forward, "first of a tuple": forward_of_stage}
+WAYS = {"forward": forward, "first of a tuple": forward_of_stage, "one more": forward_of_one_more}

@@ -8,4 +8,4 @@ def cost(item_size: int, backward: bool, tokens: int, hidden: int) -> Cost:
     return Cost(tokens * hidden * item_size * (8 if backward else 3))
 
 
-OPERATORS = (Operator("geglu", __name__, cost),)
+OPERATORS = (Operator("geglu", __name__, cost, switch="use_fused_geglu"),)

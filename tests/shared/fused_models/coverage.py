@@ -31,7 +31,6 @@ WITHOUT_CALLER = {
     "add_rms_norm": "decoder layers add the residual and normalize in two steps",
     "dropout_add_rms_norm": "no family has dropout before an RMSNorm",
     "fused_moe": "it takes the weights of all experts as one tensor: a copy of every weight in each step",
-    "geglu": "no model with a gated GELU is among the families",
     "grouped_matmul": "as fused_moe, which calls it",
 }
 # Operators that another one computes, which the record names.

@@ -144,6 +144,7 @@ FAMILIES = (
     Family("qwen2-moe-normed", "qwen2_moe", {**MANY_HEADS, **QWEN2_MOE, "norm_topk_prob": True}),
     Family("mixtral", "mixtral", {**GROUPED_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
     Family("gpt", "gpt", GPT),
+    Family("gemma", "gemma", {**GROUPED_HEADS, "head_dim": 64}),
     Family(
         "llama-auto",
         "llama",

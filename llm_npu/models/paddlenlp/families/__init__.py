@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from llm_npu.models.family import Conversion, Family
 from llm_npu.models.paddlenlp import gpt2, internlm2
 
-from . import gpt, llama, mistral, mixtral, qwen2, qwen2_moe
+from . import gemma, gpt, llama, mistral, mixtral, qwen2, qwen2_moe
 
 FAMILIES: Mapping[str, Family] = {
-    module.FAMILY.model_type: module.FAMILY for module in (llama, qwen2, mistral, mixtral, qwen2_moe, gpt)
+    module.FAMILY.model_type: module.FAMILY
+    for module in (llama, qwen2, mistral, mixtral, qwen2_moe, gpt, gemma)
 }
 CONVERSIONS: Mapping[str, Conversion] = {
     conversion.model_type: conversion for conversion in (internlm2.CONVERSION, gpt2.CONVERSION)

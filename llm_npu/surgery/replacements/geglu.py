@@ -1,0 +1,26 @@
+"""GeGLU of feed-forward layers, by ``paddle_fused.geglu``."""
+
+from __future__ import annotations
+
+import paddle_fused
+from llm_npu.surgery.batch import parts
+from llm_npu.surgery.registry import NotFused, Replacement, kernel
+from llm_npu.surgery.sites import site
+
+
+def example(layer, batch) -> list:
+    x = batch.empty(batch.rows, batch.length, layer.gate_proj.weight.shape[-1] // parts(layer.gate_proj))
+    return [lambda: paddle_fused.geglu(x, x)]
+
+
+@kernel("geglu", known_as="npu_fused_geglu", operator="geglu", example=example)
+def replace(layer) -> Replacement | NotFused | None:
+    found = site(layer, "geglu")
+    if found is None:
+        return None
+    reason = found.overridden(layer)
+    return NotFused(reason) if reason else Replacement(forward=forward)
+
+
+def forward(self, x):
+    return self.down_proj(paddle_fused.geglu(self.gate_proj(x), self.up_proj(x)))

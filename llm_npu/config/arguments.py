@@ -276,6 +276,12 @@ class FusedArguments:
         "GeGLU of Gemma's feed-forward layers by paddle_fused.geglu.",
         no_effect=(no_effect.NOT_FUSED, no_effect.NO_GEGLU),
     )
+    use_fused_add_rms_norm: bool | None = flag(
+        None,
+        "Residual sums and the norms that read them by paddle_fused.add_rms_norm. By default true where one "
+        "kernel computes both: on the CPU, not on a card, whose plugin has none.",
+        no_effect=no_effect.NOT_FUSED,
+    )
     use_fused_linear_cross_entropy: bool | None = flag(
         None,
         "Head and loss by paddle_fused.linear_cross_entropy, without the logits. By default where the logits "
@@ -288,13 +294,13 @@ class FusedArguments:
         ),
     )
 
-    def switches(self) -> dict[str, bool]:
-        """All switches by name; all off with ``disable_fused_options``."""
+    def switches(self) -> dict[str, bool | None]:
+        """All switches by name, None where it is not decided yet; all off with ``disable_fused_options``."""
         given = dataclasses.asdict(self)
         disabled = given.pop("disable_fused_options")
-        return {name: bool(on) and not disabled for name, on in given.items()}
+        return {name: False if disabled else on for name, on in given.items()}
 
-    def of_layers(self) -> dict[str, bool]:
+    def of_layers(self) -> dict[str, bool | None]:
         """The switches of ``surgery.apply_fused_kernels``: all but the optimizer's."""
         return {name: on for name, on in self.switches().items() if name != "use_fused_adamw"}
 

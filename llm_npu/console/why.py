@@ -120,6 +120,7 @@ def batch_of(trainer) -> Batch:
         "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32",
         mask if isinstance(mask, masks.Mask) else None,
         batch.get("position_ids"),
+        bool(args.recompute) and getattr(args, "recompute_granularity", "full") == "full",
     )
 
 

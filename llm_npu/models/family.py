@@ -39,6 +39,11 @@ NormWay = Literal[
     "first of a tuple",  # the same, on a stage's inputs: a tensor, or a tuple that begins with it
     "one more",  # multiplies by 1 + weight (Gemma)
 ]
+ResidualWay = Literal[
+    "forward",  # its forward adds the residual twice, and the second sum is its result
+    "forward, then more",  # the same, but its result is made from the second sum
+    "attn and post_process",  # these methods of it add the residual, and the second sum is its result
+]
 SwigluWay = Literal[
     "function",  # its forward calls swiglu of its module
     "act_fn",  # its forward calls self.act_fn, which is swiglu if fuse_swiglu
@@ -71,6 +76,7 @@ WAYS: Mapping[str, object] = {
     "attention": AttentionWay,
     "rotary": RotaryWay,
     "rms_norm": NormWay,
+    "add_rms_norm": ResidualWay,
     "swiglu": SwigluWay,
     "geglu": GegluWay,
     "moe": MoeWay,

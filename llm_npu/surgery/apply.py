@@ -16,7 +16,10 @@ from .sites import MODELS
 
 
 def apply_fused_kernels(
-    model: paddle.nn.Layer, kernels: str | Iterable[str] = "auto", strict: bool = False, **switches: bool
+    model: paddle.nn.Layer,
+    kernels: str | Iterable[str] = "auto",
+    strict: bool = False,
+    **switches: bool | None,
 ) -> Report:
     """Make ``model`` use the fused operators, and report on every layer that computes one.
 
@@ -30,6 +33,7 @@ def apply_fused_kernels(
         switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ``use_fused_rope``,
             ``use_fused_swiglu``, ``use_fused_moe``, ``use_fused_dropout_add_layer_norm``,
             ``use_fused_geglu``: False leaves the kernel out.
+            ``use_fused_add_rms_norm``: the same, and True takes it where it is off by default.
             ``use_fused_linear_cross_entropy``: True adds it to ``"auto"``. In training, a model then returns
             None instead of logits beside its loss.
 
@@ -41,6 +45,8 @@ def apply_fused_kernels(
     chosen = _chosen(kernels, switches)
     earlier = [(layer, swap.remove(layer)) for layer in _swapped(model)]
     try:
+        if kernels == "auto":
+            chosen = [each for each in chosen if switches.get(each.switch) or not each.left_out(model)]
         report, swaps = _plan(model, chosen)
         _check(report, chosen, strict)
     except ValueError:
@@ -54,8 +60,9 @@ def apply_fused_kernels(
 
 def _plan(model, chosen: list[Kernel]) -> tuple[Report, list[tuple[paddle.nn.Layer, dict[str, Replacement]]]]:
     rows, swaps = [], []
+    answers_of = {kernel.name: kernel.answers(model) for kernel in chosen}
     for path, layer in _named_layers(model):
-        answers = {kernel.name: _answer(kernel, layer) for kernel in chosen}
+        answers = {name: _checked(answer(layer), layer) for name, answer in answers_of.items()}
         replacements = {name: each for name, each in answers.items() if isinstance(each, Replacement)}
         for name, each in answers.items():
             if isinstance(each, NotFused):
@@ -68,13 +75,12 @@ def _plan(model, chosen: list[Kernel]) -> tuple[Report, list[tuple[paddle.nn.Lay
     incomplete = {row.operator for row in rows if not row.fused}
     for _, replacements in swaps:
         for name in incomplete & replacements.keys():
-            if not replacements[name].is_site:
+            if not (replacements[name].is_site or replacements[name].independent):
                 del replacements[name]
     return Report(type(model).__name__, rows), [swap for swap in swaps if swap[1]]
 
 
-def _answer(kernel: Kernel, layer) -> Replacement | NotFused | None:
-    answer = kernel.replace(layer)
+def _checked(answer, layer) -> Replacement | NotFused | None:
     if isinstance(answer, Replacement) and answer.is_site and (name := swap.missed_call(layer, answer)):
         return NotFused(f"its forward does not call {name}")
     return answer
@@ -109,7 +115,8 @@ def _named_layers(model) -> Iterator[tuple[str, paddle.nn.Layer]]:
 def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Kernel]:
     registered = scan()
     if kernels == "auto":
-        chosen = [each for each in registered.values() if switches.get(each.switch, each.in_auto)]
+        given = {name: on for name, on in switches.items() if on is not None}
+        chosen = [each for each in registered.values() if given.get(each.switch, each.in_auto)]
     elif isinstance(kernels, str):
         names = ", ".join(registered)
         raise UserError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}.')
@@ -119,9 +126,9 @@ def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Ker
     for switch, on in switches.items():
         if switch not in known:
             raise UserError(f"There is no switch {switch!r}; accepted: {', '.join(known)}.")
-        if not isinstance(on, bool):
-            raise UserError(f"{switch} is {on!r}; accepted: True or False.")
-    chosen = [kernel for kernel in chosen if switches.get(kernel.switch, True)]
+        if not isinstance(on, bool) and on is not None:
+            raise UserError(f"{switch} is {on!r}; accepted: True, False, or None for the default.")
+    chosen = [kernel for kernel in chosen if switches.get(kernel.switch) is not False]
     if not chosen:
         raise UserError(f"No kernel is left to apply; accepted: some of {', '.join(registered)}.")
     return chosen

@@ -16,7 +16,8 @@ from paddle_fused import masks
 class Batch:
     """Sizes, the dtype of activations, and the documents of a batch.
 
-    ``mask`` None: causal. ``position_ids``: int64 [B, S], or None: 0, 1, 2, ... in every row.
+    ``mask`` None: causal. ``position_ids``: int64 [B, S], or None: 0, 1, 2, ... in every row. ``recomputed``:
+    every decoder layer is.
     """
 
     rows: int
@@ -24,6 +25,7 @@ class Batch:
     dtype: str
     mask: masks.Mask | None = None
     position_ids: object | None = None
+    recomputed: bool = False
 
     def empty(self, *shape: int, dtype=None):
         """An uninitialised activation, with a gradient."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 
 import paddle
@@ -18,7 +19,7 @@ import paddle_fused
 
 from .batch import Batch
 from .names import collapsed
-from .registry import NotFused, Replacement, find, scan
+from .registry import find, scan
 from .report import Report
 
 STOCK = "stock"  # the layer is not fused
@@ -48,7 +49,7 @@ def explain(
     model,
     report: Report,
     batch: Batch,
-    switches: Mapping[str, bool] | None = None,
+    switches: Mapping[str, bool | None] | None = None,
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Line]:
     """A line for every layer and operator of ``report``, and for the sites that ``switches`` leave out.
@@ -57,16 +58,19 @@ def explain(
     off that the user has not switched off.
     """
     layers = dict(model.named_sublayers(include_self=True))
-    lines = []
+    lines: dict[tuple[str, str], list[Line]] = {}
     for row in report.rows:
         layer = layers.get(row.layer)
         if layer is None or isinstance(layer, paddle.nn.Identity):  # on another stage of the pipeline
             continue
         if row.fused:
-            lines += _of_fused(row.layer, row.operator, layer, batch)
+            lines[row.layer, row.operator] = _of_fused(row.layer, row.operator, layer, batch)
         else:
-            lines.append(Line(row.layer, row.operator, STOCK, "", None, row.reason))
-    return lines + _switched_off(layers, switches or {}, reasons)
+            lines[row.layer, row.operator] = [Line(row.layer, row.operator, STOCK, "", None, row.reason)]
+    for (path, name), found in list(lines.items()):
+        if found and found[0].backend != STOCK:
+            lines.pop((path, find(name).instead_of), None)
+    return [*chain(*lines.values()), *_left_out(model, switches or {}, report.operators(), reasons)]
 
 
 def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
@@ -90,18 +94,16 @@ def of_call(path: str, name: str, call: Callable[[], object]) -> Line:
     return Line(path, report.operator, report.chosen, support.mode, support.computed, reason)
 
 
-def _switched_off(
-    layers: Mapping[str, object], switches: Mapping[str, bool], reasons: Mapping[str, str]
+def _left_out(
+    model, switches: Mapping[str, bool | None], applied: Sequence[str], reasons: Mapping[str, str]
 ) -> list[Line]:
     lines = []
     for kernel in scan().values():
-        if switches.get(kernel.switch, True):
+        if switches.get(kernel.switch) is False:
+            why = reasons.get(kernel.switch) or f"switched off by {kernel.switch}"
+        elif switches.get(kernel.switch) or kernel.name in applied or not (why := kernel.left_out(model)):
             continue
-        for path, layer in layers.items():
-            answer = kernel.replace(layer)
-            if isinstance(answer, NotFused) or (isinstance(answer, Replacement) and answer.is_site):
-                why = reasons.get(kernel.switch) or f"switched off by {kernel.switch}"
-                lines.append(Line(path, kernel.name, STOCK, "", None, why))
+        lines += [Line(path, kernel.name, STOCK, "", None, why) for path in kernel.sites(model)]
     return lines
 
 

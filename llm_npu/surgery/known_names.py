@@ -59,6 +59,8 @@ def apply_fused_kernel(
     use_fused_moe: bool = True,
     use_fused_dropout_add_layer_norm: bool = True,
     use_fused_geglu: bool = True,
+    *,
+    use_fused_add_rms_norm: bool | None = None,
 ) -> None:
     """Fuse every supported model that is built from now on; all switches False ends this.
 

@@ -25,14 +25,19 @@ class Replacement:
         attributes: attributes of the instance.
         arguments: ``function(layer, arguments) -> arguments``, applied to the arguments of every call of the
             forward, by name.
+        result: ``function(layer, *args)``, called before the forward; what it returns, unless it is None, is
+            the result, and the forward is not called.
         is_site: whether the layer computes the operator; False for a layer that prepares its inputs.
+        independent: it stays although another layer cannot be fused. Only for a layer that is not a site.
     """
 
     forward: Callable | None = None
     calls: Mapping[str, Callable] = field(default_factory=dict)
     attributes: Mapping[str, object] = field(default_factory=dict)
     arguments: Callable | None = None
+    result: Callable | None = None
     is_site: bool = True
+    independent: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,34 +49,58 @@ class NotFused:
 
 @dataclass(frozen=True)
 class Kernel:
-    """``replace(layer)`` is a Replacement, or NotFused, or None where the layer is no site of the operator.
+    """A fused operator of models.
 
-    ``known_as`` is the name in LLaMA-Factory's style, ``switch`` the option in openMind's. ``example(layer,
-    batch)`` gives the calls of ``paddle_fused`` that a layer makes on a ``Batch``, so that the dispatcher can
-    be asked about them. If it or its result is None, the backend is not known before the first step.
-    ``in_auto``: whether the kernel is applied where neither its name nor its switch is given.
+    Attributes:
+        known_as: its name in LLaMA-Factory's style.
+        switch: its option in openMind's style.
+        replace: ``function(layer)`` that returns a Replacement, or NotFused, or None where the layer is not a
+            site of the operator.
+        example: ``function(layer, batch)`` that returns the calls of ``paddle_fused`` that a layer makes on a
+            ``Batch``, so that the dispatcher can be asked about them. If it or its result is None, the
+            backend is not known before the first step.
+        in_auto: whether the kernel is applied where neither its name nor its switch is given.
+        whole_model: ``replace`` takes the model, and returns {layer: Replacement or NotFused}.
+        off_by_default: ``function(layer)`` that returns why the kernel is left out of a model with this site
+            unless it is named or switched on, or None.
+        instead_of: the kernel whose operator the sites of this one no longer call.
     """
 
     name: str
     known_as: str
     switch: str
-    replace: Callable[[object], Replacement | NotFused | None]
+    replace: Callable[[object], Replacement | NotFused | Mapping | None]
     example: Callable[[object, Batch], list[Callable[[], object]] | None] | None = None
     in_auto: bool = True
+    whole_model: bool = False
+    off_by_default: Callable[[object], str | None] | None = None
+    instead_of: str = ""
+
+    def answers(self, model) -> Callable[[object], Replacement | NotFused | None]:
+        """``replace`` for the layers of ``model``."""
+        return self.replace(model).get if self.whole_model else self.replace
+
+    def sites(self, model) -> dict[str, object]:
+        """The layers of ``model`` that compute the operator, fused or not, by path."""
+        answer = self.answers(model)
+        layers = ((path, layer, answer(layer)) for path, layer in model.named_sublayers(include_self=True))
+        return {
+            path: layer
+            for path, layer, each in layers
+            if isinstance(each, NotFused) or (isinstance(each, Replacement) and each.is_site)
+        }
+
+    def left_out(self, model) -> str | None:
+        """Why the kernel is left out of ``model`` by default, or None."""
+        first = next(iter(self.sites(model).values()), None) if self.off_by_default else None
+        return None if first is None else self.off_by_default(first)
 
 
 _registered: dict[str, Kernel] = {}
 
 
-def kernel(
-    name: str,
-    known_as: str,
-    operator: str = "",
-    example: Callable | None = None,
-    switch: str | None = None,
-    in_auto: bool = True,
-):
-    """Register the decorated ``replace`` function as the kernel ``name``; the others as in ``Kernel``.
+def kernel(name: str, known_as: str, operator: str = "", switch: str | None = None, **more):
+    """Register the decorated ``replace`` function as the kernel ``name``; ``more`` as in ``Kernel``.
 
     ``switch`` is that of ``operator`` of ``paddle_fused``, or a name of its own.
     """
@@ -83,7 +112,7 @@ def kernel(
             taken = {name, known_as, switch} & {other.name, other.known_as, other.switch}
             if taken:
                 raise UserError(f"kernel {name!r}: {taken} is taken by the kernel {other.name!r}")
-        _registered[name] = Kernel(name, known_as, switch, replace, example, in_auto)
+        _registered[name] = Kernel(name, known_as, switch, replace, **more)
         return replace
 
     return register

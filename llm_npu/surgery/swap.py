@@ -47,7 +47,8 @@ def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement], pur
 
 def missed_call(layer: paddle.nn.Layer, replacement: Replacement) -> str | None:
     """A name in the calls of ``replacement`` that the forward of ``layer`` never looks up."""
-    looked_up = type(layer).forward.__code__.co_names
+    code = type(layer).forward.__code__
+    looked_up = code.co_names + code.co_freevars
     return next((name for name in replacement.calls if name not in looked_up), None)
 
 
@@ -87,19 +88,27 @@ def _forward(stock: Callable, replacements: Sequence[Replacement]) -> Callable |
     assert len(given) <= 1, "two kernels replace the forward of one layer"
     calls = {name: function for each in replacements for name, function in each.calls.items()}
     change = [each.arguments for each in replacements if each.arguments is not None]
-    if not (given or calls or change):
+    results = [each.result for each in replacements if each.result is not None]
+    if not (given or calls or change or results):
         return None
     forward = given[0] if given else stock
     if calls:
         forward = calling(forward, calls)
-    return _with_arguments(forward, change) if change else forward
+    if change:
+        forward = _with_arguments(forward, change)
+    for result in results:
+        forward = _unless(result, forward)
+    return forward
 
 
 def calling(function: Callable, calls: Mapping[str, Callable]) -> Callable:
-    """``function`` with ``calls`` in place of what its module defines under these names."""
+    """``function`` with ``calls`` in place of what its module, or a function around it, defines under these
+    names. ``super`` is such a name."""
     scope = {**function.__globals__, **calls}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    closure = tuple(types.CellType(calls[name]) if name in calls else cell for name, cell in cells)
     copied = types.FunctionType(
-        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+        function.__code__, scope, function.__name__, function.__defaults__, closure or None
     )
     copied.__kwdefaults__ = function.__kwdefaults__
     copied.__qualname__ = function.__qualname__
@@ -122,3 +131,11 @@ def _with_arguments(forward: Callable, change: Sequence[Callable]) -> Callable:
         return forward(self, **arguments)
 
     return forward_with_arguments
+
+
+def _unless(result: Callable, forward: Callable) -> Callable:
+    def forward_unless_known(self, *args, **kwargs):
+        known = result(self, *args, **kwargs)
+        return forward(self, *args, **kwargs) if known is None else known
+
+    return forward_unless_known

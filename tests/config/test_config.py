@@ -30,7 +30,8 @@ def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
     )
     assert training.amp_master_grad
     switches = run.fused.switches()
-    assert not switches.pop("use_fused_linear_cross_entropy")  # the run decides
+    decided_later = [switches.pop(f"use_fused_{name}") for name in ("linear_cross_entropy", "add_rms_norm")]
+    assert decided_later == [None, None]
     assert all(switches.values()) and run.notes == ()
     assert run.model.fuse_attention_qkv and run.model.fuse_attention_ffn
     assert training.do_train and training.do_eval and not training.recompute

@@ -257,7 +257,7 @@ def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, error):
 def test_every_family_is_adapted_fused_and_exported(tmp_path, tokenizer, family):
     model = adapted(model_of(family))
     assert not any(".experts." in name for name in model.get_trainable_state_dict())
-    surgery.apply_fused_kernels(model, strict=True)
+    surgery.apply_fused_kernels(model, strict=True, use_fused_add_rms_norm=True)
     model.train()
     model(IDS, labels=IDS)[0].backward()
     gradients = {name: value.grad for name, value in lora.unwrapped(model).state_dict().items()}

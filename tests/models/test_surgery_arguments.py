@@ -104,7 +104,7 @@ def test_mixtures_only_leave_models_without_any_alone():
     try:
         assert remove_fused_kernels(build("llama")) == 0
     finally:
-        apply_fused_kernel(*[False] * 5)
+        apply_fused_kernel(*[False] * 7)
 
 
 def test_a_mask_object_goes_to_the_layers_as_it_is(tokens):

@@ -18,6 +18,7 @@ PROGRAM = Path(__file__).parent / "annotations" / "llama.py"
 LAYERS, ROWS, SEQUENCE, HIDDEN, VOCABULARY, STEPS = 2, 4, 16, 64, 128, 3
 SPLIT = 7 * LAYERS + 2  # parameters that tp splits: seven projections in a layer, embedding and output layer
 PARAMETERS = SPLIT + 2 * LAYERS + 1  # and the norms
+NORMS = ("rms_norm", "add_rms_norm")
 
 # (method, mode, precision) that every test run sees; the others are slow.
 ALWAYS = [
@@ -82,7 +83,7 @@ def check(found: dict, case: tuple[str, str, str], record_property) -> None:
             assert_trained_alike("norms", rank["norms"], alone["norms"], norms)
         assert rank["dtypes"] == [precision, "float32"]  # of weights, and of what the optimizer updates
         backends = dict(rank["ran"])
-        fused = {"flash_attention", "linear_cross_entropy", "rms_norm", "rotary_mul", "swiglu"}
+        fused = {"flash_attention", "linear_cross_entropy", "rotary_mul", "swiglu", *NORMS}
         if mode == "dygraph" and number < len(found[case]) * (stages_of_it - 1) // stages_of_it:
             fused.remove("linear_cross_entropy")  # the last stage has the loss; programs begin with all
         # In bfloat16 the program allows nothing else, and no kernel that a card has not.

@@ -118,6 +118,9 @@ def test_layers_that_are_not_fused(on_npu):
     model.llama.layers[0].mlp.forward = lambda x: x
     lines = announced(model, use_fused_rope=False)
     stock = {line.operator: (line.layers, line.reason) for line in lines if line.backend == STOCK}
+    norms, reason = stock.pop("add_rms_norm")
+    assert reason.startswith("off by default: ")
+    assert norms == ("llama.layers.0-1.post_attention_layernorm, llama.layers.1.input_layernorm, llama.norm")
     assert stock == {
         "swiglu": ("llama.layers.0.mlp", "its forward has been replaced on the instance"),
         "rotary": ("llama.layers.0-1.self_attn", "switched off by use_fused_rope"),

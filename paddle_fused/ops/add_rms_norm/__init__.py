@@ -11,4 +11,4 @@ def cost(item_size: int, backward: bool, tokens: int, hidden: int) -> Cost:
     return Cost(tokens * hidden * item_size * (8 if backward else 4))
 
 
-OPERATORS = (Operator("add_rms_norm", __name__, cost),)
+OPERATORS = (Operator("add_rms_norm", __name__, cost, switch="use_fused_add_rms_norm"),)

@@ -87,7 +87,7 @@ def main(name: str, sequence_parallel: bool, left_out: str | None = None) -> Non
     model = shared()
     if name != "ernie4.5-moe":  # made of kernels for CUDA
         found["unfused"] = results(family, model, batch)
-    report = apply_fused_kernels(model, strict=True)
+    report = apply_fused_kernels(model, family.operators, strict=True)
     paddle_fused.reset_what_ran()
     found["fused"] = results(family, model, batch)
     ran = sorted({each.operator for each in paddle_fused.what_ran()})

@@ -150,8 +150,8 @@ def test_every_operator_runs_on_the_card(family):
 
 
 # By number of the family's operators: those of a dense decoder, and with experts.
-DENSE = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
-OPERATORS = {4: DENSE, 5: DENSE | {"moe_token_permute", "moe_token_unpermute"}}
+DENSE = {"flash_attention", "rms_norm", "add_rms_norm", "rotary_mul", "swiglu"}
+OPERATORS = {5: DENSE, 6: DENSE | {"moe_token_permute", "moe_token_unpermute"}}
 
 
 def test_the_page_has_the_table():
@@ -212,7 +212,7 @@ def test_recompute_keeps_every_bit(family):
 @pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
 def test_what_is_announced_before_the_first_step_runs(family):
     model = family.build("bfloat16")
-    report = apply_fused_kernels(model)
+    report = apply_fused_kernels(model, family.operators)
     lines = explain(model, report, StepBatch(BATCH, LENGTH, "bfloat16"))
     paddle_fused.reset_what_ran()
     results(family, model, random_batch())

@@ -31,7 +31,7 @@ def test_two_ranks_give_what_one_process_gives(name, kind, tmp_path):
     """Unfused and fused. How far roundings take it is measured, by one process with other roundings."""
     for found in ranks.run(PROGRAM, 2, tmp_path, name, kind):
         assert not any(found["beyond"].values())
-        assert {"flash_attention", "rms_norm", "rotary_mul", "swiglu"} <= set(found["ran"])
+        assert {"flash_attention", "rms_norm", "add_rms_norm", "rotary_mul", "swiglu"} <= set(found["ran"])
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def new_model(precision: str, fused: bool = True):
     paddle.seed(SEED)
     model = families.new_model(LlamaConfig(**SIZES, use_cache=False))
     if fused:
-        surgery.apply_fused_kernels(model, strict=True)
+        surgery.apply_fused_kernels(model, strict=True, use_fused_add_rms_norm=True)
     if precision == "bfloat16":
         paddle.amp.decorate(model, level="O2", dtype=precision)
     return model

@@ -56,7 +56,9 @@ def built(family: Family, operator: str | None = None, dtype: str = "float32", *
     if operator not in ("moe", "all"):
         family.plain(model)
     if operator is not None:
-        report = apply_fused_kernels(model, kernels="auto" if operator == "all" else [operator])
+        report = apply_fused_kernels(
+            model, kernels=list(family.operators) if operator == "all" else [operator]
+        )
         assert set(report.operators()) == set(fused_by(family, operator))
         assert report.count(fused=False) == 0, report
     return model

@@ -28,7 +28,6 @@ COMMAND = "python tests/shared/fused_models/coverage.py"
 TOOLS = ("acceptance", "doctor", "dtypes", "numerics", "plan", "profiling")  # they train nothing
 # Operators that no training calls, and why. A test fails for any other.
 WITHOUT_CALLER = {
-    "add_rms_norm": "decoder layers add the residual and normalize in two steps",
     "dropout_add_rms_norm": "no family has dropout before an RMSNorm",
     "fused_moe": "it takes the weights of all experts as one tensor: a copy of every weight in each step",
     "grouped_matmul": "as fused_moe, which calls it",
@@ -104,7 +103,8 @@ def _of_model(family) -> list[Row]:
 
     model = family.build("bfloat16")
     model.train()
-    report = apply_fused_kernels(model, use_fused_linear_cross_entropy=True)
+    switches = {"use_fused_linear_cross_entropy": True, "use_fused_add_rms_norm": True}
+    report = apply_fused_kernels(model, **switches)
     classes = {path: type(layer).__name__ for path, layer in model.named_sublayers(include_self=True)}
     layers: dict[str, dict[str, None]] = {"fused_adamw": {"the optimizer": None}}
     for line in explain(model, report, Batch(BATCH, LENGTH, "bfloat16")):

@@ -18,7 +18,7 @@ _YARN = {
     "mscale_all_dim": 1.0,
 }
 _TINY_YARN = _YARN | {"factor": 4.0, "original_max_position_embeddings": 256}
-_LAYERS = layers("DeepseekV3Attention", "DeepseekV3Model", "part of a head")
+_LAYERS = layers("DeepseekV3Attention", "DeepseekV3Model", "part of a head", "attn and post_process")
 
 FAMILY = Family(
     model_type="deepseek_v3",

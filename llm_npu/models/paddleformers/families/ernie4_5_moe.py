@@ -17,6 +17,7 @@ FAMILY = Family(
         "Ernie4_5Attention",
         "Ernie4_5_MoeModel",
         ernie4_5.INTERLEAVED,
+        "forward, then more",
         swiglu={"Ernie4_5_MoeMLP": "forward"},
         moe={"Ernie4_5_MoeSparseMoeBlock": "router with statistics"},
     ),

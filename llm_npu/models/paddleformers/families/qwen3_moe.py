@@ -13,6 +13,7 @@ FAMILY = Family(
     layers=layers(
         "Qwen3MoeAttention",
         "Qwen3MoeModel",
+        residual="attn and post_process",
         moe={"Qwen3MoeSparseMoeBlock": "softmax router"},
     ),
     defaults=sizes(2048, 6144, 24, 32, 4, vocab_size=151936, max_position_embeddings=32768)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_npu.models.family import RotaryWay
+from llm_npu.models.family import ResidualWay, RotaryWay
 
 # Always in one matrix, in all families but Llama and DeepSeek-V3.
 JOINED_PROJECTIONS = {
@@ -16,15 +16,23 @@ ROPE_SCALINGS = dict.fromkeys(
 )  # rope_scaling is read itself
 
 
-def layers(attention: str, model: str, rotary: RotaryWay = "table of tokens", **more) -> Mapping:
+def layers(
+    attention: str,
+    model: str,
+    rotary: RotaryWay = "table of tokens",
+    residual: ResidualWay = "forward",
+    **more,
+) -> Mapping:
     """Family.layers of a dense decoder: its own classes (FamilyModel, ...), and those of paddleformers.nn.
 
-    ``more``: {operator: {class: way}} of the family's own.
+    ``rotary`` of its attention layers, ``residual`` of its decoder layers. ``more``: {operator: {class: way}}
+    of the family's own.
     """
     name = model.removesuffix("Model")
     found = {
         "attention": {attention: "interface", model: "makes masks"},
         "rms_norm": {"RMSNorm": "forward", "RMSNormPipe": "first of a tuple"},
+        "add_rms_norm": {f"{name}DecoderLayer": residual},
         "rotary": {attention: rotary},
         "swiglu": {"MLP": "forward"},
         "linear_cross_entropy": {

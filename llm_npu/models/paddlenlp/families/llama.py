@@ -78,6 +78,9 @@ FAMILY = Family(
             "LlamaEmbeddingPipe": "first stage",
         },
         "rms_norm": dict.fromkeys(("LlamaRMSNorm", "LlamaRMSNormAuto", "LlamaRMSNormNet"), "forward"),
+        "add_rms_norm": dict.fromkeys(
+            ("LlamaDecoderLayer", "LlamaDecoderLayerAuto", "LlamaDecoderLayerNet"), "forward"
+        ),
         "rotary": {
             "LlamaAttention": "tokens first",
             "LlamaAttentionAuto": "tokens first",

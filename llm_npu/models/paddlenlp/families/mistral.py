@@ -19,6 +19,7 @@ FAMILY = Family(
     layers={
         "attention": {"MistralAttention": "F", "MistralModel": "causal decoder"},
         "rms_norm": {"MistralRMSNorm": "forward"},
+        "add_rms_norm": {"MistralDecoderLayer": "forward"},
         "rotary": {"MistralAttention": "heads first"},
         "swiglu": {"MistralMLP": "forward"},
         "linear_cross_entropy": {

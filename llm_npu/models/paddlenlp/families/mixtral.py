@@ -12,6 +12,7 @@ FAMILY = Family(
     layers={
         "attention": {"MixtralAttention": "function", "MixtralModel": "decoder"},
         "rms_norm": {"MixtralRMSNorm": "forward"},
+        "add_rms_norm": {"MixtralDecoderLayer": "forward"},
         "rotary": {"MixtralAttention": "tokens first", "MixtralModel": "decoder"},
         "swiglu": {"MixtralMLP": "forward"},
         "moe": {"MixtralSparseMoeBlock": "router"},

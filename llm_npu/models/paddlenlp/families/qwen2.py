@@ -15,6 +15,7 @@ FAMILY = Family(
     layers={
         "attention": {"Qwen2Attention": "attn_func", "Qwen2Model": "decoder"},
         "rms_norm": {"Qwen2RMSNorm": "forward"},
+        "add_rms_norm": {"Qwen2DecoderLayer": "forward"},
         "rotary": {"Qwen2Attention": "tokens first", "Qwen2Model": "decoder"},
         "swiglu": {"Qwen2MLP": "act_fn"},
         "linear_cross_entropy": {

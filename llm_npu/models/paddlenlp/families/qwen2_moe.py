@@ -12,6 +12,7 @@ FAMILY = Family(
     layers={
         "attention": {"Qwen2MoeAttention": "attn_func", "Qwen2MoeModel": "decoder"},
         "rms_norm": {"Qwen2MoeRMSNorm": "forward"},
+        "add_rms_norm": {"Qwen2MoeDecoderLayer": "forward"},
         "rotary": {"Qwen2MoeAttention": "tokens first", "Qwen2MoeModel": "decoder"},
         "swiglu": {"Qwen2MoeMLP": "act_fn"},
         "moe": {"Qwen2MoeSparseMoEBlock": "gate and shared expert"},

@@ -45,7 +45,7 @@ def _session(settings: Settings) -> Session:
     random = np.random.default_rng(5)
     for parameter in model.parameters():
         parameter.set_value(random.standard_normal(parameter.shape).astype("float32") * 0.05)
-    apply_fused_kernels(model, strict=True)
+    apply_fused_kernels(model, strict=True, use_fused_add_rms_norm=True)
     model.train()
     return Session(model, settings, lambda parameters: paddle.optimizer.SGD(0.1, parameters=parameters))
 

@@ -1,0 +1,136 @@
+"""The sums of residuals with the norms that read them, by ``paddle_fused.add_rms_norm``.
+
+``llm_npu.models.family.WAYS`` lists what decoder layers do, under ``add_rms_norm``. The sites are the norms:
+those after attention, the first of every layer but the first layer, and the last of the model.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import pairwise
+from types import SimpleNamespace
+
+import paddle
+
+import paddle_fused
+from llm_npu.surgery import swap
+from llm_npu.surgery.batch import Batch
+from llm_npu.surgery.registry import NotFused, Replacement, kernel
+from llm_npu.surgery.residual_sums import (
+    NEXT,
+    NORM,
+    NORMS,
+    READS,
+    WAITING,
+    CannotRewrite,
+    norm_of_sum,
+    with_sums,
+)
+from llm_npu.surgery.sites import Site, site
+
+OPERATOR = "add_rms_norm"
+
+
+def example(norm, batch) -> list:
+    if batch.recomputed and norm.__dict__.get(READS) == NEXT:
+        return []  # see residual_sum
+    x = batch.empty(batch.rows, batch.length, *norm.weight.shape, dtype=norm.weight.dtype)
+    return [lambda: paddle_fused.add_rms_norm(x, x, norm.weight, norm.variance_epsilon)]
+
+
+def off_by_default(norm) -> str | None:
+    (call,) = example(norm, Batch(1, 1, "float32"))
+    chosen = paddle_fused.ask(call).chosen
+    if chosen == "ascend":
+        return "off by default: the plugin has no kernel for both, so that a card launches as many as without"
+    return None if chosen == "native" else "off by default: no kernel computes both"
+
+
+@kernel(
+    OPERATOR,
+    known_as="npu_fused_add_rmsnorm",
+    operator=OPERATOR,
+    example=example,
+    whole_model=True,
+    off_by_default=off_by_default,
+    instead_of="rms_norm",
+)
+def replace(model) -> Mapping[object, Replacement | NotFused]:
+    answers: dict[object, Replacement | NotFused] = {}
+    for layer, found, following in decoder_layers(model):
+        norms = {NORM: layer.post_attention_layernorm, NEXT: following}
+        if found.way == "forward, then more":
+            del norms[NEXT]
+        norms = {which: norm for which, norm in norms.items() if _is_norm(norm)}
+        try:
+            answers[layer] = _layer(layer, found, norms)
+        except CannotRewrite as error:
+            answers |= {norm: NotFused(str(error)) for norm in norms.values()}
+        else:
+            for which, norm in norms.items():
+                answers[norm] = Replacement(result=norm_of_sum, attributes={WAITING: None, READS: which})
+    return answers
+
+
+def _layer(layer, found: Site, norms: Mapping[str, object]) -> Replacement:
+    """The replacement of a decoder layer. CannotRewrite if its code is not what its family's record says."""
+    with_norms = partial(Replacement, is_site=False, independent=True)
+    # Weak: a pipeline drops layers of other stages.
+    attributes = {NORMS: {which: weakref.ref(norm) for which, norm in norms.items()}}
+    if found.way == "attn and post_process":
+        for name, which in (("attn", NORM), ("post_process", NEXT)):
+            method = getattr(found.stock, name)
+            if getattr(type(layer), name) is not method or name in layer.__dict__:
+                raise CannotRewrite(f"{type(layer).__name__} has a method {name} of its own")
+            attributes[name] = types.MethodType(with_sums(method, which), layer)
+        return with_norms(attributes=attributes)
+    forward = with_sums(found.stock.forward, NORM, "" if found.way == "forward, then more" else NEXT)
+    reason = found.overridden(layer)
+    if reason is None:
+        return with_norms(forward=forward, attributes=attributes)
+    if type(layer).__name__.endswith("Pipe") and "forward" not in layer.__dict__:
+        return with_norms(calls=_base_of_stage(layer, forward), attributes=attributes)
+    raise CannotRewrite(reason)
+
+
+def _base_of_stage(layer, forward) -> Mapping[str, object]:
+    """What the forward of a stage calls: the forward of the class that it is derived from.
+
+    PaddleNLP's stages find it by ``super()``, PaddleFormers' by a variable of the function that made them.
+    """
+    base = SimpleNamespace(forward=types.MethodType(forward, layer))
+    return {"super": lambda: base, "decoder_layer": SimpleNamespace(forward=forward)}
+
+
+def decoder_layers(model) -> Iterator[tuple[paddle.nn.Layer, Site, paddle.nn.Layer | None]]:
+    """The decoder layers of ``model``, each with the norm that its result goes to.
+
+    None in place of the norm: the result leaves the model, or this stage of it.
+    """
+    seen: set[paddle.nn.Layer] = set()
+    for container in model.sublayers(include_self=True):
+        chain = [container, *_flat(container), None]
+        for layer, following in pairwise(chain):
+            found = None if layer is None or layer in seen else site(layer, OPERATOR)
+            if found is not None:
+                seen.add(layer)
+                yield layer, found, None if layer is container else _first_norm(following)
+
+
+def _flat(container) -> Iterator[paddle.nn.Layer]:
+    for child in container.children():
+        yield from child if isinstance(child, paddle.nn.LayerList) else [child]
+
+
+def _first_norm(layer) -> paddle.nn.Layer | None:
+    """The norm that a layer begins with: the layer itself, or a decoder layer's or stage's own."""
+    own = (getattr(layer, name, None) for name in ("input_layernorm", "norm"))
+    return next((each for each in (layer, *own) if _is_norm(each)), None)
+
+
+def _is_norm(layer) -> bool:
+    found = site(layer, "rms_norm")
+    return found is not None and (swap.is_swapped(layer) or found.overridden(layer) is None)

@@ -16,9 +16,7 @@ call from its tensors. The modules:
     decoder_mask    the decoder's attention mask as an object with a meaning
     residual_sums   a decoder layer's sums of residuals with the norms that read them
     attention_interface  PaddleFormers' attention functions and masks
-    moe_blocks      PaddleFormers' sparse blocks
-    experts         the feed-forward layers of a mixture of experts
-    spread_experts  the same, where tensor parallelism has spread the experts over processes
+    mixtures        feed-forward layers of mixtures of experts, and PaddleFormers' sparse blocks
     report          each layer and operator, fused or not, and why not
     explain         the backend of each layer's operators before the first step
     batch           inputs without values, for explain

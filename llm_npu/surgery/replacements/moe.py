@@ -13,7 +13,7 @@ import paddle
 import paddle.nn.functional as F
 
 import paddle_fused
-from llm_npu.surgery import experts, moe_blocks
+from llm_npu.surgery.mixtures import experts, moe_blocks
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import site
 

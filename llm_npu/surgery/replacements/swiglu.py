@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import paddle_fused
 from llm_npu.surgery.batch import parts
-from llm_npu.surgery.experts import feed_forward, projections
+from llm_npu.surgery.mixtures.experts import feed_forward, projections
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.sites import site
 

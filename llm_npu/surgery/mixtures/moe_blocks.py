@@ -13,11 +13,11 @@ import paddle
 import paddle.nn.functional as F
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp, ScatterOp
 
+from llm_npu.surgery.registry import NotFused, Replacement
+from llm_npu.surgery.sites import Site
 from paddle_fused import paddle_release
 
 from . import experts, spread_experts
-from .registry import NotFused, Replacement
-from .sites import Site
 
 
 def softmax_router(block, found: Site) -> Replacement | NotFused:

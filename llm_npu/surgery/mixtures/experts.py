@@ -8,9 +8,8 @@ from __future__ import annotations
 import paddle
 
 import paddle_fused
+from llm_npu.surgery.sites import RECORDS
 from paddle_fused import paddle_release
-
-from .sites import RECORDS
 
 # (gate, up, down) of the families, and the projections that hold gate and up.
 PROJECTIONS = tuple(dict.fromkeys(family.projections for family in RECORDS))

@@ -1,0 +1,1 @@
+"""Mixtures of experts: their feed-forward layers, PaddleFormers' blocks, and spread experts."""

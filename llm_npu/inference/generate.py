@@ -82,6 +82,7 @@ def generate(
             attention_mask=attention_mask,  # [B, T]; PaddleNLP's own default has another rank
             position_ids=(attention_mask.cumsum(axis=-1) - 1).clip(min=0),
             max_new_tokens=min(max_new_tokens, free),
+            max_length=0,  # the library takes a configuration's instead of 20 new tokens
             decode_strategy=STRATEGIES[decode],
             use_cache=True,
             eos_token_id=ends[0] if decode == "beam" or len(ends) == 1 else ends,

@@ -14,8 +14,8 @@ INCOMPLETE = "\ufffd"  # how the bytes of a character that is not complete are d
 class TextStreamer:
     """A streamer for the library's ``generate``: calls ``show(text)`` with what each token adds to the text.
 
-    A character of several tokens is shown with its last one. The texts are together the continuation, once
-    ``finish`` has been called.
+    A character of several tokens is shown with its last one. Once ``finish`` has been called, the texts are
+    together the continuation; tokenizers may decode bytes that are not valid UTF-8 otherwise as a whole.
     """
 
     def __init__(

@@ -77,6 +77,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 # ``--hypothesis-profile default`` draws others.
 hypothesis.settings.register_profile(
     "steady",
+    max_examples=40,
     derandomize=True,
     deadline=None,
     database=None,

@@ -74,6 +74,7 @@ def test_what_shows_nothing(doctor, tmp_path, content):
     assert done.stdout.startswith("unknown  no known failure is in this log. Attach to a report: ")
 
 
+@pytest.mark.slow
 def test_a_failure_between_garbage():
     rubbish = random.Random(6).randbytes(2 << 20)
     (named,) = explain.explain(io.BytesIO(rubbish + b"\n" + OOM.encode() + rubbish)).named
@@ -152,6 +153,7 @@ def broken_paddle(folder: Path, error: str) -> str:
     return os.pathsep.join([str(folder), str(ROOT)])
 
 
+@pytest.mark.slow
 def test_the_trainer_explains_a_traceback(run_python, tmp_path):
     path = broken_paddle(tmp_path, f"ImportError({NO_LIBRARY!r})")
     done = run_python(SCRIPT, "--device", "cpu", "--output_dir", tmp_path, PYTHONPATH=path)

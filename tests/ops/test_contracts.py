@@ -107,6 +107,7 @@ for size in (512, 513, 768, 769):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level", "sizes"), [("8.0.RC2", "512"), ("8.3.RC1", "512 513 768")])
 def test_the_virtual_npu_follows_the_cann_level(level, sizes, run_program):
     result = run_program(HEAD_DIM, VIRTUAL_NPU_CANN=level)

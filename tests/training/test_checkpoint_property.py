@@ -200,7 +200,7 @@ def test_other_kinds_of_files(tmp_path, bounded, folders_of, name, kind):
 
 
 @pytest.mark.default_run(every=True)
-@pytest.mark.parametrize("count", [40, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(2000, marks=pytest.mark.slow)])
 def test_odd_folders(tmp_path, bounded, folders_of, count):
     @settings(max_examples=count)
     @given(changes=st.lists(CHANGES, min_size=1, max_size=3))

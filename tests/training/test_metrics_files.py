@@ -47,7 +47,6 @@ def lines(*records: dict) -> bytes:
 
 
 @pytest.mark.parametrize("lacking", [*(name for name in STEP if name != "step"), "all"])
-@pytest.mark.default_run(sample=3)
 def test_a_record_without_a_field(tmp_path, lacking):
     kept = {"step", "loss"} if lacking == "all" else STEP.keys() - {lacking}
     partial = {name: STEP[name] for name in STEP if name in kept}
@@ -116,7 +115,7 @@ LINE = (
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(LINE, max_size=12), st.sampled_from([b"\n", b"\r\n"]))
 def test_any_lines(folder, written, end):
     file = folder / metrics.FILE
@@ -130,7 +129,7 @@ def test_any_lines(folder, written, end):
     used(resumed(folder, file.read_bytes()))
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(st.lists(GOOD.map(lambda record: {"loss": 1.0, **record}), min_size=1, max_size=6))
 def test_pictures_of_any_records(folder, records):
     made = resumed(folder, lines(*({**record, "step": record["step"] % 100} for record in records)))

@@ -188,6 +188,7 @@ def test_record_without_the_plugin_is_refused(run_python):
 # ---- bad input --
 
 
+@pytest.mark.slow
 def test_paddle_imported_before_is_refused(run_python):
     code = "import paddle; from paddle_fused import virtual_npu; virtual_npu.activate()"
     result = run_python("-c", code)

@@ -57,7 +57,6 @@ def edited(file, **fields):
         (lambda rust: setattr(rust.model, "dropout", 0.5), "drops merges at random"),
     ],
 )
-@pytest.mark.default_run(every=True)
 def test_settings_of_training_do_not_change_texts(trained, folder, change, words):
     good = load_tokenizer(trained)
     whole = ids(good, TEXT)
@@ -123,7 +122,6 @@ WAYS = [added_tokens_file, added_tokens_decoder, special_tokens_map]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.default_run(every=True)
 def test_added_tokens_are_tokens(trained, folder, tmp_path, way):
     size = vocabulary_size(load_tokenizer(trained))
     way(folder, size)

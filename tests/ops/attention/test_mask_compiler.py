@@ -127,13 +127,13 @@ def check_plan(mask, shapes):
         assert not hidden_by_mask(mask, shapes).all(-1).any()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(batch_masks())
 def test_plans_of_batches_mean_what_the_mask_says(case):
     check_plan(*case)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(packed_masks())
 def test_plans_of_sequences_mean_what_the_mask_says(case):
     check_plan(*case)

@@ -66,6 +66,7 @@ def test_a_failing_save_leaves_nothing(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint-1"]
 
 
+@pytest.mark.slow
 def test_kill_in_the_middle_of_a_save(tmp_path, run_python):
     save(tmp_path, 1)
     program = (

@@ -60,7 +60,9 @@ class WhyLog(TrainerCallback):
         run = self._run
         fused, report = run.arguments.fused, run.fused or Report(type(run.model).__name__, [])
         lines = explain(run.model, report, batch_of(run.trainer), fused.of_layers(), run.switched_off)
-        lines += optimizer_lines(run.trainer.optimizer, fused.use_fused_adamw, args.amp_master_grad)
+        lines += optimizer_lines(
+            run.trainer.optimizer, run.model.parameters(), fused.use_fused_adamw, args.amp_master_grad
+        )
         self._announced = grouped(lines)  # this process's, which is all that it can prove
         _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))
 
@@ -78,11 +80,14 @@ class WhyLog(TrainerCallback):
         return [own] if self._run.device.dry else ranks.gathered(own)
 
 
-def optimizer_lines(optimizer, is_fused: bool, master_grad: bool) -> list[Line]:
-    """The lines of the optimizer's step: one for each dtype of the parameters."""
+def optimizer_lines(optimizer, parameters, is_fused: bool, master_grad: bool) -> list[Line]:
+    """The lines of the optimizer's step: one for each dtype of the model's parameters.
+
+    (The optimizer of a program of ``dist.to_static`` has no list of them.)
+    """
     if not is_fused:
         return [Line(OPTIMIZER, "fused_adamw", STOCK, "", None, "switched off by use_fused_adamw")]
-    steps = innermost(optimizer).example_steps(master_grad)
+    steps = innermost(optimizer).example_steps(parameters, master_grad)
     return list(dict.fromkeys(of_call(OPTIMIZER, "fused_adamw", step) for step in steps))
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 TENSOR, SEQUENCE = "--tensor_parallel_degree 2", "--tensor_parallel_degree 2 --sequence_parallel true"
 AUTO = "--enable_auto_parallel --fuse_attention_qkv false --fuse_attention_ffn false"
 LORA = "--finetuning_type lora --lora_rank 4"
-# [processes, flags]; rows are shared out where the processes have samples of their own.
+# [processes, flags]
 METHODS = {
     "one process": [1, ""],
     "one process, float16": [1, FLOAT16],
@@ -41,7 +41,6 @@ METHODS = {
         2,
         f"{AUTO} --to_static --pipeline_parallel_degree 2 {FLOAT32}",
     ],
-    "data parallel": [2, ""],  # without groups: in a process of its own
 }
 
 

@@ -301,16 +301,13 @@ class FusedAdamW(paddle.optimizer.AdamW):
             optimizer._multi_precision, getattr(optimizer, "_amsgrad", False), optimizer._name,
         )  # fmt: skip
 
-    def example_steps(self, master_grad: bool = False) -> list[Callable[[], None]]:
-        """A step of a small tensor for each dtype of the trained parameters, for ``paddle_fused.ask``.
+    def example_steps(self, parameters, master_grad: bool = False) -> list[Callable[[], None]]:
+        """A step of a small tensor for each dtype of the trained ``parameters``, for ``paddle_fused.ask``.
 
         ``master_grad``: gradients are float32, else of their parameter's dtype. An auto-parallel parameter
         stands for itself, since its placements decide on the backend.
         """
-        groups = self._parameter_list
-        grouped = bool(groups) and isinstance(groups[0], dict)
-        trained = [each for group in groups for each in group["params"]] if grouped else groups
-        trained = [each for each in trained if not each.stop_gradient]
+        trained = [each for each in parameters if not each.stop_gradient]
         kinds = {each.dtype: each for each in sorted(trained, key=lambda each: -each.size)}
 
         def step(parameter):

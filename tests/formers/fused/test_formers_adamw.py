@@ -29,7 +29,6 @@ METHODS = {  # [processes, flags]
     "sequence parallel": [2, f"{TENSOR} --sequence_parallel true"],
     "pipeline": [2, STAGES],
     "pipeline, float16": [2, f"{STAGES} {FLOAT16}"],
-    "data parallel": [2, ""],
 }
 
 

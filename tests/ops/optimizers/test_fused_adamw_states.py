@@ -174,7 +174,7 @@ def test_from_adamw_refuses_what_it_would_change(on_cpu):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_example_steps_are_dispatched_like_the_steps(dtype, device):
     param, optimizer = train(FusedAdamW, dtype, steps=0, multi_precision=True)
-    (example,) = optimizer.example_steps()
+    (example,) = optimizer.example_steps([param])
     report = paddle_fused.ask(example)
     param.grad = paddle.ones_like(param)
     reset_what_ran()

@@ -82,6 +82,9 @@ def _used(tree: ast.AST) -> Iterator[str]:
 
 def rows() -> list[Row]:
     """Of a training step of each model of the installed library, in bfloat16 on the virtual NPU."""
+    from llm_npu import patches
+
+    patches.apply()  # as in a training
     module = {"PaddleNLP": "families", "PaddleFormers": "formers"}[table.title()]
     models = {}
     for family in importlib.import_module(f"fused_models.{module}").FAMILIES:

@@ -13,13 +13,16 @@ B rows, T tokens of the longest row, V vocabulary size. Importing this module im
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 import paddle_fused
+from llm_npu import config as configuration
 from llm_npu import device as devices
+from llm_npu import launch
 from llm_npu.core.atomic import publish, unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
@@ -28,6 +31,7 @@ from llm_npu.models.families import FAMILIES
 from paddle_fused import strict_json
 
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
+SELECTED = "FLAGS_selected_npus"  # the device of a rank
 
 # Backend of the operators in the program -> kinds of device that have them.
 RUNS_ON = {"native": ("virtual", "cpu"), "ascend": ("card", "virtual")}
@@ -68,15 +72,12 @@ def export(
             "scripts/generate.py, or export the checkpoint of a Llama or Qwen2 in an environment with the "
             "extra paddlenlp"
         )
-    if folder.exists():
-        raise UserError(f"{folder} exists already; name a folder that does not")
-    if backend not in RUNS_ON:
-        raise UserError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}.")
+    check_target(folder, backend)
     if isinstance(model, (str, Path)):
         model = load_model(model, dtype)
     elif dtype is not None:
         raise UserError("dtype is for the folder of a checkpoint; a model is exported as it is")
-    about, kernels = _about(model, backend, shape), applied_kernels(model)
+    about, kernels = describe(model, backend, shape), applied_kernels(model)
     family = FAMILIES.get(model.config.model_type)  # None is refused below, where no layer can be fused
     if family and family.exported_as:
         model = _as(family.exported_as, model)
@@ -87,19 +88,33 @@ def export(
         with inference(model), whole_tables(model), paddle_fused.use_backend(backend, strict=True):
             _write(_logits(model), about, folder)
     except paddle_fused.BackendError as error:
-        refusal = str(error).rpartition("BackendError: ")[2].strip()
-        raise UserError(f"The model cannot be exported with backend={backend!r}. {refusal}") from None
+        raise unsupported(backend, error) from None
     finally:
         if ours:
             surgery.remove_fused_kernels(model)
     return folder
 
 
+def check_target(folder: Path, backend: str) -> None:
+    """UserError if ``folder`` exists, and for an unknown backend."""
+    if folder.exists():
+        raise UserError(f"{folder} exists already; name a folder that does not")
+    if backend not in RUNS_ON:
+        raise UserError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}.")
+
+
+def unsupported(backend: str, error: Exception) -> UserError:
+    """The error for a model whose operators lack the backend, from the ``paddle_fused.BackendError``."""
+    refusal = str(error).rpartition("BackendError: ")[2].strip()
+    return UserError(f"The model cannot be exported with backend={backend!r}. {refusal}")
+
+
 def load(folder: str | Path, device: str = "npu") -> Predictor:
     """The program in ``folder`` on ``device`` (as ``llm_npu.device.select`` takes it), in paddle.inference.
 
     Chooses the device, so call it before anything imports paddle, and loads the operators. UserError for a
-    folder without a program, and for a device without its operators or its dtype; RuntimeError as in
+    folder without a program, for a device without its operators or its dtype, and for programs of several
+    ranks (``export_ranks``) in another number of processes; RuntimeError as in
     ``device.select`` and ``paddle_fused.load_operators``.
     """
     folder = Path(folder)
@@ -126,14 +141,40 @@ def load(folder: str | Path, device: str = "npu") -> Predictor:
             f"the program in {folder} computes in {about['dtype']}, and the CPU place has no such products; "
             "export it with dtype='float32'"
         )
+    several = _check_processes(folder, about, chosen)
     from paddle import inference
 
     paddle_fused.load_operators()
+    if several:
+        from .rings import join
+
+        folder = join(folder, about)
     config = inference.Config(str(folder / PROGRAM), str(folder / PARAMETERS))
     config.disable_glog_info()
     if chosen.kind != "cpu":
-        config.enable_custom_device("npu", int(chosen.name.partition(":")[2] or 0))
+        config.enable_custom_device("npu", _device_number(chosen))
     return Predictor(inference.create_predictor(config), about)
+
+
+def _check_processes(folder: Path, about: dict, chosen: devices.Device) -> bool:
+    """Whether the programs are for several ranks, whose environment is then prepared."""
+    needed, rings = about.get("ranks", 1), about.get("rings")
+    if needed == 1:
+        return False
+    if not (isinstance(rings, list) and all(isinstance(ring, int) for ring in rings)):
+        raise UserError(f"{folder / ABOUT} names no rings; export the programs again")
+    processes = configuration.process_count()
+    if processes != needed:
+        raise UserError(
+            f"{folder} has programs for {needed} ranks, but there are {processes} processes; start "
+            f"{needed} with paddle.distributed.launch"
+        )
+    launch.prepare_rank(configuration.Early(argv=(), is_rank=True), chosen)
+    return True
+
+
+def _device_number(chosen: devices.Device) -> int:
+    return int(chosen.name.partition(":")[2] or os.environ.get(SELECTED) or 0)
 
 
 class Predictor:
@@ -179,7 +220,8 @@ def _write(layer, about: dict, folder: Path) -> None:
         publish(new, folder)
 
 
-def _about(model, backend: str, shape: tuple[int, int] | None) -> dict:
+def describe(model, backend: str, shape: tuple[int, int] | None) -> dict:
+    """What ``load`` reads about the program. UserError for a bad shape."""
     from .generate import positions
 
     room = positions(model.config)

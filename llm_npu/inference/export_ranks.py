@@ -1,0 +1,108 @@
+"""A program for each rank, from a model that annotations split, and the ranks that run them.
+
+    mesh = Mesh(tensor=2, auto=True)                     # on each of 2 ranks
+    mesh.join()
+    export_ranks(checkpoint, "served", mesh, (4, 512))
+    predictor = export.load("served")                    # in new processes, on each of 2 ranks
+
+The folder has a folder for each rank; all ranks see it. The programs contain the collectives of their ranks.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import paddle
+import paddle.distributed as dist
+
+import paddle_fused
+from llm_npu import surgery
+from llm_npu.core.atomic import publish, unfinished
+from llm_npu.core.errors import UserError
+from llm_npu.core.ranks import Ranks, wait
+from llm_npu.parallel.mesh import Degrees
+from paddle_fused import strict_json
+
+from . import export, placed
+from .generate import inference
+from .mesh import Mesh
+from .program import Logits, Program
+from .rings import of_rank
+
+# Of auto-parallel's passes; files of programs cannot have them.
+ATTRIBUTES = ("chunk_id", "op_role")
+
+
+def export_ranks(
+    checkpoint: str | Path,
+    folder: str | Path,
+    mesh: Mesh,
+    shape: tuple[int, int],
+    *,
+    dtype: str | None = None,
+    backend: str = "native",
+) -> Path:
+    """Write the programs of a checkpoint to the new folder ``folder``, and return the folder. Collective.
+
+    Args:
+        checkpoint: as for ``Mesh.load_model``; ``dtype`` as there.
+        mesh: with ``auto``, and without stages; the ranks have joined it.
+        shape: B and T of the programs, to which the predictors pad batches.
+        backend: as for ``export.export``.
+
+    Raises:
+        UserError: as ``export.export`` and ``Mesh.check``.
+    """
+    folder, of_run = Path(folder), Ranks.of_run()
+    if not mesh.auto or mesh.pipeline > 1:
+        raise UserError(
+            "programs of several ranks need annotations and no stages; give Mesh(tensor=N, auto=True)."
+        )
+    mesh.check(checkpoint)
+    export.check_target(folder, backend)
+    model = placed.load_model(checkpoint, dtype, Degrees(tp=mesh.tensor), to_static=True)
+    about = export.describe(model, backend, shape) | {"ranks": mesh.ranks}
+    surgery.apply_fused_kernels(model)
+    placed_on = dist.auto_parallel.get_mesh()
+    try:
+        with inference(model), paddle.no_grad(), paddle_fused.use_backend(backend, strict=True):
+            program = Program(Logits(model, placed_on), model, placed_on, [list(shape)])
+    except paddle_fused.BackendError as error:
+        raise export.unsupported(backend, error) from None
+    with unfinished(folder) if of_run.first else nullcontext() as own:
+        new = of_run.from_first(own)
+        with of_run.together():
+            about["rings"] = _save(program, new / of_rank(of_run.rank))
+        if of_run.first:
+            (new / export.ABOUT).write_text(strict_json.dumps(about, indent=2) + "\n")
+            publish(new, folder)
+    wait()
+    return folder
+
+
+def _save(program: Program, folder: Path) -> list[int]:
+    """Write the program and its parameters; the numbers of its communicators."""
+    operations = program.dense.global_block().ops
+    for operation in operations:
+        for name in ATTRIBUTES:
+            if operation.has_attr(name):
+                operation.erase_attr(name)
+    (ids,) = [
+        each.result(0)
+        for each in operations
+        if each.name() == "pd_op.data" and each.attrs()["name"] == program.names[0]
+    ]
+    paddle.enable_static()
+    try:
+        with paddle.static.scope_guard(program.scope):
+            paddle.static.save_inference_model(
+                str(folder / Path(export.PROGRAM).stem),
+                [ids],
+                [program.output],
+                program.executor,
+                program=program.dense,
+            )
+    finally:
+        paddle.disable_static()
+    return sorted({each.attrs()["ring_id"] for each in operations if each.has_attr("ring_id")})

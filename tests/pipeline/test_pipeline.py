@@ -122,6 +122,7 @@ def test_an_end_of_text_of_the_generation_config_ends_it(pipe, with_config):
     assert "".join(pieces) == text == pipe.tokenizer.decode(ids[:4])
 
 
+@pytest.mark.slow
 def test_max_length_counts_the_prompt(pipe, with_config):
     prompt = len(pipe.tokenizer("def ")["input_ids"])
     bounded = llm_npu.pipeline("text-generation", with_config(max_length=prompt + 4))
@@ -131,6 +132,7 @@ def test_max_length_counts_the_prompt(pipe, with_config):
         bounded(PROMPTS[1])
 
 
+@pytest.mark.slow
 def test_what_has_no_effect_is_a_warning(with_config):
     model = with_config(typical_p=0.5)
     ignored = {"framework": "pt", "backend": "transformers", "trust_remote_code": True}
@@ -154,6 +156,7 @@ def test_two_pipelines_with_different_switches(pipe, folder):
     assert texts == same
 
 
+@pytest.mark.slow
 def test_apply_fused_kernel_is_for_pipelines_that_follow(folder, forget_switches, request):
     request.addfinalizer(forget_switches)
     llm_npu.apply_fused_kernel(use_fused_rope=False)
@@ -166,6 +169,7 @@ def test_apply_fused_kernel_is_for_pipelines_that_follow(folder, forget_switches
     assert plain.report is None and remove_fused_kernels(plain.model) == 0
 
 
+@pytest.mark.slow
 def test_a_model_on_the_cpu_place_beside_one_on_the_npu(pipe, folder):
     other = llm_npu.pipeline("text-generation", folder, device="cpu", max_new_tokens=8)
     assert paddle.device.get_device() == "npu:0"

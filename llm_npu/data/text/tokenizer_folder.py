@@ -50,11 +50,11 @@ def load_tokenizer(path: str | Path):
     contradict each other, and a tokenizer without an end-of-text token. Imports the library of models.
     """
     folder = Path(path).expanduser()
-    file = find(folder)
     config, special = _mapping(folder / CONFIG_FILE), _mapping(folder / SPECIAL_FILE)
     roles = _roles(special, folder / SPECIAL_FILE) | _roles(config, folder / CONFIG_FILE)
     settings = {name: special[name] for name in added_tokens.LISTS if name in special} | config
     added = added_tokens.find(folder, settings, folder / CONFIG_FILE, roles.values())
+    file = find(folder)
     if file.name == TOKENIZER_FILE:
         tokenizer = _fast(file, roles, added, config)
     else:

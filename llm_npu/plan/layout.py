@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
 from llm_npu.core.errors import UserError
+from llm_npu.models import logits
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.family import Family
 from llm_npu.models.library import names
@@ -194,6 +195,10 @@ class Layout:
     def sharding_degree(self) -> int:
         """The number of cards that share sharded states."""
         return self.data_parallel_degree * self.context_parallel_degree if self.sharding else 1
+
+    def has_logits(self, shape: ModelShape) -> bool:
+        """Whether the loss is computed from the logits: the trainer's rule for large ones."""
+        return not logits.are_large(self.tokens_per_rank, shape.vocab_size // self.tensor_parallel_degree)
 
     def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
         """The number of decoder layers of every pipeline stage.

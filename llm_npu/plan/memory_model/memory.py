@@ -22,6 +22,7 @@ from .gathered import HALF, SINGLE, Gathered
 from .ledger import CHUNK, Ledger, Moment, rounded
 
 INDEX = 8  # bytes of a token's id and of its label
+SMALLEST_CHUNK = 256  # tokens: of paddle_fused.linear_cross_entropy
 STAGE_2_BUFFER = 1 << 23  # elements: the default of Paddle's group_sharded_parallel
 
 
@@ -277,7 +278,6 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
     """The last norm, the head and the loss, forward and backward; leaves the gradient of the last layer."""
     take, give, gathered = ledger.take, ledger.give, z.gathered
     vocabulary = shape.vocab_size // layout.tensor_parallel_degree
-    numbers, matrix = tokens * vocabulary, vocabulary * shape.hidden_size
     gathered.expect(ledger, "head")
     take("last norm", z.hidden)
     take("last rstd", z.rstd)
@@ -285,6 +285,19 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
         take("last wide", 5 * z.hidden)
     if z.split:
         take("head input", z.whole)
+    if layout.has_logits(shape):
+        _of_logits(ledger, shape, z, tokens, vocabulary)
+    else:
+        _in_chunks(ledger, shape, z, tokens, vocabulary)
+    take("gradient", z.hidden, WORKING)
+    give("gradient of all", "last norm", "last rstd", "last wide")
+    ledger.end("backward of the head")
+
+
+def _of_logits(ledger: Ledger, shape: ModelShape, z: Sizes, tokens: int, vocabulary: int) -> None:
+    """Head and loss, forward and backward, with the logits of all tokens."""
+    take, give, gathered = ledger.take, ledger.give, z.gathered
+    numbers, matrix = tokens * vocabulary, vocabulary * shape.hidden_size
     gathered.forward(ledger, "head", (HALF * numbers,))
     take("logits", HALF * numbers, "logits and loss")
     take("wide logits", SINGLE * numbers, "logits and loss")
@@ -303,6 +316,27 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
     take("wide d head", SINGLE * matrix, WORKING)
     give("wide d head", "d head")
     gathered.end(ledger, "head")
-    take("gradient", z.hidden, WORKING)
-    give("gradient of all", "last norm", "last rstd", "last wide")
-    ledger.end("backward of the head")
+
+
+def _in_chunks(ledger: Ledger, shape: ModelShape, z: Sizes, tokens: int, vocabulary: int) -> None:
+    """The same by linear_cross_entropy: logits of some tokens at a time, and float32 copies of the weight."""
+    take, give, gathered = ledger.take, ledger.give, z.gathered
+    matrix = vocabulary * shape.hidden_size
+    chunk = min(tokens, max(SMALLEST_CHUNK, tokens * shape.hidden_size // vocabulary)) * vocabulary
+    gathered.forward(ledger, "head", (SINGLE * matrix,))
+    take("wide head", SINGLE * matrix, "head and loss")
+    take("chunk", 2 * SINGLE * chunk, "head and loss")  # logits and softmax
+    take("losses", 4 * SINGLE * tokens, "head and loss")
+    ledger.end("loss")
+    give("losses")
+    gathered.backward(ledger, "head")
+    take("gradient of all", z.whole, WORKING)
+    take("sum of d head", SINGLE * matrix, "head and loss")
+    take("d head of a chunk", SINGLE * matrix, "head and loss")
+    ledger.end("gradients of the head, in chunks")
+    give("wide head", "chunk", "d head of a chunk", "head input")
+    take("d head", HALF * matrix, WORKING)
+    give("sum of d head")
+    take("wide d head", SINGLE * matrix, WORKING)
+    give("wide d head", "d head")
+    gathered.end(ledger, "head")

@@ -11,6 +11,7 @@ from ..shape import ModelShape
 from .feed_forward import FeedForward
 from .kernels import TRAFFIC, WIDTH
 from .operations import Operation
+from .software import TRAINER
 
 BLOCK = 128  # attention computes whole blocks of this many queries and keys
 DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
@@ -185,6 +186,8 @@ class Stage(FeedForward):
         yield from self.into_columns("lm_head")
         yield self.matmul("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.vector("loss", logits, LOSS_FORWARD, dtype="float32")
+        if self.software is TRAINER and not self.layout.has_logits(self.shape):
+            yield self.matmul("lm_head", self.tokens, self.hidden, self.vocabulary, phase="recompute")
         yield self.vector("loss", logits, LOSS_BACKWARD, dtype="float32", phase="backward")
         yield from self.into_columns_backward("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.norm("final_norm", backward=True)

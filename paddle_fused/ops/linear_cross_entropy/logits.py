@@ -94,8 +94,7 @@ class Chunks(OperatorLayer):
     def backward(ctx, *dfound):
         hidden, weight, labels, *found = ctx.saved_tensor()
         kernel, transpose_weight, hidden_gradient, weight_gradient = ctx.options
-        dhidden, wide_weight = [], wide(weight)
-        dweight = paddle.zeros(weight.shape, "float32") if weight_gradient else None
+        dhidden, dweight, wide_weight = [], None, wide(weight)
         for rows in _chunks(hidden, weight):
             logits = product(hidden[rows], wide_weight, transpose_y=transpose_weight)
             of_rows = ([each[rows] for each in found], *(each[rows] for each in dfound))
@@ -105,7 +104,11 @@ class Chunks(OperatorLayer):
                 dhidden.append(of_hidden.astype(hidden.dtype))
             if weight_gradient:
                 pair = (dlogits, hidden[rows]) if transpose_weight else (hidden[rows], dlogits)
-                dweight += product(*pair, transpose_x=True)
+                of_weight = product(*pair, transpose_x=True)
+                # In place, unlike +=, which would allocate a third tensor of weight's size.
+                dweight = of_weight if dweight is None else dweight.add_(of_weight)
+                del of_weight
+        del wide_weight
         return (
             paddle.concat(dhidden) if hidden_gradient else None,
             dweight.astype(weight.dtype) if weight_gradient else None,

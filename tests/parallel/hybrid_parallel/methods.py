@@ -58,6 +58,7 @@ class Method:
 
 TENSOR, SEQUENCE = "--tensor_parallel_degree 2", "--tensor_parallel_degree 2 --sequence_parallel true"
 STAGES = "--pipeline_parallel_degree 2"
+LOSS = "--use_fused_linear_cross_entropy true"
 PARTS = "--pipeline_parallel_degree 4 --virtual_pp_degree 2"  # takes 8 layers
 
 UNFUSED = {  # name: the seed of other roundings
@@ -89,6 +90,15 @@ TWO = [
     Method("tensor parallel with sequence parallel", 2, 1, SEQUENCE, bf16=True),
     Method("pipeline of 2 stages", 2, 1, STAGES, bf16=True, first=False),
     Method("pipeline of 2 stages", 2, 1, STAGES, first=False, tied=True),
+    Method(
+        "tensor parallel with sequence parallel, no logits",
+        2,
+        1,
+        f"{SEQUENCE} {LOSS}",
+        bf16=True,
+        first=False,
+    ),
+    Method("pipeline of 2 stages, no logits", 2, 1, f"{STAGES} {LOSS}", first=False, tied=True),
 ]
 FOUR = [
     Method("tensor 2 x data 2", 4, 2, TENSOR),

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,12 @@ def test_the_parts_of_every_moment_add_up():
     assert memory.fullest.stage == 0  # 4 micro batches are under way there
     states = memory.stages[0].moments[0].bytes
     assert states == pytest.approx(18 * sum(weights(ModelShape.of("llama2-70b"), layout, 0)), rel=0.01)
+
+
+@pytest.mark.parametrize(("rows", "mib"), [(1, 12_351), (2, 11_314)])
+def test_large_logits_are_not_kept(rows, mib):
+    """The dry runs of docs/memory.md: with more tokens, the trainer computes the loss without logits."""
+    shape = replace(ModelShape.of("llama3.2-1b"), num_hidden_layers=2)
+    layout = Layout(1, max_seq_length=4096, per_device_train_batch_size=rows)
+    assert layout.has_logits(shape) == (rows == 1)
+    assert peak(shape, layout).peak_memory_bytes / 2**20 == pytest.approx(mib, rel=1e-3)

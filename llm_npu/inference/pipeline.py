@@ -266,7 +266,9 @@ def _joined(prompt: str | Chat, text: str) -> str | list[dict]:
 
 
 def _switches() -> tuple[str, ...]:
-    return tuple(arguments.FusedArguments().of_layers())
+    """Those of operators that generation runs."""
+    of_layers = arguments.FusedArguments().of_layers()
+    return tuple(name for name in of_layers if name != "use_fused_linear_cross_entropy")
 
 
 def _settings(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
@@ -319,9 +321,9 @@ def _fuse(model, switches: Mapping[str, bool]):
     from llm_npu.surgery.apply import NoSite
     from llm_npu.surgery.known_names import in_force
 
-    on = dict.fromkeys(_switches(), True) | in_force | {**switches}
+    on = {name: value for name, value in in_force.items() if value is not None} | {**switches}
     surgery.remove_fused_kernels(model)
-    if any(on.values()):
+    if any(on.get(name, True) for name in _switches()):
         with contextlib.suppress(NoSite):  # such as a dense model with use_fused_moe alone
             return surgery.apply_fused_kernels(model, **on)
     return None

@@ -38,6 +38,7 @@ def apply() -> None:
         if paddle_release.at_least(3, 2):
             fix_moe_gate_int64()
         fix_moe_gate_gradient()
+        layers.fix_gemma_rotary_dtype()
         fix_qwen2_moe_norm_topk_prob()
         fix_qwen2_moe_gate_dtype()
         fix_qwen2_moe_auxiliary_loss()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+import paddle
+
 from paddle_fused import paddle_release
 
 
@@ -11,6 +13,26 @@ def apply() -> None:
     """Apply those that the installed version needs; a second call changes nothing."""
     if paddle_release.before(3, 1):
         fix_sequence_parallel_split_axis()
+
+
+@functools.cache
+def fix_gemma_rotary_dtype() -> None:
+    """PaddleNLP's Gemma computes the angles of its rotary embedding from a buffer that mixed precision casts.
+
+    ``GemmaRotaryEmbedding.forward`` in ``paddlenlp/transformers/gemma/modeling.py``: with AMP O2 in bfloat16
+    the product of float32 positions and bfloat16 frequencies ends with "The type of data we are trying to
+    retrieve (float32) does not match the type of data (bfloat16)". Here they are float32.
+    """
+    from paddlenlp.transformers.gemma import modeling
+
+    def forward(self, x, seq_len=None):
+        with paddle.amp.auto_cast(False):
+            powers = paddle.arange(0, self.dim, 2, dtype="float32") / self.dim
+            angles = paddle.arange(seq_len, dtype="float32").unsqueeze(1) / self.base**powers
+            angles = paddle.concat([angles, angles], axis=-1)[None, :, None, :]
+            return angles.cos().astype(x.dtype), angles.sin().astype(x.dtype)
+
+    modeling.GemmaRotaryEmbedding.forward = forward
 
 
 @functools.cache

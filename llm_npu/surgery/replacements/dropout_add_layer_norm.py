@@ -71,8 +71,11 @@ WAYS = {"embeddings": _embeddings, "layer": _layer, "norm": _norm, "layers": _la
 
 def norm_forward(self, x, residual=None, dropout=0.0):
     """LayerNorm(x); with a ``residual`` (LayerNorm(sum), sum), sum = Dropout(x) + residual."""
-    if residual is None:
-        return type(self).forward(self, x)
+    return type(self).forward(self, x) if residual is None else _normalised(self, x, residual, dropout)
+
+
+@paddle.jit.not_to_static
+def _normalised(self, x, residual, dropout: float):
     if residual.dtype not in (x.dtype, paddle.float32):
         residual = residual.astype(x.dtype)
     return paddle_fused.dropout_add_layer_norm(
@@ -99,20 +102,20 @@ def layer_forward(
         adds: return the hidden states. False: return (what is to be added, hidden states) in their place.
     """
     if residual is None:
-        normed, residual = self.norm1(hidden_states), hidden_states
+        normed, states = self.norm1(hidden_states), hidden_states
     else:
-        normed, residual = _added(self, self.norm1, hidden_states, residual, _feed_forward_dropout(self))
+        normed, states = _added(self, self.norm1, hidden_states, residual, _feed_forward_dropout(self))
     inputs = (normed, None, None, attention_mask, use_cache, past_key_value, output_attentions)
     if self.enable_recompute and not normed.stop_gradient and _granularity(self) == "full_attn":
         outputs = _stock(self, "recompute")(self.self_attn, *inputs, use_reentrant=False)
     else:
         outputs = self.self_attn(*inputs)
     attention, *others = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    normed, residual = _added(self, self.norm2, attention, residual, _attention_dropout(self))
+    normed, states = _added(self, self.norm2, attention, states, _attention_dropout(self))
     out = self.linear2(self.activation(self.linear1(normed), approximate=True))
     if adds:
-        out = _sum(self, out, residual, _feed_forward_dropout(self))
-    first = out if adds else (out, residual)
+        out = _sum(self, out, states, _feed_forward_dropout(self))
+    first = out if adds else (out, states)
     return (first, *others) if others else first
 
 
@@ -163,6 +166,7 @@ def layers_forward(
     return (out, *given) if given else out
 
 
+@paddle.jit.not_to_static
 def _added(layer, norm, x, residual, dropout: float):
     """(LayerNorm(sum), sum), sum = Dropout(x) + residual, drawn from the seeds of ``layer``."""
     if not getattr(norm, TAKES_RESIDUAL, False):

@@ -14,6 +14,7 @@ import time
 import numpy as np
 
 from benchmarks import machine, options, report, timing
+from paddle_fused import streams
 
 HEAD_SIZE = 64
 STRATEGIES = ("padding", "longest", "unpadded")
@@ -136,4 +137,4 @@ def parse(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(streams.run(main, sys.argv[1:]))

@@ -48,7 +48,7 @@ GROUPS = {
             "test_gated.py",
             "test_fused_moe.py",
             "test_fused_adamw*.py",
-            "losses/test_linear_cross_entropy.py",
+            "test_linear_cross_entropy.py",
             "test_dropout_add_norm.py",
         ),
         sample=("test_rms_norm_npu.py", "test_swiglu_npu.py", "test_fused_rope_npu.py", "test_rotary.py"),

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import paddle
 import pytest
-from paddlenlp.transformers import GemmaConfig, GemmaForCausalLM, LlamaConfig, LlamaForCausalLM
+from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM
 from tiny_models import FAMILIES, POSITIONS, build, logits_of, prompts
 
 from llm_npu.inference import export
@@ -83,7 +83,9 @@ def test_fused_rows_are_what_each_prompt_gives_unfused_and_alone(device, family)
     fused = generate(model, BATCH, 12, eos_token_id=END)
     assert fused.ids == expected
     ran = {(each.operator, each.backend) for each in what_ran()}
-    assert {operator for operator, _ in ran} == {"flash_attention", "rotary_mul", "rms_norm", "swiglu"}
+    wanted = {"flash_attention", "rotary_mul", "rms_norm", "swiglu"}
+    wanted |= {"add_rms_norm"} if device == "cpu" else set()  # a card has no such kernel
+    assert {operator for operator, _ in ran} == wanted
     assert not any(backend == "composed" for _, backend in ran), ran
 
 
@@ -226,11 +228,11 @@ def test_rows_stay_inside_a_window_that_paddlenlp_does_not_compute(family, chang
 
 def test_a_model_of_a_family_that_is_not_trained_here(tmp_path):
     paddle.seed(5)
-    sizes = {"hidden_size": 32, "head_dim": 16, "intermediate_size": 64, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32}
-    model = GemmaForCausalLM(GemmaConfig(vocab_size=LETTERS, **sizes, **heads))
+    sizes = {"hidden_size": 32, "word_embed_proj_dim": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "max_position_embeddings": 32}
+    model = OPTForCausalLM(OPTConfig(vocab_size=LETTERS, **sizes, **heads))
     model.eval()
     assert positions(model.config) == 32
     assert len(generate(model, [[3, 1, 4]], 4, eos_token_id=LETTERS).ids[0]) == 4
-    with pytest.raises(ValueError, match="GemmaForCausalLM has no layer that the kernels"):
+    with pytest.raises(ValueError, match="OPTForCausalLM has no layer that the kernels"):
         export.export(model, tmp_path / "program")

@@ -21,7 +21,7 @@ def test_a_terminal_shows_control_characters_instead_of_obeying_them(monkeypatch
     terminal = Console(file=screen, force_terminal=True, highlight=False, soft_wrap=True)
     monkeypatch.setattr(console, "SCREEN", terminal)
     console.say(TEXT + "\x1b[31m\x9b\rüß")
-    assert screen.getvalue() == TEXT + "\\x1b[31m\\x9b\\x0düß\n"
+    assert screen.getvalue() == TEXT + "\\x1b[31m\\x9b\\rüß\n"
 
 
 def test_names_in_tables_are_text(capsys):

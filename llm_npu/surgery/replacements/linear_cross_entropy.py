@@ -122,15 +122,18 @@ def _transposed(head) -> bool:
     """Whether the weight is [V, H]."""
     if "transpose_y" in head.__dict__:
         return bool(head.transpose_y)
-    return PRODUCT not in type(head).forward.__code__.co_names  # PaddleFormers' always is
+    used = type(head).forward.__code__.co_names
+    if "tie_word_embeddings" in used:  # Gemma
+        return bool(head.config.tie_word_embeddings)
+    return PRODUCT not in used  # PaddleFormers' always is
 
 
 # ---- the criterion
 
 
 def _criterion(layer, found: Site) -> Replacement | NotFused:
-    attributes = {"loss_func": _losses(layer, layer.ignore_index)}
-    if layer.enable_parallel_cross_entropy:
+    attributes = {"loss_func": _losses(layer, layer.loss_func.ignore_index)}
+    if _is_parallel(layer):
         # It would replace loss_func for whole logits, which ``_losses`` handles.
         attributes["enable_parallel_cross_entropy"] = False
     return Replacement(attributes=attributes, is_site=False)
@@ -146,7 +149,7 @@ def _general_criterion(layer, found: Site) -> Replacement | NotFused:
 
 def _losses(criterion, ignore_index: int) -> Callable:
     """In place of ``criterion.loss_func``: labels [B, S, 1] -> losses [B, S, 1]."""
-    stock, sharded = criterion.loss_func, criterion.enable_parallel_cross_entropy
+    stock, sharded = criterion.loss_func, _is_parallel(criterion)
     whole = paddle.nn.CrossEntropyLoss(reduction="none", ignore_index=ignore_index)
     vocabulary = criterion.config.vocab_size
 
@@ -156,6 +159,11 @@ def _losses(criterion, ignore_index: int) -> Callable:
         return (whole if sharded and logits.shape[-1] == vocabulary else stock)(logits, labels)
 
     return losses
+
+
+def _is_parallel(criterion) -> bool:
+    """Whether the class takes sharded logits, and whole ones by another function; GPT's takes either kind."""
+    return getattr(criterion, "enable_parallel_cross_entropy", False)
 
 
 # ---- the model, which knows whether there are labels

@@ -13,6 +13,7 @@ from fused_models.experts import loop_over_experts
 from fused_models.weights import VOCABULARY, fill
 from llm_npu.models.families import cast
 from llm_npu.models.paddlenlp import families
+from llm_npu.patches import layers
 
 POSITIONS = 64
 
@@ -144,7 +145,7 @@ FAMILIES = (
     Family("qwen2-moe-normed", "qwen2_moe", {**MANY_HEADS, **QWEN2_MOE, "norm_topk_prob": True}),
     Family("mixtral", "mixtral", {**GROUPED_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}),
     Family("gpt", "gpt", GPT),
-    Family("gemma", "gemma", {**GROUPED_HEADS, "head_dim": 64}),
+    Family("gemma", "gemma", {**GROUPED_HEADS, "head_dim": 64}, prepare=layers.fix_gemma_rotary_dtype),
     Family(
         "llama-auto",
         "llama",

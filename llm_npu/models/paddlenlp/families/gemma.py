@@ -12,6 +12,11 @@ FAMILY = Family(
         "rms_norm": {"GemmaRMSNorm": "one more"},
         "rotary": {"GemmaAttention": "tokens first", "GemmaModel": "decoder"},
         "geglu": {"GemmaMLP": "forward"},
+        "linear_cross_entropy": {
+            "GemmaLMHead": "parallel_matmul",
+            "GemmaPretrainingCriterion": "criterion",
+            "GemmaForCausalLM": "with labels",
+        },
     },
     defaults=sizes(3072, 24576, 28, 16, 16, vocab_size=256000, max_position_embeddings=8192)
     | {"head_dim": 256, "attention_dropout": 0.0, "tie_word_embeddings": True},

@@ -26,6 +26,11 @@ FAMILY = Family(
             "GPTLayerNorm": "norm",
             "TransformerDecoder": "layers",
         },
+        "linear_cross_entropy": {
+            "GPTLMHead": "parallel_matmul",
+            "GPTPretrainingCriterion": "criterion",
+            "GPTForCausalLM": "with labels",
+        },
     },
     defaults=_size(768, 12, 12, vocab_size=50304, max_position_embeddings=512)
     | {

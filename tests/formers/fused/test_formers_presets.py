@@ -92,7 +92,8 @@ def test_a_head_is_not_lost_where_the_configuration_says_nothing_about_it(tmp_pa
     weights.save(model, tmp_path)
     file.write_text(json.dumps(fields))
     ids = paddle.to_tensor([[3, 4, 5]])
-    assert (load_model(tmp_path)(input_ids=ids)[0] == model(input_ids=ids)[0]).all()
+    difference = load_model(tmp_path)(input_ids=ids)[0] - model(input_ids=ids)[0]
+    assert float(difference.abs().max()) < 1e-6  # products round by where their operands lie in memory
 
 
 def test_experts_with_statistics_run_in_the_dtype_of_their_file(on_npu):

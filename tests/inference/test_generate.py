@@ -23,6 +23,7 @@ class Letters:
     """A tokenizer of one token per character."""
 
     eos_token_id = 0
+    vocab_size, added_tokens_decoder = LETTERS, {}
 
     def __call__(self, text):
         return {"input_ids": [ord(letter) - 60 for letter in text]}

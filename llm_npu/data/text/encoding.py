@@ -84,10 +84,15 @@ def ids(tokenizer, texts: Sequence[str], frame: bool = False) -> list[np.ndarray
 
 
 def decoded(tokenizer, rows: Sequence[Sequence[int]]) -> list[str]:
-    """The text of each row of ids, without special tokens."""
+    """The text of each row of ids, without special tokens, and without ids that the tokenizer does not have.
+
+    The vocabulary of a model may be larger than its tokenizer's.
+    """
     if backend(tokenizer) is None:
         exactly = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        return [tokenizer.decode([*row], **exactly) for row in rows]
+        added = tokenizer.added_tokens_decoder
+        known = [[token for token in row if token < tokenizer.vocab_size or token in added] for row in rows]
+        return [tokenizer.decode(row, **exactly) for row in known]
     with running(tokenizer):
         return _processes[tokenizer].texts(rows)
 

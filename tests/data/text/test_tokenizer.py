@@ -259,6 +259,8 @@ def test_a_sentencepiece_model_is_loaded(tmp_path, name):
     tokenizer = load_tokenizer(tmp_path)
     (ids,) = encode(tokenizer, ["return name"])
     assert tokenizer.decode(ids.tolist()).strip() == "return name"
+    beyond = [*ids.tolist(), size + 7]  # as of a model whose vocabulary is padded
+    assert encoding.decoded(tokenizer, [beyond]) == encoding.decoded(tokenizer, [ids.tolist()])
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 2)
     assert not {1, 2} & set(ids.tolist())
     assert vocabulary_size(tokenizer) == size + 2

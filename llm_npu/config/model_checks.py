@@ -20,6 +20,7 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     _check_tensor_parallel(run, config, family)
     _check_pipeline(run, config, family)
     _check_lora_and_experts(run, family)
+    _check_recompute(run, family)
     name, length, positions = (
         run.model.model_name_or_path,
         run.data.max_seq_length,
@@ -131,9 +132,24 @@ def _check_lora_and_experts(run: RunConfig, family: Family) -> None:
             "--finetuning_type lora keeps whole weights on each process, to merge A and B into at the end, "
             "but --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
         )
+    if lora and family.stored_as:
+        raise UserError(
+            f"--finetuning_type lora cannot write an adapter of {family.title}, whose files have a layout of "
+            "their own; give --finetuning_type full"
+        )
     experts = family.experts
     if training.tensor_parallel_degree > 1 and experts and not experts.tensor_parallel:
         raise UserError(
             f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "
             "--tensor_parallel_degree out"
+        )
+
+
+def _check_recompute(run: RunConfig, family: Family) -> None:
+    switch = "use_fused_dropout_add_layer_norm"
+    is_stock = "dropout_add_layer_norm" in family.layers and not run.fused.switches()[switch]
+    if run.training.recompute and run.training.recompute_granularity == "full" and is_stock:
+        raise UserError(
+            f"--recompute_granularity is full, but {names.TITLE}'s {family.title} recomputes nothing with it "
+            f"where {switch} is off; give full_attn or core_attn, or leave {switch} on"
         )

@@ -13,6 +13,7 @@ from llm_npu.core import cards, console, paths, stopping
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.models import other_library
+from llm_npu.models.families import FAMILIES
 from paddle_fused import streams, strict_json
 
 from . import answer as answers
@@ -146,6 +147,12 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     if options.stack not in NAMES:
         raise UserError(f"--stack is {options.stack}, but must be one of {', '.join(NAMES)}")
     shape, stack = ModelShape.of(options.model_name_or_path), Stack(options.stack)
+    family = FAMILIES.get(shape.model_type)
+    if family and not family.gated:
+        raise UserError(
+            f"{shape.name} is a {family.title}, whose time and memory the planner does not model; accepted: "
+            "models with gated feed-forward layers, such as a Llama"
+        )
     if options.overlap:
         _check_overlap(stack, options.overlap)
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))

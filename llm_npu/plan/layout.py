@@ -240,6 +240,7 @@ class Layout:
             use_expert_parallel=False,
             sharding=[],
             no_recompute_layers=None,
+            recompute=False,
         )
         data = DataArguments(
             max_seq_length=self.max_seq_length, reset_attention_mask=self.mask == "documents"

@@ -40,6 +40,20 @@ def test_lora_does_not_train_weights_that_are_split():
             config.check_model(run, model)
 
 
+def test_what_gpt_cannot_do_is_refused():
+    gpt = ["--model_type", "gpt"]
+    run = config.parse(gpt)
+    model = config_for(run)
+    run.model.finetuning_type = "lora"
+    with pytest.raises(ValueError, match="lora cannot write an adapter of GPT"):
+        config.check_model(run, model)
+    stock = [*gpt, "--recompute", "--disable_fused_options"]
+    with pytest.raises(ValueError, match=r"recomputes nothing .* give full_attn or core_attn"):
+        config_for(config.parse(stock))
+    config_for(config.parse([*stock, "--recompute_granularity", "full_attn"]))
+    config_for(config.parse([*gpt, "--recompute"]))
+
+
 @pytest.mark.parametrize(
     ("flags", "shared", "sentence"),
     [

@@ -25,6 +25,7 @@ def asked(capsys, *argv: str) -> tuple[int, str, str]:
         (["--cards", "8"], "--model_name_or_path"),
         (["--model_name_or_path", "llama2-7"], "--cards"),
         (["--model_name_or_path", "llama2-7", "--cards", "8"], "Did you mean llama2-7b?"),
+        (["--model_name_or_path", "gpt2", "--cards", "8"], "the planner does not model"),
         ([*PUBLISHED, "--card", "910x"], "--card is 910x: give one of"),
         ([*PUBLISHED, "--tensor_parallel_degree", "3"], "does not divide --cards 32"),
         ([*PUBLISHED, "--cards", "many"], "invalid int value: 'many'"),

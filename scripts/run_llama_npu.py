@@ -70,9 +70,9 @@ def features() -> list:
     from llm_npu.dtypes.callback import DtypeFeature
     from llm_npu.numerics.options import Comparison, Deterministic, NanInfCheck, TensorDump
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
-    from llm_npu.plan.dry_run import DryRun, Journal
     from llm_npu.profiling.steps import Profile
     from llm_npu.training.dpo.feature import DPO
+    from llm_npu.training.dry_run.features import DryRun, Journal
 
     split = [DPO(), AutoParallel(), Pipeline(), Overlap()]
     said = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), Why()]

@@ -11,5 +11,4 @@ From a model's sizes to the answer:
     search                the fastest layout that fits
     answer                all of the above, with alternatives and the cheapest change that makes a run fit
     table, page           the answer as text and as HTML
-    dry_run, journal      the same step recorded from the program itself, without computing
 """

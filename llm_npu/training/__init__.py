@@ -11,5 +11,6 @@ step_clock        the duration of a step, and its waits for data and communicati
 evaluation        the loss over held-out samples
 out_of_memory     advice for memory that is exhausted
 nonfinite         NaN and infinity in loss or gradients
+dry_run           a run without arithmetic: its features, and the reader of its journal
 stop_on_signal    Ctrl-C and SIGTERM: the run ends after the step, with a checkpoint
 """

@@ -1,7 +1,7 @@
 """A training step as a list of operations: compute, memory traffic, and what may overlap.
 
-The list comes either from the program itself, run without memory or arithmetic (``llm_npu.plan.dry_run``), or
-from a model's shape and a layout (``llm_npu.plan.step_model.program``). The cost model turns it into seconds.
+The list comes from a model's shape and a layout (``llm_npu.plan.step_model.program``); the cost model turns
+it into seconds. Tests compare it with the calls that a dry run records (``llm_npu.training.dry_run``).
 """
 
 from __future__ import annotations

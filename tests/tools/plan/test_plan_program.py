@@ -7,10 +7,12 @@ import run_inputs
 from places import ROOT
 
 from llm_npu.core import cards
-from llm_npu.plan import cost, journal
+from llm_npu.plan import cost
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 from llm_npu.plan.step_model import program
+from llm_npu.plan.step_model.operations import Operation
+from llm_npu.training.dry_run import journal
 
 SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
 LENGTH, ROWS = 512, 2
@@ -54,6 +56,13 @@ def generated(inputs, **fields) -> tuple[list, list]:
     layout = Layout(**{"cards": 1, **sizes, **fields})
     layout.check(shape)
     return program.micro_batch(shape, layout), program.once_a_step(shape, layout)
+
+
+def operation(call: journal.Call) -> Operation:
+    """The recorded ``call`` as an operation of the cost model."""
+    shapes = tuple(shape for _, shape in call.inputs)
+    sizes = {"flops": float(call.flops), "bytes": float(call.bytes)}
+    return Operation(call.name, call.kind, dtype=call.dtype, shapes=shapes, **sizes)
 
 
 def flops(operations, kind):
@@ -108,7 +117,7 @@ def test_recorded_calls_take_as_long_as_generated_operations(run_python, tmp_pat
         return cost.tally(operations, Layout(cards=1), cards.card("910b"), cost.fitted()).compute
 
     found = seconds([*micro, *micro, *rest])
-    recorded = seconds([call.operation() for call in step.calls])
+    recorded = seconds([operation(call) for call in step.calls])
     differences = {kind: found[kind] / recorded[kind] - 1 for kind in found}
     stated = {"matmul": 0.01, "attention": 0.0, "vector": -0.14, "optimizer": -0.08}
     assert differences == pytest.approx(stated, abs=0.02)

@@ -4,7 +4,7 @@
         python scripts/run_llama_npu.py --model_name_or_path llama2-7b --max_steps 1 ...
 
 The program, its shapes, allocations and calls are the real ones. Its numbers are meaningless: there is no
-loss, no text, no checkpoint, and no measured speed. ``llm_npu.plan.journal`` reads the journal.
+loss, no text, no checkpoint, and no measured speed. ``llm_npu.training.dry_run.journal`` reads the journal.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.peak_flops import MEASURED
 from llm_npu.launch import fake_process_group
 from llm_npu.models.families import FAMILIES
-from llm_npu.plan import journal
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
 from paddle_fused import paddle_release, virtual_npu
+
+from . import journal
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints are meaningless"
 SHOWN = 8
@@ -113,7 +114,7 @@ class StepMarks(TrainerCallback):
 
 
 def _groups() -> dict:
-    """The groups of fleet, under their names in ``operations.GROUPS``."""
+    """The groups of fleet, by their purpose."""
     hcg = getattr(fleet.fleet, "_hcg", None)
     if hcg is None:
         return {}

@@ -7,7 +7,7 @@ import pytest
 import run_inputs
 from places import ROOT
 
-from llm_npu.plan import journal
+from llm_npu.training.dry_run import journal
 from paddle_fused.paddle_release import before
 
 SCRIPT = ROOT / "scripts" / "run_llama_npu.py"

@@ -7,7 +7,7 @@ import run_inputs
 from places import ROOT
 
 from llm_npu.launch import fake_process_group
-from llm_npu.plan import journal
+from llm_npu.training.dry_run import journal
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@
     journal.steps[0].calls[0].flops
     journal.peak_bytes
 
-The trainer's marks (``llm_npu.plan.dry_run``) divide it into steps. The journals of a real run and of a dry
-run of the same program contain the same calls.
+The trainer's marks (``features.StepMarks``) divide it into steps. The journals of a real run and of a dry run
+of the same program contain the same calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
-from llm_npu.plan.step_model.operations import Operation
 
 LONGEST = 1 << 20  # characters of a line
 MOST_AXES = 32
@@ -61,7 +60,7 @@ class Call:
 
     @property
     def kind(self) -> str:
-        """One of ``operations.KINDS``."""
+        """A kind of operation, as the planner names it: ``llm_npu.plan.step_model.operations.KINDS``."""
         if self.placement != "npu":
             return "host"
         if self.name in UPDATES:
@@ -70,17 +69,6 @@ class Call:
             return "attention"
         return "vector" if _products(self.name, *self._shapes()) is None else "matmul"
 
-    def operation(self) -> Operation:
-        """The call as an operation of the cost model."""
-        return Operation(
-            name=self.name,
-            kind=self.kind,
-            flops=float(self.flops),
-            bytes=float(self.bytes),
-            dtype=self.dtype,
-            shapes=tuple(shape for _, shape in self.inputs),
-        )
-
     def _shapes(self) -> tuple[list, list]:
         return [shape for _, shape in self.inputs], [shape for _, shape in self.outputs]
 
@@ -88,8 +76,8 @@ class Call:
 @dataclass(frozen=True)
 class Collective:
     """One collective or transfer. ``elements``: as in the interface, those of one rank's part for all_gather
-    and reduce_scatter. ``bytes``: of these elements. ``stream``: 0 is the compute stream. ``group``: one of
-    ``operations.GROUPS``, or "" for all processes.
+    and reduce_scatter. ``bytes``: of these elements. ``stream``: 0 is the compute stream. ``group``: "tp",
+    "pp", "sharding", "dp", or "" for all processes.
     """
 
     kind: str
@@ -103,7 +91,7 @@ class Collective:
 
     @property
     def payload(self) -> int:
-        """Bytes of the whole tensor, as ``operations.Operation`` counts them."""
+        """Bytes of the whole tensor, as the planner's operations count them."""
         return self.bytes * (self.ranks if self.kind in ("all_gather", "reduce_scatter") else 1)
 
 

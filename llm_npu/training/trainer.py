@@ -204,9 +204,15 @@ class PretrainTrainer(Checkpointing, Trainer):
         return loss
 
     def compute_loss(self, model, inputs, return_outputs=False):
-        """The mean loss of a batch; in training, times the weight of its labels in the step."""
+        """The mean loss of a batch; in training, times the weight of its labels in the step.
+
+        A batch without labels has weight 0 and gets other labels, because criteria return NaN without any,
+        and NaN times 0 is NaN.
+        """
         del inputs["num_tokens"]
         weight = inputs.pop("loss_weight") / self.args.per_device_train_batch_size
+        if not weight:
+            inputs["labels"] = paddle.zeros_like(inputs["labels"])
         self._last_inputs = dict(inputs) if model.training else None
         loss, outputs = self.batch_loss(model, inputs)
         if model.training:
@@ -245,7 +251,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         )
 
     def held_out_loss(self, inputs) -> float:
-        """The mean loss over the labels of a batch; undefined for a batch without labels."""
+        """The mean loss over the labels of a batch; meaningless for a batch without labels."""
         with loss_only():
             return float(self.prediction_step(self.model, inputs, prediction_loss_only=True)[0])
 

@@ -43,13 +43,15 @@ def apply_fused_kernel(**switches: bool) -> None:
 
     Args:
         switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ...: False leaves the operator out.
-            All switches False leaves models as they are.
+            All switches False leaves models as they are. ``use_fused_linear_cross_entropy=True``: a model
+            that is called with labels in training computes their loss without logits, and returns None
+            instead of them; it is off by default, because only a training knows the size of its logits.
 
     Raises:
         UserError: for an unknown switch, and for a value that is not True or False.
     """
     for name, on in switches.items():
-        generation_options.known(name, _switches())
+        generation_options.known(name, tuple(arguments.FusedArguments().of_layers()))
         _check_setting(name, on, bool)
     if "paddle" not in sys.modules:
         devices.select("npu")
@@ -321,7 +323,7 @@ def _fuse(model, switches: Mapping[str, bool]):
     from llm_npu.surgery.apply import NoSite
     from llm_npu.surgery.known_names import in_force
 
-    on = {name: value for name, value in in_force.items() if value is not None} | {**switches}
+    on = {name: in_force[name] for name in _switches() if in_force.get(name) is not None} | {**switches}
     surgery.remove_fused_kernels(model)
     if any(on.get(name, True) for name in _switches()):
         with contextlib.suppress(NoSite):  # such as a dense model with use_fused_moe alone

@@ -61,10 +61,12 @@ def apply_fused_kernel(
     use_fused_geglu: bool = True,
     *,
     use_fused_add_rms_norm: bool | None = None,
+    use_fused_linear_cross_entropy: bool | None = None,
 ) -> None:
     """Fuse every supported model that is built from now on; all switches False ends this.
 
-    For front ends that build the model themselves, such as ``paddleformers-cli``.
+    For front ends that build the model themselves, such as ``paddleformers-cli``. The switches mean what they
+    mean for ``apply_fused_kernels``: the loss without logits must be switched on.
     """
     switches = dict(locals())
     in_force.update(switches)

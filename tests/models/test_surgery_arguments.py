@@ -7,6 +7,7 @@ from tiny_models import build, prompts
 
 from llm_npu.models import weights
 from llm_npu.surgery import NotFused, apply_fused_kernels, kernel, registry, remove_fused_kernels
+from llm_npu.surgery.apply import applied_kernels
 from llm_npu.surgery.known_names import apply_fused_kernel
 from paddle_fused import masks
 
@@ -105,6 +106,29 @@ def test_mixtures_only_leave_models_without_any_alone():
         assert remove_fused_kernels(build("llama")) == 0
     finally:
         apply_fused_kernel(*[False] * 7)
+
+
+def test_a_plain_loop_has_a_loss_without_logits_where_it_is_switched_on(tokens):
+    losses = {}
+    for switch in (None, True):
+        apply_fused_kernel(*[False] * 7, use_fused_linear_cross_entropy=switch)
+        try:
+            model = build("llama")
+        finally:
+            apply_fused_kernel(*[False] * 7)
+        assert applied_kernels(model) == ["linear_cross_entropy"] * bool(switch)
+        model.train()
+        optimizer = paddle.optimizer.AdamW(1e-2, parameters=model.parameters())
+        losses[switch] = []
+        for _ in range(3):
+            loss, logits = model(input_ids=tokens, labels=tokens)[:2]
+            assert (logits is None) is bool(switch)
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            losses[switch].append(float(loss))
+    np.testing.assert_allclose(losses[True], losses[None], rtol=1e-4)
+    assert losses[True][2] < losses[True][0]
 
 
 def test_a_mask_object_goes_to_the_layers_as_it_is(tokens):

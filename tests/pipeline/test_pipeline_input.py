@@ -50,6 +50,8 @@ def test_switches_are_refused():
         llm_npu.apply_fused_kernel(use_fused_rmsnorm=False)
     with pytest.raises(UserError, match="use_fused_rope is 0; accepted: True or False"):
         llm_npu.apply_fused_kernel(use_fused_rope=0)
+    with pytest.raises(UserError, match="no option 'use_fused_linear_cross_entropy'"):
+        llm_npu.pipeline("text-generation", "here", use_fused_linear_cross_entropy=True)
 
 
 @pytest.fixture(scope="module")

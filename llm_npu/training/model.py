@@ -85,7 +85,11 @@ def _part_of_model(run: RunConfig, config, fill: bool):
         atomic.delete(folder)  # of a killed run
         folder.mkdir(parents=True)
         paddle.seed(run.training.seed)
-        stored.write(weights.to_stock(families.new_model(degrees.undivided(config))), folder)
+        # The optimizer broadcasts biases in the order of their names, which must be those of the other ranks.
+        with paddle.utils.unique_name.guard():
+            whole = families.new_model(degrees.undivided(config))
+        stored.write(weights.to_stock(whole), folder)
+        del whole
     ranks.wait()
     set_seed(run.training.seed)
     model = families.new_model(config)

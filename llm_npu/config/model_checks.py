@@ -19,7 +19,7 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     family = family or FAMILIES[config.model_type]
     _check_tensor_parallel(run, config, family)
     _check_pipeline(run, config, family)
-    _check_lora_and_experts(run, family)
+    _check_lora(run, family)
     _check_recompute(run, family)
     name, length, positions = (
         run.model.model_name_or_path,
@@ -60,12 +60,12 @@ def _check_tensor_parallel(run: RunConfig, config, family: Family) -> None:
     training, name, degree = run.training, run.model.model_name_or_path, run.training.tensor_parallel_degree
     if degree <= 1:
         return
-    if field := degrees.indivisible(family, config, degree):
-        size = getattr(config, field)
+    if training.sequence_parallel and not family.sequence_parallel:
         raise UserError(
-            f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is no "
-            f"multiple of it; give a degree that divides {size}"
+            f"--sequence_parallel is not for {family.title}, whose layers {names.TITLE} does not split along "
+            "the sequence; leave it out"
         )
+    degrees.check_tensor_parallel(family, config, degree, name)
     if family.has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
@@ -107,10 +107,7 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
             f"--tensor_parallel_degree spreads the experts of {name}, in a pipeline only with "
             "--sequence_parallel; add it, or leave one of the degrees out"
         )
-    if stages > layers:
-        raise UserError(
-            f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; give {layers} or less"
-        )
+    degrees.check_stages(config, stages, name)
     parts = stages * (training.virtual_pp_degree or 1)
     if parts > stages and layers % parts:
         raise UserError(
@@ -119,7 +116,7 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
         )
 
 
-def _check_lora_and_experts(run: RunConfig, family: Family) -> None:
+def _check_lora(run: RunConfig, family: Family) -> None:
     training, lora = run.training, run.model.finetuning_type == "lora"
     split = max(training.tensor_parallel_degree, training.pipeline_parallel_degree) > 1
     if split and lora:
@@ -136,12 +133,6 @@ def _check_lora_and_experts(run: RunConfig, family: Family) -> None:
         raise UserError(
             f"--finetuning_type lora cannot write an adapter of {family.title}, whose files have a layout of "
             "their own; give --finetuning_type full"
-        )
-    experts = family.experts
-    if training.tensor_parallel_degree > 1 and experts and not experts.tensor_parallel:
-        raise UserError(
-            f"the experts of {run.model.model_name_or_path} are not split over processes here; leave "
-            "--tensor_parallel_degree out"
         )
 
 

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 
 from llm_npu.core.errors import UserError
 from llm_npu.models import degrees, other_library, presets
-from llm_npu.models.families import FAMILIES
+from llm_npu.models.families import FAMILIES, set_seed
 
 ANNOTATED = ("llama", "qwen2")  # families that the plan of auto-parallel places
 
@@ -62,36 +62,18 @@ class Mesh:
         fields = presets.fields_of(str(folder))
         family = FAMILIES[fields["model_type"]]
         config = SimpleNamespace(**(family.defaults | fields))
-        if field := degrees.indivisible(family, config, self.tensor):
-            size = getattr(config, field)
-            raise UserError(
-                f"--tensor_parallel_degree is {self.tensor}, but {folder} has {field} {size}, which is not a "
-                f"multiple of it; give a degree that divides {size}"
-            )
+        degrees.check_tensor_parallel(family, config, self.tensor, folder)
+        degrees.check_stages(config, self.pipeline, folder)
         if self.auto and family.model_type not in ANNOTATED:
             raise UserError(
                 f"--enable_auto_parallel is given, but {folder} is a {family.title}; accepted: "
                 f"{', '.join(FAMILIES[name].title for name in ANNOTATED)}. Leave --enable_auto_parallel out"
-            )
-        experts = family.experts
-        if self.tensor > 1 and experts and not experts.tensor_parallel:
-            raise UserError(
-                f"the experts of {folder} are not split over processes here; give --pipeline_parallel_degree "
-                "instead of --tensor_parallel_degree"
-            )
-        layers = getattr(config, "num_hidden_layers", self.pipeline)
-        if self.pipeline > layers:
-            raise UserError(
-                f"--pipeline_parallel_degree is {self.pipeline}, but {folder} has {layers} layers; give "
-                f"{layers} or less"
             )
 
     def join(self) -> None:
         """Set up the communication of this rank; collective. The device is set, the patches are applied."""
         from paddle import distributed
         from paddle.distributed import fleet
-
-        from llm_npu.training.stock_trainer import set_seed
 
         if self.auto:
             distributed.init_parallel_env()

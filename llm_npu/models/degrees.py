@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
+
+from llm_npu.core.errors import UserError
 
 from .family import Family
 from .library import names
@@ -42,10 +45,30 @@ def divide(config, tensor: int, rank: int) -> None:
             setattr(config, name, value)
 
 
-def indivisible(family: Family, config, degree: int) -> str | None:
-    """The first field of ``config`` that tensor parallelism splits and ``degree`` does not divide."""
+def check_tensor_parallel(family: Family, config, degree: int, name: str | Path) -> None:
+    """UserError if ``degree`` ranks cannot share each layer of the model ``name`` of ``config``."""
+    if degree <= 1:
+        return
     experts = family.experts
+    if experts and not experts.tensor_parallel:
+        raise UserError(
+            f"the experts of {name} are not split over processes here; leave --tensor_parallel_degree out"
+        )
     split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
     if experts:
         split += [experts.size, *([experts.number] if experts.tensor_parallel == "number" else [])]
-    return next((name for name in split if (getattr(config, name, 0) or 0) % degree), None)
+    for field in split:
+        if (size := getattr(config, field, 0) or 0) % degree:
+            raise UserError(
+                f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is not a "
+                f"multiple of it; give a degree that divides {size}"
+            )
+
+
+def check_stages(config, stages: int, name: str | Path) -> None:
+    """UserError if the model ``name`` of ``config`` has fewer layers than ``stages``."""
+    layers = getattr(config, "num_hidden_layers", stages)
+    if stages > layers:
+        raise UserError(
+            f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; give {layers} or less"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 
 from . import checks, degrees, library
@@ -28,6 +29,11 @@ def config_class(model_type: str) -> type:
 def model_class(model_type: str, in_stages: bool = False) -> type:
     """``LlamaForCausalLM``, ...; ``LlamaForCausalLMPipe``, ... ``in_stages``. Imports the library."""
     return library.families.model_class(model_type, in_stages)
+
+
+def set_seed(seed: int) -> None:
+    """Seed the random numbers of this process and of the layers that processes share. Imports the library."""
+    importlib.import_module(f"{library.installed()}.trainer").set_seed(seed)
 
 
 def new_model(config):

@@ -166,7 +166,7 @@ class Family:
     ``attention_bias``: query, key and value have biases; ``biases``: all linear layers and norms have.
     ``learned_positions``: a vector for each position. ``stored_as``: a layout of its own.
     ``logits_in_float32``: under mixed precision the forward returns float32 logits. ``exported_as``: the
-    family whose classes export the model.
+    family whose classes export the model. ``sequence_parallel``: its layers can share the tokens of a row.
 
     Presets: ``presets``, {name: fields that differ from the library's defaults}, the first one tiny;
     ``aliases``, their names in the library's scripts.
@@ -201,6 +201,7 @@ class Family:
     stored_as: StockLayout | None = None
     logits_in_float32: bool = False
     exported_as: str | None = None
+    sequence_parallel: bool = True
 
     @property
     def tiny(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from llm_npu.models.family import Family
 from llm_npu.models.paddleformers.families import FAMILIES as PADDLEFORMERS
 from llm_npu.models.paddlenlp.families import FAMILIES as PADDLENLP
+
+from .registry import NotFused, Replacement
 
 
 class Library(NamedTuple):
@@ -51,6 +53,15 @@ def site(layer, operator: str) -> Site | None:
             if way and (not family.package or f".{family.package}." in kind.__module__):
                 return Site(kind, way, family)
     return None
+
+
+def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replacement | NotFused | None:
+    """For a kernel that replaces the forward of every site of ``operator``: by ``forwards[way]``."""
+    found = site(layer, operator)
+    if found is None:
+        return None
+    reason = found.overridden(layer)
+    return NotFused(reason) if reason else Replacement(forward=forwards[found.way])
 
 
 def library_of(kind: type) -> Library | None:

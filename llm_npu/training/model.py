@@ -13,7 +13,6 @@ from llm_npu.core import atomic, ranks
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.models import degrees, ends, families, lora, presets, stored, weights
 from llm_npu.models.library import names, training_arguments
-from llm_npu.training.stock_trainer import set_seed
 
 
 def config_for(run):
@@ -59,7 +58,7 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     for name in ("bos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     config.eos_token_id = ends.with_tokenizers(config.eos_token_id, tokenizer.eos_token_id)
-    set_seed(run.training.seed)
+    families.set_seed(run.training.seed)
     with caused_by_the_user():  # the sizes in the configuration are
         if max(degrees.tensor_parallel(config), degrees.pipeline_parallel(config)) > 1:
             model = _part_of_model(run, config, fill)
@@ -91,7 +90,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
         stored.write(weights.to_stock(whole), folder)
         del whole
     ranks.wait()
-    set_seed(run.training.seed)
+    families.set_seed(run.training.seed)
     model = families.new_model(config)
     weights.from_stock(model, stored.Stored(folder))
     ranks.wait()

@@ -12,7 +12,6 @@ if library.installed() == library.PADDLENLP:
         Trainer,
         TrainerCallback,
         TrainerState,
-        set_seed,
     )
     from paddlenlp.trainer.trainer_utils import EvalLoopOutput
     from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
@@ -25,7 +24,6 @@ else:
         ProgressCallback,
         TrainerCallback,
         TrainerState,
-        set_seed,
     )
     from paddleformers.trainer import Trainer as Stock
     from paddleformers.trainer.trainer_utils import EvalLoopOutput
@@ -86,5 +84,4 @@ __all__ = [
     "Trainer",
     "TrainerCallback",
     "TrainerState",
-    "set_seed",
 ]

@@ -57,7 +57,7 @@ def test_what_gpt_cannot_do_is_refused():
 @pytest.mark.parametrize(
     ("flags", "shared", "sentence"),
     [
-        ("", {"tensor_parallel_degree": 5}, r"num_\w+ \d+, which is no multiple of it"),
+        ("", {"tensor_parallel_degree": 5}, r"llama-tiny has num_\w+ \d+"),
         ("", {"pipeline_parallel_degree": 7}, "has 6 layers; give 6 or less"),
         (
             "",
@@ -66,6 +66,12 @@ def test_what_gpt_cannot_do_is_refused():
         ),
         ("--model_type mixtral", {"tensor_parallel_degree": 2}, "the experts of mixtral-tiny are not split"),
         ("--model_type qwen2_moe", {"tensor_parallel_degree": 2}, "the experts of .* are not split"),
+        ("--model_type gemma", {"tensor_parallel_degree": 2, "sequence_parallel": True}, "is not for Gemma"),
+        (
+            "--model_type mistral",
+            {"tensor_parallel_degree": 2, "sequence_parallel": True},
+            "is not for Mistral",
+        ),
         ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "only Llama is cut into stages"),
         ("--model_type qwen2", {"pipeline_parallel_degree": 2}, "only Llama is cut into stages"),
         ("--model_type mistral", {"pipeline_parallel_degree": 2}, "only Llama is cut into stages"),

@@ -203,8 +203,8 @@ def test_empty_templates_do_not_count(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("{", "chat_template.json is not valid JSON"),
-        ("[]", "must contain a JSON object"),
+        ("{", "chat_template.json cannot be read as JSON"),
+        ("[]", "must hold a JSON object"),
         ("{}", "contains neither conversation"),
         ('{"conversation": ["x"]}', "must hold conversation, the templates of the user's and the bot's turn"),
         ('{"conversation": ["x", "y"], "extra": "z"}', "must hold conversation"),

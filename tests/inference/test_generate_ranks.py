@@ -62,7 +62,7 @@ def test_a_family_without_annotations_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"tensor": 4}, "num_key_value_heads 2, which is not a multiple of it; give a degree that divides 2"),
+        ({"tensor": 4}, "--tensor_parallel_degree is 4, but .* has num_key_value_heads 2"),
         ({"tensor": 3}, "--tensor_parallel_degree is 3, but .* has num_attention_heads 4"),
         ({"tensor": 2, "to_static": True}, "--to_static .* give --enable_auto_parallel"),
         (

@@ -282,18 +282,19 @@ def _in_config(config: dict, file: Path) -> str | None:
     return found
 
 
-def _json(file: Path) -> dict:
-    try:
-        content = plain_json.loads(_text(file))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{file} is not valid JSON: {error.msg}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file} must contain a JSON object")
-    return content
-
-
 def _text(file: Path) -> str:
-    try:
+    with _opening(file):
         return plain_json.text_of(file)
+
+
+def _json(file: Path) -> dict:
+    with _opening(file):
+        return plain_json.mapping(file)
+
+
+@contextlib.contextmanager
+def _opening(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import paddle_fused
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import site
+from llm_npu.surgery.sites import forward_of
 
 
 def example(layer, batch) -> list:
@@ -15,11 +15,7 @@ def example(layer, batch) -> list:
 
 @kernel("geglu", known_as="npu_fused_geglu", operator="geglu", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    found = site(layer, "geglu")
-    if found is None:
-        return None
-    reason = found.overridden(layer)
-    return NotFused(reason) if reason else Replacement(forward=forward)
+    return forward_of(layer, "geglu", {"forward": forward})
 
 
 def forward(self, x):

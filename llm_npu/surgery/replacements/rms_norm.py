@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import paddle_fused
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import site
+from llm_npu.surgery.sites import forward_of
 
 
 def example(layer, batch) -> list:
@@ -15,11 +15,7 @@ def example(layer, batch) -> list:
 
 @kernel("rms_norm", known_as="npu_fused_rmsnorm", operator="rms_norm", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    found = site(layer, "rms_norm")
-    if found is None:
-        return None
-    reason = found.overridden(layer)
-    return NotFused(reason) if reason else Replacement(forward=WAYS[found.way])
+    return forward_of(layer, "rms_norm", WAYS)
 
 
 def forward(self, hidden_states):

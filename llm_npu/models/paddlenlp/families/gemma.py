@@ -22,6 +22,7 @@ FAMILY = Family(
     | {"head_dim": 256, "attention_dropout": 0.0, "tie_word_embeddings": True},
     fixed={"tie_word_embeddings": True, "hidden_activation": "gelu"},
     activations=("gelu",),  # not its approximation by tanh
+    sequence_parallel=False,
     presets={
         "gemma-tiny": TINY_SIZES | {"num_key_value_heads": 1, "head_dim": 64},
         # Gemma, arXiv 2403.08295, table 1; the vocabulary is that of the released models.

@@ -32,6 +32,7 @@ FAMILY = Family(
     unsupported_fields=("tie_word_embeddings",),
     logits_in_float32=True,
     exported_as="llama",  # computes the same; lengths in PaddleNLP's Mistral cannot stay unknown
+    sequence_parallel=False,
     presets={
         "mistral-tiny": TINY_SIZES | {"num_key_value_heads": 2, "rms_norm_eps": 1e-5},
         # Mistral 7B, arXiv 2310.06825, table 1.

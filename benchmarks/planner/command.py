@@ -12,11 +12,13 @@ from pathlib import Path
 
 from benchmarks import options
 from llm_npu.plan.cost import DATA
+from llm_npu.plan.interval import FAMILIES, OTHER
 from paddle_fused import strict_json
 
-from . import memory, page
-from .fitting import PRIORS
+from . import page
 from .validation import Validation, validation
+
+USED = ("cube", "attention", "hidden", "memory", "links")  # of what is fitted
 
 
 def main(words):
@@ -33,8 +35,7 @@ def main(words):
 
 def write(found: Validation, data: Path) -> None:
     """Writes the data file into the folder ``data``."""
-    values = {name: getattr(found.efficiencies, name) for name in PRIORS}
-    families = {name: dataclasses.asdict(family) for name, family in found.families.items()}
-    sizes = dataclasses.asdict(memory.widths())
-    text = strict_json.dumps({"efficiencies": values, "families": families, "memory": sizes}, indent=2)
+    values = {name: getattr(found.efficiencies, name) for name in USED}
+    families = {name: dataclasses.asdict(found.families[name]) for name in (*FAMILIES, OTHER)}
+    text = strict_json.dumps({"efficiencies": values, "families": families}, indent=2)
     (data / "efficiencies.json").write_text(text + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from llm_npu.plan.step_model.roofline import Efficiencies
+from .programs.program import ProgramEfficiencies
 
 # The prior of a parameter, and the width of its logarithm. cube: 0.93 in a loop of one product
 # (roofline.py), less in a program whose operands are not in cache and whose card runs warm. attention: two
@@ -35,10 +35,12 @@ NOISE = 0.08  # the README lists one run both as LLaMA2 34B and as CodeLlama 34B
 STEPS, DIFFERENCE = 12, 1e-4
 BOUNDS = (0.02, 1.5)
 
-Predict = Callable[[Efficiencies], Sequence[float]]
+Predict = Callable[[ProgramEfficiencies], Sequence[float]]
 
 
-def fit(predict: Predict, measured: Sequence[float], start: Efficiencies | None = None) -> Efficiencies:
+def fit(
+    predict: Predict, measured: Sequence[float], start: ProgramEfficiencies | None = None
+) -> ProgramEfficiencies:
     """The efficiencies for which ``predict`` comes nearest to ``measured``, both in tokens/s.
 
     ``start``: efficiencies near the result, which save most steps.
@@ -49,9 +51,9 @@ def fit(predict: Predict, measured: Sequence[float], start: Efficiencies | None 
     target = np.log(np.asarray(measured, float))
     low, high = np.log(BOUNDS)
 
-    def efficiencies(logs: np.ndarray) -> Efficiencies:
+    def efficiencies(logs: np.ndarray) -> ProgramEfficiencies:
         values = np.exp(logs)
-        return Efficiencies(**dict(zip(names, map(float, values), strict=True)))
+        return ProgramEfficiencies(**dict(zip(names, map(float, values), strict=True)))
 
     def residuals(logs: np.ndarray) -> np.ndarray:
         errors = (np.log(np.asarray(predict(efficiencies(logs)), float)) - target) / NOISE

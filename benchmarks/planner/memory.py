@@ -8,8 +8,8 @@ from functools import cache
 from llm_npu.core.cards import card
 from llm_npu.plan.answer import usable
 from llm_npu.plan.interval import may_fit
-from llm_npu.plan.memory_model import megatron
 
+from .megatron import memory as megatron
 from .published import FITTED, HELD_OUT, Point, with_memory
 from .validation import Family, width
 
@@ -52,5 +52,5 @@ def widths() -> Family:
 
 def fits(point: Point) -> bool:
     """Whether a published run is said to fit its card, if barely: the lower end of its range does."""
-    memory = megatron.peak(point.shape, point.layout, point.software, point.release).peak_memory_bytes
+    memory = megatron.peak(point.shape, point.layout, point.software, point.release)
     return may_fit(memory, usable(card(point.card), point.layout), widths().width)

@@ -104,7 +104,7 @@ Of {len(errors)} ranks, half are predicted within {100 * np.median(errors):.1f} 
 {np.mean(np.array(errors) <= 0.05):.0%} within 5 %.
 
 Nothing of this was fitted: what a rank holds was read in the programs
-(`llm_npu/plan/memory_model/megatron.py` and what it imports). Which release a figure is of is taken from its
+(`benchmarks/planner/megatron`). Which release a figure is of is taken from its
 date.
 
 {table_of(("what", "where it was read"), MECHANISMS)}

@@ -10,11 +10,11 @@ from typing import IO
 import numpy as np
 
 from llm_npu.core.cards import card
-from llm_npu.plan.cost import step_time
 from llm_npu.plan.step_model.stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
 
 from . import memory_page
 from .fitting import NOISE, PRIORS
+from .programs.program import published_step_time
 from .published import FITTED, HELD_OUT, UNNAMED, data, points
 from .tables import LARGE, degrees, percent, reason, table_of
 from .validation import SHARE, PredictedRun, Validation
@@ -136,7 +136,7 @@ def _gains(found: Validation) -> str:
         layout = replace(run.layout, max_seq_length=length)
         without = replace(layout, fused=layout.fused - {operator})
         seconds = [
-            step_time(run.shape, one, card(run.card), found.efficiencies, run.software).step_time_s
+            published_step_time(run.shape, one, card(run.card), found.efficiencies, run.software).step_time_s
             for one in (layout, without)
         ]
         return percent(seconds[1] / seconds[0] - 1)
@@ -213,8 +213,8 @@ So a run of a release that no fit has seen must be expected to be off by more th
 ranges held for 21 of the 22.
 
 None is of this project's trainer. MindSpeed-LLM (and ModelLink, its earlier name) and MindFormers are
-predicted as they execute (`llm_npu/plan/step_model/software.py`, `--stack`); a plan for this trainer counts
-what the trainer does. The CANN kernels are the same, but nobody has measured the difference between the
+predicted as they execute (`benchmarks/planner/programs`); a plan for this trainer counts what the trainer
+does. The CANN kernels are the same, but nobody has measured the difference between the
 programs.
 
 What the stacks differ in, and how it was seen:

@@ -9,20 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from llm_npu.core.cards import card, read
-from llm_npu.plan.cost import StepTime, step_time
-from llm_npu.plan.layout import Layout
-from llm_npu.plan.memory_model.release import (
-    CORE_0_8,
-    CURRENT,
-    LEGACY,
-    RELEASES,
-    LatentAttention,
-    Release,
-    Switches,
-)
+from llm_npu.plan.cost import StepTime
 from llm_npu.plan.shape import ModelShape, latent_attention
-from llm_npu.plan.step_model.roofline import Efficiencies
-from llm_npu.plan.step_model.software import FUSED_ACCUMULATION, MEGATRON_DISPATCHER, STACKS, Software
+
+from .megatron.release import CORE_0_8, CURRENT, LEGACY, RELEASES, LatentAttention, Release, Switches
+from .programs.layout import PublishedLayout
+from .programs.program import ProgramEfficiencies, published_step_time
+from .programs.software import FUSED_ACCUMULATION, MEGATRON_DISPATCHER, STACKS, Software
 
 DATA = Path(__file__).parent
 SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
@@ -44,7 +37,7 @@ class Point:
     stack: str
     card: str
     shape: ModelShape
-    layout: Layout
+    layout: PublishedLayout
     software: Software
     measured: float
     memory: tuple[int, ...]
@@ -59,8 +52,8 @@ class Point:
         shape = self.shape
         return shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
 
-    def predict(self, efficiencies: Efficiencies) -> StepTime:
-        return step_time(self.shape, self.layout, card(self.card), efficiencies, self.software)
+    def predict(self, efficiencies: ProgramEfficiencies) -> StepTime:
+        return published_step_time(self.shape, self.layout, card(self.card), efficiencies, self.software)
 
 
 def data() -> dict:
@@ -149,7 +142,8 @@ def _point(found: dict) -> Point:
     if "layers_per_virtual_stage" in found:
         chunks = layers // stages // found["layers_per_virtual_stage"]
     again = found.get("recompute")
-    layout = Layout(
+    own = found.get("stage_layers")
+    layout = PublishedLayout(
         cards=found["cards"],
         tensor_parallel_degree=tp,
         pipeline_parallel_degree=stages,
@@ -159,6 +153,9 @@ def _point(found: dict) -> Point:
         sharding="stage1" if found["distributed_optimizer"] else "",
         sequence_parallel=found["sequence_parallel"] and tp > 1,
         recompute=bool(again),
+        recompute_granularity=again["granularity"] if again else "full",
+        recomputed=tuple(again["layers"]) if again else None,
+        layers_of_stages=tuple(own) if own else None,
         max_seq_length=found["seq_length"],
         per_device_train_batch_size=found["micro_batch_size"],
         global_batch_size=found["global_batch_size"],
@@ -167,15 +164,11 @@ def _point(found: dict) -> Point:
         mask="band" if window else "causal",
         offload=found.get("offload", False),
     )
-    own = found.get("stage_layers")
     base = STACKS[found["stack"]]
     software = replace(
         base,
         overlaps_gradients=found["overlap_grad_reduce"],
         overlaps_weights=found.get("overlap_param_gather", base.overlaps_weights),
-        stage_layers=tuple(own) if own else None,
-        granularity=again["granularity"] if again else "",
-        recomputed=tuple(again["layers"]) if again else None,
         interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
         kernels=found.get("kernels", base.kernels),
         dispatcher=found.get("moe_token_dispatcher", MEGATRON_DISPATCHER if base.dispatcher else ""),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llm_npu.plan.layout import Layout
-
+from .programs.layout import PublishedLayout
 from .published import data
 
 LARGE = 0.08  # an error beyond it needs a reason
@@ -22,7 +21,7 @@ def table_of(header: tuple[str, ...], rows: Iterable[tuple]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def degrees(layout: Layout) -> str:
+def degrees(layout: PublishedLayout) -> str:
     """The degrees of a layout, and what else decides its time and memory."""
     chunks = f" x {layout.virtual_pp_degree}" if layout.virtual_pp_degree > 1 else ""
     parts = [

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from llm_npu.plan.cost import StepTime
-from llm_npu.plan.interval import FAMILIES, OTHER, PROGRAMS, families
-from llm_npu.plan.step_model.roofline import Efficiencies
+from llm_npu.plan.interval import FAMILIES, OTHER, families
 
 from .fitting import fit
+from .programs.program import ProgramEfficiencies
 from .published import FITTED, HELD_OUT, UNNAMED, Point, timed
 
 SHARE = 0.9  # of the runs of a family, within its width
+PROGRAMS = ("mindspeed", "modellink", "mindformers")
+CONTEXT = "context parallel"  # a family of its own, as this trainer has none of it
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,10 @@ class Family:
     runs: int
 
 
-def fitted_on(pool: Sequence[Point], start: Efficiencies | None = None) -> Efficiencies:
+def fitted_on(pool: Sequence[Point], start: ProgramEfficiencies | None = None) -> ProgramEfficiencies:
     """The efficiencies that explain the runs of ``pool`` best."""
 
-    def predict(efficiencies: Efficiencies) -> list[float]:
+    def predict(efficiencies: ProgramEfficiencies) -> list[float]:
         return [point.predict(efficiencies).tokens_per_second_per_card for point in pool]
 
     return fit(predict, [point.measured for point in pool], start)
@@ -53,7 +55,7 @@ def program(point: Point) -> str:
 
 
 def cross_validated(
-    pool: Sequence[Point], start: Efficiencies, group: Callable[[Point], Hashable] = Point.model
+    pool: Sequence[Point], start: ProgramEfficiencies, group: Callable[[Point], Hashable] = Point.model
 ) -> tuple[PredictedRun, ...]:
     """Every run of ``pool``, predicted from those of the other groups: by default, of other models."""
     fits = {
@@ -83,12 +85,12 @@ class Validation:
     held_out: tuple[PredictedRun, ...]
     unseen: tuple[PredictedRun, ...]
     unnamed: tuple[PredictedRun, ...]
-    efficiencies: Efficiencies
+    efficiencies: ProgramEfficiencies
 
     @cached_property
     def errors(self) -> dict[str, list[PredictedRun]]:
         """The runs of every family, none of which helped to predict itself."""
-        found: dict[str, list[PredictedRun]] = {name: [] for name in (*FAMILIES, *PROGRAMS)}
+        found: dict[str, list[PredictedRun]] = {name: [] for name in (*FAMILIES, CONTEXT, *PROGRAMS)}
         for run in (*self.cross_validated, *self.held_out):
             for name in _families(run.point):
                 found[name].append(run)
@@ -96,7 +98,7 @@ class Validation:
 
     @cached_property
     def families(self) -> dict[str, Family]:
-        """The widths that plans use, from the errors of all runs."""
+        """The widths from the errors of all runs; plans use those of the families that this trainer runs."""
         return {
             name: Family(round(width([run.error for run in runs]), 3), len(runs))
             for name, runs in self.errors.items()
@@ -114,7 +116,8 @@ class Validation:
 
 
 def _families(point: Point) -> list[str]:
-    return families(point.shape, point.layout, point.stack)
+    cut = [CONTEXT] if point.layout.context_parallel_degree > 1 else []
+    return [*families(point.shape, point.layout), *cut, point.stack]
 
 
 @cache

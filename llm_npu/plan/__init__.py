@@ -6,7 +6,7 @@ From a model's sizes to the answer:
     step_model/           the operations of a step, and their time by a roofline model
     memory_model/         the memory of a card during a step
     cost                  the time of a whole step
-    stack                 the program that runs it: this trainer, or one with published figures
+    trainer               what this trainer runs of a model
     interval              the range of a time, from published runs
     search                the fastest layout that fits
     answer                all of the above, with alternatives and the cheapest change that makes a run fit

@@ -17,10 +17,11 @@ from llm_npu.models.families import FAMILIES
 from paddle_fused import streams, strict_json
 
 from . import answer as answers
-from . import cost, table
+from . import table
 from .layout import FUSED, GRANULARITIES, MASKS, OVERLAPS, SHARDING, SWITCHES, Layout
 from .shape import ModelShape
-from .stack import NAMES, Stack
+from .step_model.program import CHUNKS
+from .trainer import has_overlaps
 
 SEARCHED = (
     "tensor_parallel_degree",
@@ -32,9 +33,6 @@ SEARCHED = (
     "recompute_granularity",
     "per_device_train_batch_size",
 )
-
-
-AUTO = "auto"
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,36 +53,9 @@ _SWITCH = {"type": _switch, "nargs": "?", "const": True, "metavar": "true"}
 def _way(word: str) -> str:
     """An overlap mode; for the script's pipelined:N, N must be the planned number of chunks."""
     name, _, pieces = word.partition(":")
-    if pieces and (name, pieces) != ("pipelined", str(cost.PIECES)):
-        raise argparse.ArgumentTypeError(
-            f"{word} cannot be planned; give pipelined:{cost.PIECES} or another mode"
-        )
+    if pieces and (name, pieces) != ("pipelined", str(CHUNKS)):
+        raise argparse.ArgumentTypeError(f"{word} cannot be planned; give pipelined:{CHUNKS} or another mode")
     return name
-
-
-def _experts(word: str) -> int | str:
-    """A degree, or ``auto``."""
-    if word == AUTO:
-        return word
-    try:
-        return int(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number nor {AUTO}") from None
-
-
-def _experts_to_try(shape: ModelShape, degree: int | str) -> tuple[int, ...]:
-    """The expert-parallel degrees of a search."""
-    number = shape.num_experts
-    if not number and degree != 1:
-        raise UserError(f"--expert_parallel_degree is {degree}, but {shape.name} has no experts; omit it")
-    if degree == AUTO:
-        return tuple(each for each in range(1, number + 1) if number % each == 0)
-    if degree < 1 or (degree > 1 and number % degree):
-        raise UserError(
-            f"--expert_parallel_degree is {degree}, but {shape.name} has {number} experts; give a divisor of "
-            "their number, or omit it"
-        )
-    return (degree,)
 
 
 def parser() -> Parser:
@@ -100,10 +71,6 @@ def parser() -> Parser:
     add("--tensor_parallel_degree", type=int, metavar="T")
     add("--pipeline_parallel_degree", type=int, metavar="P")
     add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
-    add("--context_parallel_degree", type=int, metavar="C", help="predicted only; this trainer has none")
-    experts = "predicted only; this trainer has none; auto: a search tries all"
-    add("--expert_parallel_degree", type=_experts, metavar="E", help=experts)
-    add("--offload", **_SWITCH, help="the optimizer's states on the host; predicted only")
     add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
     add("--recompute", **_SWITCH)
@@ -117,7 +84,6 @@ def parser() -> Parser:
     ratio = "bandwidth of a pod's cards over that of its uplinks (default: %(default)s)"
     add("--oversubscription", type=float, default=1.0, metavar="R", help=ratio)
     add("--pod_cards", type=int, metavar="N", help="cards of a pod (default: those of a server)")
-    add("--stack", default="paddle", metavar="NAME", help=f"{', '.join(NAMES)} (default: %(default)s)")
     add("--search", action="store_true", help="find the fastest layout that fits; takes no degrees")
     add("--json", action="store_true", help="print JSON")
     add("--html", type=paths.given, metavar="FILE", help="also write an HTML page")
@@ -141,12 +107,9 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
                 raise UserError(f"--search chooses --{name} itself; omit one of the two")
         if "global_batch_size" not in given:
             raise UserError("--search needs --global_batch_size: how many samples a step has")
-        given["tensor_parallel_degree"] = _replica(options.cards, options.context_parallel_degree or 1)
-    elif options.expert_parallel_degree == AUTO:
-        raise UserError(f"--expert_parallel_degree {AUTO} needs --search; give a degree, or --search")
-    if options.stack not in NAMES:
-        raise UserError(f"--stack is {options.stack}, but must be one of {', '.join(NAMES)}")
-    shape, stack = ModelShape.of(options.model_name_or_path), Stack(options.stack)
+        # One replica, which any number of samples suits.
+        given["tensor_parallel_degree"] = max(options.cards, 1)
+    shape = ModelShape.of(options.model_name_or_path)
     family = FAMILIES.get(shape.model_type)
     if family and not family.gated:
         raise UserError(
@@ -154,36 +117,13 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
             "models with gated feed-forward layers, such as a Llama"
         )
     if options.overlap:
-        _check_overlap(stack, options.overlap)
+        other_library.refuse_flag("overlap")
     given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
     off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
     given["fused"] = frozenset() if options.disable_fused_options else FUSED - off
     card = _network(cards.card(options.card), options.oversubscription, options.pod_cards)
-    experts: tuple[int, ...] = ()
-    if options.search and "expert_parallel_degree" in given:
-        experts = _experts_to_try(shape, given.pop("expert_parallel_degree"))
-    overlaps = OVERLAPS if options.search and not options.overlap and stack.overlaps(shape) else ()
-    return options, answers.planned(shape, Layout(**given), card, options.search, stack, overlaps, experts)
-
-
-def _replica(cards: int, context: int) -> int:
-    """The tensor-parallel degree of one replica on all cards, which any number of samples suits."""
-    if cards > 0 and context > 0 and cards % context:
-        raise UserError(
-            f"--context_parallel_degree {context} does not divide --cards {cards}; choose one that does"
-        )
-    return max(cards, 1) // max(context, 1) or 1
-
-
-def _check_overlap(stack: Stack, way: str) -> None:
-    """UserError if the program has no such way to overlap communication."""
-    if stack.trains_here:
-        other_library.refuse_flag("overlap")
-    if stack.software.graph and way != "serial":
-        raise UserError(
-            f"--overlap is {way}, but --stack {stack.name} compiles a step into one graph, whose collectives "
-            "are planned as its published configurations run them; omit --overlap"
-        )
+    overlaps = OVERLAPS if options.search and not options.overlap and has_overlaps(shape) else ()
+    return options, answers.planned(shape, Layout(**given), card, options.search, overlaps)
 
 
 def _network(card: cards.Card, ratio: float, pod: int | None) -> cards.Card:
@@ -244,14 +184,12 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
         "plan": {
             "model": answer.shape.name,
             "card": answer.card.name,
-            "stack": answer.stack.name,
             "oversubscription": answer.card.between_servers.oversubscription,
             "pod_cards": answer.card.between_servers.pod,
             "unlike_published_runs": list(answer.interval.unlike),
             "fits": answer.fits,
             "close_to_limit": answer.close,
             "limit_bytes": answer.limit,
-            "host_bytes_per_server": answer.host_bytes,
             "layout": layout,
             "arguments": _script_arguments(answer, answer.layout),
             "cheapest_change": change,
@@ -261,7 +199,7 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
 
 
 def _script_arguments(answer: answers.Answer, layout: Layout) -> list[str] | None:
-    return table.arguments(answer.shape, layout) if table.runs_here(answer, layout) else None
+    return None if answer.shape.planned_only else table.arguments(answer.shape, layout)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from llm_npu.core.cards import Card
 from llm_npu.core.errors import UserError
 
-from . import cost
-from .interval import Interval, around, close_to, interval, may_fit, memory_width
-from .layout import MASKS, OFFLOADED_PARTS, OVERLAPS, Layout
-from .memory_model.memory import Memory
+from . import cost, trainer
+from .interval import OWN_MEMORY, Interval, around, close_to, interval, may_fit
+from .layout import MASKS, OVERLAPS, Layout
+from .memory_model.memory import Memory, peak
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
-from .stack import PADDLE, Stack
 
 # Of a card's 65536 MB, 62432 MB are available to programs (`data/cards.json`, the 910B2's memory_source).
 SYSTEM = (65536 - 62432) << 20
@@ -55,8 +55,9 @@ class Scale:
 class Answer:
     """``limit``: the bytes of a card that are available to a program. ``change``: the layout that fits with
     the fewest changes, the fastest of these; None if the layout fits, or if none does. ``scaling`` then
-    applies to it. ``interval``: what the time stands for. ``memory_width``: w for a peak p that stands for
-    p / (1 + w) to p / (1 - w)."""
+    applies to it. ``interval``: what the time stands for."""
+
+    memory_width: ClassVar[float] = OWN_MEMORY  # w for a peak p that stands for p / (1 + w) to p / (1 - w)
 
     shape: ModelShape
     layout: Layout
@@ -66,9 +67,7 @@ class Answer:
     limit: int
     gains: tuple[Gain, ...]
     scaling: tuple[Scale, ...]
-    stack: Stack
     interval: Interval
-    memory_width: float
     change: Found | None = None
     search: Search | None = None
 
@@ -96,18 +95,6 @@ class Answer:
         """`close` of another layout on the same card."""
         limit = usable(self.card, found.layout)
         return close_to(found.memory.peak_memory_bytes, limit, self.memory_width)
-
-    @property
-    def host_bytes(self) -> int:
-        """The host memory that offloaded states take on the fullest server; 0 without ``offload``."""
-        layout = self.layout
-        if not layout.offload:
-            return 0
-        here = max(
-            stage.moments[-1].parts["master weights"] + stage.moments[-1].parts["optimizer"]
-            for stage in self.memory.stages
-        )
-        return here * OFFLOADED_PARTS * min(layout.cards, self.card.within_server.cards or layout.cards)
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -138,29 +125,25 @@ def planned(
     layout: Layout,
     card: Card,
     searched: bool = False,
-    stack: Stack = PADDLE,
     overlaps: tuple[str, ...] = (),
-    experts: tuple[int, ...] = (),
 ) -> Answer:
     """The answer for ``layout``, or, if ``searched``, for the fastest layout that fits.
 
-    ``overlaps``, ``experts``: the ways and the expert-parallel degrees that a search tries; by default those
-    of ``layout``.
+    ``overlaps``: what a search tries; by default that of ``layout``.
 
-    ValueError if ``stack`` cannot train ``shape`` with it, or if no layout of a search fits.
+    ValueError if the trainer cannot train ``shape`` with it, or if no layout of a search fits.
     """
     limit = usable(card, layout)
     found = None
     if searched:
-        one = {"cards": layout.context_parallel_degree, "tensor_parallel_degree": 1, "global_batch_size": 0}
-        stack.check(shape, dataclasses.replace(layout, **one))  # what no degree can cure
+        one = {"cards": 1, "tensor_parallel_degree": 1, "global_batch_size": 0}
+        trainer.check(shape, dataclasses.replace(layout, **one))  # what no degree can cure
         found = search(
             shape, layout, lambda one: usable(card, one), card.within_server.cards or layout.cards,
-            lambda one: stack.seconds(shape, one, card),
-            stack=stack, overlaps=overlaps or (layout.overlap,), experts=experts,
+            lambda one: cost.step_time(shape, one, card).step_time_s, overlaps=overlaps or (layout.overlap,),
         )  # fmt: skip
         if not found.best:
-            more = "".join(f". {sentence}" for sentence in left_out(shape, layout, stack, experts))
+            more = "".join(f". {sentence}" for sentence in left_out(shape, layout))
             raise UserError(
                 f"{shape.name} does not fit on {layout.cards} {'card' if layout.cards == 1 else 'cards'} "
                 f"with {limit / GIB:.1f} GiB for a program: the smallest of {found.considered} layouts needs "
@@ -168,57 +151,43 @@ def planned(
                 f"{more}"
             )
         layout = found.best[0].layout
-    stack.check(shape, layout)
-    memory = stack.memory(shape, layout)
+    trainer.check(shape, layout)
+    memory = peak(shape, layout)
     limit = usable(card, layout)
-    change, width = None, memory_width(stack.name)
-    if not may_fit(memory.peak_memory_bytes, limit, width):
-        change = cheapest_change(shape, layout, card, stack)
+    change = None
+    if not may_fit(memory.peak_memory_bytes, limit, OWN_MEMORY):
+        change = cheapest_change(shape, layout, card)
     return Answer(
         shape=shape,
         layout=layout,
         card=card,
-        time=stack.time(shape, layout, card),
+        time=cost.step_time(shape, layout, card),
         memory=memory,
         limit=limit,
-        gains=gains(shape, layout, card, stack),
-        scaling=scaling(shape, change.layout if change else layout, card, stack),
-        stack=stack,
-        interval=interval(shape, layout, card, stack.name),
-        memory_width=width,
+        gains=gains(shape, layout, card),
+        scaling=scaling(shape, change.layout if change else layout, card),
+        interval=interval(shape, layout, card),
         change=change,
         search=found,
     )
 
 
-def left_out(shape: ModelShape, layout: Layout, stack: Stack, experts: tuple[int, ...]) -> list[str]:
-    """What a search on the cards of ``layout`` does not try unless asked, in sentences without a full stop.
-
-    ``experts``: the degrees that were asked for.
-    """
-    found, split = [], stack.splits_experts(shape)
-    if layout.cards > 1 and not stack.cuts(shape):
-        found.append(
-            f"The search left pipelines out, because this trainer {stack.uncut(shape)}; "
-            "--pipeline_parallel_degree without --search predicts one"
-        )
-    if layout.cards > 1 and split is None:
-        found.append(
-            "The search left tensor parallelism out, because this trainer does not split the experts of "
-            f"{shape.name}"
-        )
-    if layout.cards > 1 and shape.num_experts and not experts:
-        found.append(
-            f"The search kept all {shape.num_experts} experts of a layer in every data-parallel replica; "
-            "--expert_parallel_degree auto tries to share them"
-            f"{', which is predicted only' if stack.trains_here else ''}"
-        )
-    return found
+def left_out(shape: ModelShape, layout: Layout) -> list[str]:
+    """What a search on the cards of ``layout`` does not try, in sentences without a full stop."""
+    reasons = {
+        "pipelines": trainer.no_pipeline(shape),
+        "tensor parallelism": trainer.no_tensor_parallelism(shape),
+    }
+    return [
+        f"The search left {what} out, because {reason}"
+        for what, reason in reasons.items()
+        if reason and layout.cards > 1
+    ]
 
 
 def usable(card: Card, layout: Layout) -> int:
     """The bytes of a card available to tensors: without the system's and HCCL's."""
-    kinds = ("tensor", "pipeline", "data", "context", "expert")
+    kinds = ("tensor", "pipeline", "data")
     groups = (layout.cards > 1) + sum(getattr(layout, f"{kind}_parallel_degree") > 1 for kind in kinds)
     return card.memory - SYSTEM - groups * HCCL_BUFFERS
 
@@ -232,26 +201,26 @@ def changed(before: Layout, after: Layout) -> dict[str, object]:
     return found
 
 
-def cheapest_change(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> Found | None:
+def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | None:
     """The layout on the same cards that fits with the fewest changes, the fastest of these, or None."""
 
     def changes(one: Found) -> int:
         return len(changed(layout, one.layout).keys() - {"recompute_granularity"})
 
     cards = card.within_server.cards or layout.cards
-    found, _, _ = fitting(shape, layout, lambda one: usable(card, one), cards, stack)
+    found, _, _ = fitting(shape, layout, lambda one: usable(card, one), cards)
     if not found:
         return None
     fewest = min(map(changes, found))
     timed = [
-        dataclasses.replace(one, seconds=stack.seconds(shape, one.layout, card))
+        dataclasses.replace(one, seconds=cost.step_time(shape, one.layout, card).step_time_s)
         for one in found
         if changes(one) == fewest
     ]
     return min(timed, key=lambda one: one.seconds)
 
 
-def gains(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[Gain, ...]:
+def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
     """One alternative per fused operator (toggled), and per other mask and overlap."""
     others = []
     for name in sorted(layout.fused | set(OPERATORS)):
@@ -260,23 +229,22 @@ def gains(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[
         used = name in layout.fused
         others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))
     for mask in MASKS:
-        if mask != layout.mask and _has_mask(shape, layout, mask, stack):
+        if mask != layout.mask and _has_mask(shape, layout, mask):
             others.append((f"mask {mask}", False, {"mask": mask}))
-    if layout.tensor_parallel_degree > 1 and stack.overlaps(shape):
+    if layout.tensor_parallel_degree > 1 and trainer.has_overlaps(shape):
         others += [(f"overlap {way}", False, {"overlap": way}) for way in OVERLAPS if way != layout.overlap]
     found = []
     for what, used, fields in others:
         other = dataclasses.replace(layout, **fields)
-        seconds = stack.seconds(shape, other, card)
-        found.append(Gain(what, used, seconds, stack.memory(shape, other).peak_memory_bytes))
+        seconds = cost.step_time(shape, other, card).step_time_s
+        found.append(Gain(what, used, seconds, peak(shape, other).peak_memory_bytes))
     return tuple(found)
 
 
-def _has_mask(shape: ModelShape, layout: Layout, mask: str, stack: Stack) -> bool:
-    """Whether the run can use ``mask``: a pipeline does not pass documents on, and few models have a
-    window."""
+def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
+    """Whether the run can use ``mask``: a pipeline does not pass documents on."""
     try:
-        stack.check(shape, dataclasses.replace(layout, mask=mask))
+        trainer.check(shape, dataclasses.replace(layout, mask=mask))
     except ValueError:
         return False
     return True
@@ -285,10 +253,10 @@ def _has_mask(shape: ModelShape, layout: Layout, mask: str, stack: Stack) -> boo
 OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
 
 
-def scaling(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tuple[Scale, ...]:
+def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
     """The same replica on the cards of ``layout`` and on 8 to 8192, with a growing and with a fixed batch."""
     return tuple(
-        Scale(cards, grows, *_on(shape, layout, card, cards, grows, stack))
+        Scale(cards, grows, *_on(shape, layout, card, cards, grows))
         for grows in (True, False)
         for cards in _cards_of_chart(layout)
     )
@@ -296,22 +264,17 @@ def scaling(shape: ModelShape, layout: Layout, card: Card, stack: Stack) -> tupl
 
 def _cards_of_chart(layout: Layout) -> list[int]:
     """Those of ``layout``, and doublings of a server that its replicas fill: 56, 112, ... for 7 stages."""
-    unit = layout.replica * layout.expert_parallel_degree
-    odd = unit // (unit & -unit)
+    odd = layout.replica // (layout.replica & -layout.replica)
     return sorted(
         {layout.cards, *(odd * number for number in CARDS_OF_CHART if odd * number <= CARDS_OF_CHART[-1])}
     )
 
 
-def _on(
-    shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool, stack: Stack
-) -> tuple[float, str]:
+def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) -> tuple[float, str]:
     """Speed and limit of a `Scale`."""
     replica = layout.replica
     if cards < replica:
         return 0.0, f"a replica needs {replica} cards"
-    if cards < replica * layout.expert_parallel_degree:
-        return 0.0, f"the experts are shared by {replica * layout.expert_parallel_degree} cards"
     replicas, samples = cards // replica, layout.global_batch_size
     if grows:
         samples = samples // layout.data_parallel_degree * replicas
@@ -326,10 +289,10 @@ def _on(
         other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
     except ValueError:  # of the remaining layouts, only interleaved ones
         return 0.0, "too few micro batches for --virtual_pp_degree"
-    memory = stack.memory(shape, other).peak_memory_bytes
-    if not may_fit(memory, usable(card, other), memory_width(stack.name)):
+    memory = peak(shape, other).peak_memory_bytes
+    if not may_fit(memory, usable(card, other), OWN_MEMORY):
         return 0.0, f"{memory / GIB:.1f} GiB per card do not fit"
-    time = stack.time(shape, other, card)
+    time = cost.step_time(shape, other, card)
     return time.tokens_per_second_per_card, loss(time)
 
 

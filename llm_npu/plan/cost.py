@@ -11,14 +11,12 @@ from llm_npu.models.flops import flops_per_token
 
 from .layout import Layout
 from .shape import ModelShape
-from .step_model import program, schedule, traffic
+from .step_model import schedule, traffic
 from .step_model.operations import Operation
-from .step_model.roofline import Efficiencies, compute_seconds
-from .step_model.software import TRAINER, Software
+from .step_model.program import TRAINER, Program, distinct_stages, micro_batch, once_a_step
+from .step_model.roofline import Efficiencies
 
 DATA = Path(__file__).parent / "data"
-
-PIECES = 4  # number of chunks into which the overlap "pipelined" cuts a product
 
 
 @dataclass(frozen=True)
@@ -48,21 +46,6 @@ def fitted() -> Efficiencies:
     return Efficiencies(**found["efficiencies"])
 
 
-def strides(layout: Layout, stages_outermost: bool = False) -> Mapping[str, int]:
-    """The stride of a group's ranks: tensor parallelism is innermost, then context parallelism, sharding,
-    stages, replicas; with ``stages_outermost`` replicas, stages."""
-    tp, stages = layout.tensor_parallel_degree, layout.pipeline_parallel_degree
-    context, inside = layout.context_parallel_degree, layout.sharding or stages_outermost
-    return {
-        "tp": 1,
-        "cp": tp,
-        "ep": tp * context,
-        "sharding": tp,
-        "pp": tp * context * (layout.data_parallel_degree if inside else 1),
-        "dp": tp if context > 1 or stages_outermost else tp * stages,
-    }
-
-
 @dataclass
 class Tally:
     """Seconds of a list of operations on one rank, before streams and schedule."""
@@ -89,25 +72,20 @@ def tally(
     layout: Layout,
     card: Card,
     efficiencies: Efficiencies,
-    software: Software = TRAINER,
+    program: Program = TRAINER,
 ) -> Tally:
-    """Seconds of ``operations`` of ``software``.
+    """Seconds of ``operations`` of ``program``.
 
     A collective that overlaps with a product (an all-gather precedes it, any other follows it) hides the
-    share ``efficiencies.hidden`` of the shorter of both; with the overlap "pipelined", or in a layer that
-    interleaves several parts, at most what the chunks allow.
+    share ``efficiencies.hidden`` of the shorter of both, at most what the chunks allow.
     """
-    found, apart = Tally({}, {}), strides(layout, software.stages_outermost)
-    share = efficiencies.hidden
-    if layout.overlap == "pipelined":
-        share = min(share, 1 - 1 / PIECES)
-    elif software.interleaves > 1:
-        share = min(share, 1 - 1 / software.interleaves)
+    found, apart = Tally({}, {}), program.strides(layout)
+    share = min(efficiencies.hidden, program.most_hidden(layout))
     product, attention, waiting = 0.0, 0.0, []  # seconds of the last product; all-gathers before the next
     for operation in operations:
         found.kernels += operation.times
         if operation.kind != "collective":
-            spent = compute_seconds(operation, card, efficiencies)
+            spent = program.seconds(operation, card, efficiencies)
             kind = "recompute" if operation.phase == "recompute" else operation.kind
             found.compute[kind] = found.compute.get(kind, 0.0) + spent
             if operation.kind == "attention":
@@ -137,19 +115,17 @@ def step_time(
     layout: Layout,
     card: Card,
     efficiencies: Efficiencies | None = None,
-    software: Software = TRAINER,
+    program: Program = TRAINER,
 ) -> StepTime:
     """Time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``; uses the fitted efficiencies
     by default."""
-    efficiencies = (efficiencies or fitted()).of(software.kernels)
-    same_as = program.distinct_stages(shape, layout, software)
+    efficiencies = efficiencies or fitted()
+    same_as = distinct_stages(shape, layout)
     tallies = {
-        stage: tally(
-            program.micro_batch(shape, layout, stage, software), layout, card, efficiencies, software
-        )
+        stage: tally(micro_batch(shape, layout, stage, program), layout, card, efficiencies, program)
         for stage in sorted(set(same_as))
     }
-    host = 0.0 if software.graph else efficiencies.host
+    host = program.launches(efficiencies)
     waits = {stage: max(0.0, one.kernels * host - one.device) for stage, one in tallies.items()}
     seconds = [tallies[stage].device + waits[stage] for stage in same_as]
     times = layout.micro_batches
@@ -157,9 +133,7 @@ def step_time(
     slowest = max(tallies, key=lambda stage: tallies[stage].device + waits[stage])
     main = tallies[slowest]
     ends = {
-        stage: tally(
-            program.once_a_step(shape, layout, stage, software), layout, card, efficiencies, software
-        )
+        stage: tally(once_a_step(shape, layout, stage, program), layout, card, efficiencies, program)
         for stage in sorted(set(same_as))
     }
     # Gradients are sent during the backward of the last micro batch, about two thirds of it.

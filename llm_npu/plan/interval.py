@@ -1,9 +1,9 @@
 """The range that a predicted time stands for: nine of ten published runs like it lie within.
 
 ``python -m benchmarks planner --write`` predicts every published run without its own help, and writes the
-relative error that nine of ten runs of each family stay within. A run belongs to several families, one of
-which is that of its program; the widest applies. For a program without published runs, such as this
-trainer, the runs of each program are predicted from those of the others.
+relative error that nine of ten runs of each family stay within. A run belongs to several families; the
+widest applies. One of them has the runs of each program, predicted from those of the others: no run of this
+trainer is published.
 """
 
 from __future__ import annotations
@@ -27,32 +27,28 @@ FAMILIES: Mapping[str, Callable[[ModelShape, Layout], bool]] = {
     "data parallel": lambda _, one: one.replica == 1,
     "tensor parallel": lambda _, one: one.tensor_parallel_degree > 1 and one.pipeline_parallel_degree == 1,
     "pipeline": lambda _, one: one.pipeline_parallel_degree > 1,
-    "context parallel": lambda _, one: one.context_parallel_degree > 1,
     "recompute": lambda _, one: one.recompute,
     "experts": lambda shape, _: shape.num_experts > 0,
     f"{LONG // 1024}K tokens and more": lambda _, one: one.max_seq_length >= LONG,
     f"{MANY} cards and more": lambda _, one: one.cards >= MANY,
 }
-PROGRAMS = ("mindspeed", "modellink", "mindformers")  # of published runs
 # What this trainer's peak on the virtual NPU may differ from its prediction (tests/tools/plan/
 # test_plan_memory.py).
 OWN_MEMORY = 0.03
 # Cards of published runs (910B3 or 910B2 where no page says which); the most cards and the most experts of
 # one, and its largest degrees.
 CARDS, MOST_CARDS, MOST_EXPERTS = ("ascend910b2", "ascend910b3"), 8192, 160
-MOST: Mapping[str, int] = {"tensor": 8, "pipeline": 16, "context": 16, "expert": 8}
+MOST: Mapping[str, int] = {"tensor": 8, "pipeline": 16}
 
 
 @dataclass(frozen=True)
 class Interval:
     """``width``: w for a time t that stands for t / (1 + w) to t / (1 - w). ``family``: the widest, with
-    ``runs`` published runs. ``ours``: this trainer runs it, of which nothing is published. ``unlike``: in
-    what else the run resembles no published one, in words."""
+    ``runs`` published runs. ``unlike``: in what the run resembles no published one, in words."""
 
     width: float
     family: str
     runs: int
-    ours: bool
     unlike: tuple[str, ...]
 
     def around(self, value: float) -> tuple[float, float]:
@@ -75,30 +71,23 @@ def close_to(peak: float, limit: float, width: float) -> bool:
     return may_fit(peak, limit, width) and around(peak, width)[1] > limit
 
 
-def families(shape: ModelShape, layout: Layout, stack: str) -> list[str]:
-    """The families of a run, by its model, its layout and its program."""
-    return [name for name, holds in FAMILIES.items() if holds(shape, layout)] + [
-        stack if stack in PROGRAMS else OTHER
-    ]
+def families(shape: ModelShape, layout: Layout) -> list[str]:
+    """The families of a run, by its model and its layout."""
+    return [name for name, holds in FAMILIES.items() if holds(shape, layout)]
 
 
-def interval(shape: ModelShape, layout: Layout, card: Card, stack: str) -> Interval:
+def interval(shape: ModelShape, layout: Layout, card: Card) -> Interval:
     """The interval of a predicted time."""
     known = read("efficiencies.json", DATA)["families"]
-    unlike = tuple(_unlike(shape, layout, card))
+    unlike = tuple(unlike_published(shape, layout, card))
     # The widest of all where nothing is like the run.
-    alike = known if unlike else families(shape, layout, stack)
+    alike = known if unlike else [*families(shape, layout), OTHER]
     width, family = max((known[name]["width"], name) for name in alike)
-    return Interval(width, family, known[family]["runs"], stack == "paddle", unlike)
+    return Interval(width, family, known[family]["runs"], unlike)
 
 
-def memory_width(stack: str) -> float:
-    """The width of the range of a predicted peak of memory, as that of a time: for other programs than this
-    trainer, that of the published peaks."""
-    return OWN_MEMORY if stack == "paddle" else read("efficiencies.json", DATA)["memory"]["width"]
-
-
-def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
+def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
+    """In what a run resembles no published one, in words."""
     if shape.num_experts > MOST_EXPERTS:
         yield f"more than {MOST_EXPERTS} experts"
     if card.name not in CARDS:
@@ -116,7 +105,5 @@ def _unlike(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
         yield f"more than {MOST_CARDS} cards"
     if layout.cards == 1:
         yield "a single card"
-    if layout.offload:
-        yield "the optimizer's states on the host"
     if layout.mask == "documents":
         yield "documents in packed samples"

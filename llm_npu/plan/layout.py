@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import ClassVar
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
 from llm_npu.core.errors import UserError
@@ -25,26 +27,16 @@ _REGISTERED = {
 }
 SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTERED.items()}
 FUSED = frozenset(SWITCHES)
-# Of the optimizer's states on the host, the parts that come to the card one after the other: the default of
-# MindSpeed's --swap-optimizer-times (docs/zh/features/swap-optimizer.md).
-OFFLOADED_PARTS = 16
 SHARDING = ("", "stage1", "stage2", "stage3")
 # Those of recompute: beside PaddleFormers the script has no flag for them, and computes whole layers again.
 GRANULARITIES = ("full", "full_attn", "core_attn") if names.FLAGS is None else ("full",)
 OVERLAPS = ("serial", "pipelined", "mc2")
-MASKS = ("causal", "full", "band", "documents")
-CHOICES = {
-    "sharding": SHARDING,
-    "recompute_granularity": GRANULARITIES,
-    "overlap": OVERLAPS,
-    "mask": MASKS,
-}
-DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree")  # of a replica
+MASKS = ("causal", "documents")
+DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")  # of a replica
 COUNTS = (
     "cards",
     *DEGREES,
     "virtual_pp_degree",
-    "expert_parallel_degree",
     "max_seq_length",
     "per_device_train_batch_size",
     "global_batch_size",
@@ -56,25 +48,27 @@ MOST = {"cards": 1 << 17, "per_device_train_batch_size": 1 << 21, "global_batch_
 
 @dataclass(frozen=True)
 class Layout:
-    """A run on ``cards`` = tensor x pipeline x context x data-parallel cards.
+    """A run on ``cards`` = tensor x pipeline x data-parallel cards.
 
     ``sharding``: over all data-parallel replicas, or "" for none. ``per_device_train_batch_size``: samples
     per micro batch; ``global_batch_size``: samples per optimizer step on all cards, 0 for one micro batch per
-    replica. ``expert_parallel_degree``: the data-parallel cards that share a layer's experts. ``overlap``:
-    how tensor-parallel layers overlap communication with compute. ``fused``: the fused operators in use.
-    ``mask``: the attention mask: "causal", "full", or one that skips more: a "band" (sliding window) or the
-    "documents" of packed samples. ``offload``: master weights and moments are in the host's memory, and come
-    to the card for the update only.
+    replica. ``overlap``: how tensor-parallel layers overlap communication with compute. ``fused``: the fused
+    operators in use. ``mask``: the attention mask, "causal" or that of the "documents" of packed samples.
 
     ValueError for invalid values.
     """
+
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "sharding": SHARDING,
+        "recompute_granularity": GRANULARITIES,
+        "overlap": OVERLAPS,
+        "mask": MASKS,
+    }
 
     cards: int
     tensor_parallel_degree: int = 1
     pipeline_parallel_degree: int = 1
     virtual_pp_degree: int = 1
-    context_parallel_degree: int = 1
-    expert_parallel_degree: int = 1
     sharding: str = ""
     sequence_parallel: bool = False
     recompute: bool = False
@@ -85,7 +79,6 @@ class Layout:
     overlap: str = "serial"
     fused: frozenset[str] = FUSED
     mask: str = "causal"
-    offload: bool = False
 
     def __post_init__(self):
         degree = self.replica
@@ -99,7 +92,7 @@ class Layout:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(f"--{name} is {value!r}, but must be a whole number of 1 or more")
-        for name, choices in CHOICES.items():
+        for name, choices in self.CHOICES.items():
             if getattr(self, name) not in choices:
                 accepted = ", ".join(filter(None, choices))
                 raise UserError(f"--{name} is {getattr(self, name)!r}, but must be one of {accepted}")
@@ -111,11 +104,6 @@ class Layout:
             if len(given) == 1:
                 product, choose = given[0].replace(" ", " is "), "choose one that does"
             raise UserError(f"{product}, which does not divide --cards {self.cards}; {choose}")
-        if self.max_seq_length % self.context_parallel_degree:
-            raise UserError(
-                f"--context_parallel_degree {self.context_parallel_degree} does not divide the "
-                f"{self.max_seq_length} tokens of a sample; choose one that does"
-            )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
             many, each = self.data_parallel_degree, self.per_device_train_batch_size
@@ -124,15 +112,6 @@ class Layout:
                 f"--global_batch_size is {self.global_batch_size}, but {many} data-parallel "
                 f"{'replica takes' if many == 1 else 'replicas take'} {rows} "
                 f"{'sample' if rows == 1 else 'samples'} at a time{of_each}; choose a multiple of {rows}"
-            )
-        if self.data_parallel_degree % self.expert_parallel_degree:
-            raise UserError(
-                f"--expert_parallel_degree {self.expert_parallel_degree} does not divide the "
-                f"{self.data_parallel_degree} data-parallel replicas; choose one that does"
-            )
-        if self.expert_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
-            raise UserError(
-                f"--expert_parallel_degree is planned without --sharding {self.sharding}; use stage1"
             )
         if self.pipeline_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
             raise UserError(
@@ -171,11 +150,16 @@ class Layout:
     @property
     def replica(self) -> int:
         """The cards of one replica of the model."""
-        return self.tensor_parallel_degree * self.pipeline_parallel_degree * self.context_parallel_degree
+        return self.tensor_parallel_degree * self.pipeline_parallel_degree
 
     @property
     def data_parallel_degree(self) -> int:
         return self.cards // self.replica
+
+    @property
+    def replicas(self) -> int:
+        """The cards with the same weights, which exchange gradients."""
+        return self.data_parallel_degree
 
     @property
     def micro_batches(self) -> int:
@@ -185,7 +169,7 @@ class Layout:
     @property
     def tokens_per_rank(self) -> int:
         """Tokens of a micro batch on one card, before sequence parallelism."""
-        return self.per_device_train_batch_size * self.max_seq_length // self.context_parallel_degree
+        return self.per_device_train_batch_size * self.max_seq_length
 
     @property
     def tokens_per_step(self) -> int:
@@ -194,7 +178,19 @@ class Layout:
     @property
     def sharding_degree(self) -> int:
         """The number of cards that share sharded states."""
-        return self.data_parallel_degree * self.context_parallel_degree if self.sharding else 1
+        return self.replicas if self.sharding else 1
+
+    @property
+    def of_layers(self) -> Layout:
+        """What decoder layers depend on, so that many layouts of a search share their operations."""
+        return replace(
+            self,
+            cards=self.tensor_parallel_degree,
+            pipeline_parallel_degree=1,
+            virtual_pp_degree=1,
+            sharding="",
+            global_batch_size=0,
+        )
 
     def has_logits(self, shape: ModelShape) -> bool:
         """Whether the loss is computed from the logits: the trainer's rule for large ones."""
@@ -215,11 +211,14 @@ class Layout:
         sizes[-1] -= 2
         return tuple(sizes)
 
+    def layers_again(self, shape: ModelShape, stage: int) -> int:
+        """The layers of ``stage`` that are recomputed."""
+        return self.stage_layers(shape)[stage] if self.recompute else 0
+
     def check(self, shape: ModelShape, family: Family | None = None) -> None:
         """ValueError with one sentence if the trainer cannot train ``shape`` with this layout.
 
-        Pipelines of a model that it does not cut into stages pass: they are predicted only. ``family``: of
-        the model, by default that of the installed library.
+        ``family``: of the model, by default that of the installed library.
         """
         family = family or FAMILIES[shape.model_type]
         stages = self.pipeline_parallel_degree
@@ -231,7 +230,7 @@ class Layout:
         training = SimpleNamespace(
             world_size=self.cards,
             tensor_parallel_degree=self.tensor_parallel_degree,
-            pipeline_parallel_degree=stages if family.pipeline else 1,
+            pipeline_parallel_degree=stages,
             virtual_pp_degree=self.virtual_pp_degree,
             sequence_parallel=self.sequence_parallel,
             sep_parallel_degree=-1,
@@ -246,53 +245,13 @@ class Layout:
             max_seq_length=self.max_seq_length, reset_attention_mask=self.mask == "documents"
         )
         model = ModelArguments(model_name_or_path=shape.name)
-        # The trainer has no sliding window, which a band needs; the planner may still be asked what it would
-        # gain.
-        asked = replace(shape, sliding_window=None) if self.mask == "band" else shape
         run = SimpleNamespace(training=training, data=data, model=model)
-        check_model(run, asked.configuration(family), family)
-        self.check_division(shape)
-
-    def check_division(self, shape: ModelShape) -> None:
-        """ValueError with one sentence if the degrees do not divide ``shape``, in whatever program."""
-        tensor = self.tensor_parallel_degree
-        if shape.num_attention_heads % tensor:
-            raise UserError(
-                f"--tensor_parallel_degree is {tensor}, which does not divide the "
-                f"{shape.num_attention_heads} heads of {shape.name}; choose a degree that does"
-            )
-        experts = self.expert_parallel_degree
-        if experts > 1 and not shape.num_experts:
-            raise UserError(
-                f"--expert_parallel_degree is {experts}, but {shape.name} has no experts; omit it"
-            )
-        if experts > 1 and shape.num_experts % experts:
-            raise UserError(
-                f"--expert_parallel_degree is {experts}, which does not divide the {shape.num_experts} "
-                f"experts of {shape.name}; choose a degree that does, or omit it"
-            )
-        if self.max_seq_length > shape.max_position_embeddings:
-            raise UserError(
-                f"--max_seq_length is {self.max_seq_length}, but {shape.name} has "
-                f"{shape.max_position_embeddings} positions; give {shape.max_position_embeddings} or less"
-            )
-        if self.mask == "band" and not shape.has_band(self.max_seq_length):
-            raise UserError(
-                f"--mask band is a sliding window, but {shape.name} has none shorter than the "
-                f"{self.max_seq_length} tokens of a sample; omit --mask"
-            )
+        check_model(run, shape.configuration(family), family)
         if min(self.stage_layers(shape)) < 1:
             raise UserError(
                 f"--pipeline_parallel_degree is {self.pipeline_parallel_degree}, but the "
                 f"{shape.num_hidden_layers} layers of {shape.name} leave a stage without a layer; choose a "
                 f"degree that divides {shape.num_hidden_layers}"
-            )
-        parts = self.pipeline_parallel_degree * self.virtual_pp_degree
-        if self.virtual_pp_degree > 1 and shape.num_hidden_layers % parts:
-            raise UserError(
-                f"--pipeline_parallel_degree {self.pipeline_parallel_degree} times --virtual_pp_degree "
-                f"{self.virtual_pp_degree} is {parts}, which does not divide the "
-                f"{shape.num_hidden_layers} layers of {shape.name}; choose degrees whose product does"
             )
 
     def arguments(self, shape: ModelShape) -> list[str]:

@@ -55,8 +55,7 @@ def sentences(answer: Answer) -> list[str]:
     if not found:
         return [
             *speeds,
-            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)}{_kept(answer.layout)} fits; "
-            f"give more --cards{', or other degrees' if _kept(answer.layout) else ''}.",
+            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; give more --cards.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
     limit = f"{usable(answer.card, found.layout) / GIB:.1f} GiB"
@@ -77,8 +76,6 @@ def assumed(answer: Answer) -> str:
         for name, degree in (
             ("tensor", layout.tensor_parallel_degree),
             ("pipeline", layout.pipeline_parallel_degree),
-            ("context", layout.context_parallel_degree),
-            ("expert", layout.expert_parallel_degree),
             ("data parallel", layout.data_parallel_degree),
         )
         if degree > 1
@@ -104,7 +101,7 @@ def assumed(answer: Answer) -> str:
 
 def trust(answer: Answer) -> str:
     """What the range of the time means."""
-    found, stack = answer.interval, answer.stack
+    found = answer.interval
     if found.unlike:
         text = (
             f"No published run has {', or '.join(found.unlike)}: the range is the widest of all families of "
@@ -116,23 +113,7 @@ def trust(answer: Answer) -> str:
             f"(±{100 * found.width:.0f}%), each from those of other "
             f"{'programs' if found.family == OTHER else 'models'}."
         )
-    if found.ours:
-        text += " The published runs are of MindSpeed-LLM and MindFormers, none of this trainer."
-    if not stack.trains_here:
-        text += f" Predicted as {stack.name} runs it, not as this trainer does."
-    elif _predicted_only(answer, answer.layout):
-        text += " Predicted only: this trainer has no such run; the notes say why."
-    return text
-
-
-def _kept(layout: Layout) -> str:
-    """The degrees that no change touches, in words."""
-    found = [
-        f"{name} {degree}"
-        for name, degree in _planned_arguments(layout)
-        if degree  # --offload has none
-    ]
-    return f" with {' and '.join(found)}" if found else ""
+    return f"{text} The published runs are of MindSpeed-LLM and MindFormers, none of this trainer."
 
 
 def _changed(name: str, value: object) -> str:
@@ -146,61 +127,12 @@ def _cards(number: int) -> str:
 
 
 def command(answer: Answer) -> str:
-    """The command of the run, for the layout that fits; "" if none does, or if this trainer has no such
-    run."""
+    """The command of the run, for the layout that fits; "" if none does, or without a preset of the model."""
     layout = answer.change.layout if answer.change else answer.layout
-    if (not answer.fits and not answer.change) or not runs_here(answer, layout):
+    if answer.shape.planned_only or not (answer.fits or answer.change):
         return ""
     words = arguments(answer.shape, layout)
     return "python scripts/run_llama_npu.py " + " ".join(map(shlex.quote, words))
-
-
-def runs_here(answer: Answer, layout: Layout) -> bool:
-    """Whether this trainer runs the model of the answer with ``layout``, rather than only plans it."""
-    return answer.stack.trains_here and not answer.shape.planned_only and not _predicted_only(answer, layout)
-
-
-def _predicted_only(answer: Answer, layout: Layout) -> list[str]:
-    """What this trainer does not do of a run with ``layout``, in sentences."""
-    shape, stack = answer.shape, answer.stack
-    more = {"--offload": _offloaded(answer)}
-    found = [
-        f"{name}: predicted only; this trainer does not run it yet.{more.get(name, '')}"
-        for name, _ in _planned_arguments(layout)
-    ]
-    if layout.pipeline_parallel_degree > 1 and not stack.cuts(shape):
-        found.append(f"--pipeline_parallel_degree: predicted only; this trainer {stack.uncut(shape)}.")
-    if layout.tensor_parallel_degree > 1 and not stack.splits_experts(shape):
-        found.append(
-            f"--tensor_parallel_degree: predicted only; the prediction divides the experts of {shape.name}, "
-            "but every process of this trainer has them whole."
-        )
-    tensor = layout.tensor_parallel_degree > 1
-    if stack.trains_here and tensor and layout.overlap != "serial" and not stack.overlaps(shape):
-        found.append(
-            f"--overlap: predicted only; this trainer runs {shape.name} with PaddleFormers, without it."
-        )
-    return found
-
-
-def _offloaded(answer: Answer) -> str:
-    cards = min(answer.layout.cards, CARDS_OF_SERVER)
-    divides = answer.layout.data_parallel_degree > 1 and not answer.layout.sharding
-    return (
-        " Master weights and moments, 12 bytes per weight, cross the host's link twice per step, and take "
-        f"{answer.host_bytes / GIB:.1f} GiB of the memory of a host with {_cards(cards)}"
-        f"{'; --sharding divides them' if divides else ''}."
-    )
-
-
-def _planned_arguments(layout: Layout) -> list[tuple[str, str]]:
-    """The planner's arguments that the script does not have, with their values."""
-    degrees = [
-        (f"--{name}", str(degree))
-        for name in ("context_parallel_degree", "expert_parallel_degree")
-        if (degree := getattr(layout, name)) > 1
-    ]
-    return degrees + [("--offload", "")] * layout.offload
 
 
 def arguments(shape: ModelShape, layout: Layout) -> list[str]:
@@ -212,10 +144,9 @@ def arguments(shape: ModelShape, layout: Layout) -> list[str]:
 def notes(answer: Answer) -> list[str]:
     """Caveats of the figures."""
     layout = answer.layout
-    found = [SOURCE, *_predicted_only(answer, layout)]
+    found = [SOURCE]
     if answer.search:
-        missing = left_out(answer.shape, layout, answer.stack, answer.search.experts)
-        found += [f"{sentence}." for sentence in missing]
+        found += [f"{sentence}." for sentence in left_out(answer.shape, layout)]
     if layout.overlap != "serial" and layout.tensor_parallel_degree == 1:
         found.append(f"--overlap {layout.overlap} changes nothing without --tensor_parallel_degree.")
     if answer.shape.planned_only:
@@ -240,8 +171,6 @@ def notes(answer: Answer) -> list[str]:
             f"Random weights: the first process of each machine builds the whole model, {whole / GIB:.1f} "
             "GiB; weights of a directory are read in parts."
         )
-    if layout.mask in ("full", "band"):
-        found.append(f"--mask {layout.mask}: the script has no such flag; its attention is causal.")
     if layout.sharding == "stage3":
         found.append(
             "--sharding stage3: every process builds the whole model before sharding it, "
@@ -328,14 +257,11 @@ def _search(answer: Answer) -> Table:
         return Table("", [], [])
     best = list(answer.search.best)
     words = [found.layout.arguments(answer.shape) for found in best]
-    pairs = [
-        list(zip(given[::2], given[1::2], strict=True)) + _planned_arguments(found.layout)
-        for given, found in zip(words, best, strict=True)
-    ]
+    pairs = [list(zip(given[::2], given[1::2], strict=True)) for given in words]
     same = set.intersection(*map(set, pairs)) if len(best) > 1 else set()
     rows = [
         [
-            " ".join(f"{name} {value}".strip() for name, value in given if (name, value) not in same) or "-",
+            " ".join(f"{name} {value}" for name, value in given if (name, value) not in same) or "-",
             f"{found.seconds:.2f}",
             f"{found.memory.peak_memory_bytes / GIB:.1f}{', close' if answer.close_with(found) else ''}",
         ]
@@ -345,7 +271,7 @@ def _search(answer: Answer) -> Table:
     near = " Close: to the limit of memory." if any(answer.close_with(found) for found in best) else ""
     remark = (
         f"{answer.search.fitting} of {answer.search.considered} layouts fit. In all of these: "
-        f"{' '.join(f'{name} {value}'.strip() for name, value in kept) or '-'}.{near}"
+        f"{' '.join(f'{name} {value}' for name, value in kept) or '-'}.{near}"
     )
     return Table("Fastest layouts", ["arguments that differ", "s per step", "GiB"], rows, remark=remark)
 

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..layout import OFFLOADED_PARTS, Layout
+from ..layout import Layout
 from ..shape import ModelShape
 from .decoder_layer import WORKING, Sizes, backward, forward
 from .gathered import HALF, SINGLE, Gathered
@@ -64,58 +64,25 @@ def peak(shape: ModelShape, layout: Layout) -> Memory:
     return Memory(tuple(_stage(shape, layout, z, stage, layers[stage]) for stage in shown))
 
 
-def weights(
-    shape: ModelShape, layout: Layout, stage: int, layers: tuple[int, ...] | None = None
-) -> tuple[int, ...]:
-    """The elements of each weight on a card of ``stage``, in the order of PaddleNLP's parameters.
-
-    ``layers``: of every stage, None for the layout's.
-    """
-    degrees = layout.tensor_parallel_degree, layout.expert_parallel_degree
-    return _weights(shape, degrees, layers or layout.stage_layers(shape), stage)
-
-
-def owned_parts(shape: ModelShape, layout: Layout, sizes: tuple[int, ...], layers: int) -> Counter[int]:
-    """The weights whose states the fullest card owns, if states are sharded: size -> number.
-
-    ``layers``: of the stage, with experts.
-
-    Cards that share a layer's experts have different ones, so that fewer cards share the states of these.
-    """
-    degree, largest = layout.sharding_degree, layout.sharding == "stage1"
-    experts = layout.expert_parallel_degree
-    if experts == 1:
-        return Counter(shares(sizes, degree, largest_first=largest))
-    mine = Counter(_experts(shape, layout.tensor_parallel_degree, experts) * layers)
-    others = tuple((_counted(sizes) - mine).elements())
-    owned = Counter(shares(others, degree, largest_first=largest))
-    return owned + Counter(shares(tuple(mine.elements()), degree // experts, largest_first=largest))
-
-
-def _experts(shape: ModelShape, tensor: int, parallel: int) -> list[int]:
-    """The elements of each weight of a layer's experts on a card."""
-    hidden, width = shape.hidden_size, shape.intermediate_size // tensor
-    one = [2 * hidden * width, width * hidden] if shape.fuses_projections else [hidden * width] * 3
-    return one * (shape.num_experts // parallel)
+def weights(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ...]:
+    """The elements of each weight on a card of ``stage``, in the order of PaddleNLP's parameters."""
+    return _weights(shape, layout.tensor_parallel_degree, layout.stage_layers(shape), stage)
 
 
 @lru_cache(1024)  # a search asks for the same stage many times
-def _weights(
-    shape: ModelShape, degrees: tuple[int, int], layers: tuple[int, ...], stage: int
-) -> tuple[int, ...]:
-    tensor, hidden = degrees[0], shape.hidden_size
+def _weights(shape: ModelShape, tensor: int, layers: tuple[int, ...], stage: int) -> tuple[int, ...]:
+    hidden = shape.hidden_size
     matrix = shape.vocab_size // tensor * hidden
     first, last = stage == 0, stage == len(layers) - 1
     head = [hidden] + ([] if shape.tie_word_embeddings and first else [matrix])
     dense = shape.dense_of(layers, stage)
-    of_layers = _of_layer(shape.dense, degrees) * dense if dense else []
-    of_layers += _of_layer(shape, degrees) * (layers[stage] - dense)
+    of_layers = _of_layer(shape.dense, tensor) * dense if dense else []
+    of_layers += _of_layer(shape, tensor) * (layers[stage] - dense)
     return (*[matrix] * first, *of_layers, *head * last)
 
 
-def _of_layer(shape: ModelShape, degrees: tuple[int, int]) -> list[int]:
+def _of_layer(shape: ModelShape, tensor: int) -> list[int]:
     """The elements of each weight of a decoder layer on a card."""
-    tensor, parallel = degrees
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
     query = shape.query_size // tensor
     width = shape.intermediate_size // tensor
@@ -129,7 +96,7 @@ def _of_layer(shape: ModelShape, degrees: tuple[int, int]) -> list[int]:
     if shape.attention_parameters:
         layer = [shape.attention_parameters // tensor]
     if shape.num_experts:
-        layer += [hidden * shape.num_experts, *_experts(shape, tensor, parallel)]
+        layer += [hidden * shape.num_experts, *feed_forward * shape.num_experts]
         if shared := shape.shared_expert_intermediate_size // tensor:
             layer += [2 * hidden * shared, shared * hidden, hidden]
     else:
@@ -140,8 +107,7 @@ def _of_layer(shape: ModelShape, degrees: tuple[int, int]) -> list[int]:
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
     ledger, gathered = Ledger(), z.gathered
     sizes = weights(shape, layout, stage)
-    dense = shape.dense_of(layout.stage_layers(shape), stage)
-    _states(ledger, shape, sizes, layout, layers - dense, gathered)
+    _states(ledger, sizes, layout, gathered)
     tokens = layout.tokens_per_rank
     tables = shape.max_position_embeddings * shape.head_dim * HALF
     ledger.take("rotary tables", 2 * layers * tables, "rotary tables")
@@ -188,7 +154,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         ledger.end("gradient of the embedding")
         ledger.give("embedding", "wide embedding")
     ledger.give("gradient", "entry", "micro batches")
-    if layout.data_parallel_degree * layout.context_parallel_degree > 1 and not layout.sharding:
+    if layout.replicas > 1 and not layout.sharding:
         ledger.take("joined", SINGLE * sum(sizes), "fused gradient buffer")
         ledger.end("gradients sent")
     return StageMemory(stage, tuple(ledger.moments))
@@ -215,14 +181,7 @@ def in_flight(layout: Layout, stage: int) -> int:
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts)
 
 
-def _states(
-    ledger: Ledger,
-    shape: ModelShape,
-    sizes: tuple[int, ...],
-    layout: Layout,
-    layers: int,
-    gathered: Gathered,
-) -> None:
+def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Gathered) -> None:
     """Weights, gradients, master weights and moments of the card that has most of them."""
     degree = layout.sharding_degree
     counted = _counted(sizes)
@@ -230,12 +189,11 @@ def _states(
     for size, number in counted.items():
         parts[gathered.part(size)] += number
     if layout.sharding in ("stage1", "stage2") and degree > 1:
-        owned = owned_parts(shape, layout, sizes, layers)
+        owned = Counter(shares(sizes, degree, largest_first=layout.sharding == "stage1"))
     ledger.take("weights", _allocated(parts, HALF), "weights")
     wide = _allocated(owned, SINGLE)
-    here = 1 / OFFLOADED_PARTS if layout.offload else 1
-    ledger.take("master weights", here * wide, "master weights")
-    ledger.take("moments", here * 2 * wide + 2 * CHUNK * owned.total(), "optimizer")
+    ledger.take("master weights", wide, "master weights")
+    ledger.take("moments", 2 * wide + 2 * CHUNK * owned.total(), "optimizer")
     if layout.sharding == "stage2" and degree > 1:
         own = sum(size * count for size, count in owned.items())
         buffer = min(own, STAGE_2_BUFFER)

@@ -13,10 +13,8 @@ from paddle_fused import registry
 from ..layout import Layout
 from ..shape import ModelShape
 from .operations import Operation
-from .software import Software
 
 WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
-PRODUCTS = {"attention.qkv": 3, "mlp.up": 2}  # of the same input, in a program that has them apart
 
 
 def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -42,12 +40,11 @@ TRAFFIC = {
 class Kernels:
     """The sizes on one rank of a stage, and single operations of these sizes."""
 
-    def __init__(self, shape: ModelShape, layout: Layout, software: Software):
+    def __init__(self, shape: ModelShape, layout: Layout):
         tp = layout.tensor_parallel_degree
-        self.shape, self.layout, self.software, self.tp = shape, layout, software, tp
+        self.shape, self.layout, self.tp = shape, layout, tp
         self.batch, self.length = layout.per_device_train_batch_size, layout.max_seq_length
-        self.context, self.ep = layout.context_parallel_degree, layout.expert_parallel_degree
-        self.tokens = layout.tokens_per_rank
+        self.tokens, self.queries = layout.tokens_per_rank, layout.max_seq_length
         self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
         self.hidden = shape.hidden_size
         self.query = shape.query_size // tp
@@ -62,7 +59,7 @@ class Kernels:
     @property
     def overlapped(self) -> bool:
         """Whether a layer's own collectives overlap with its products."""
-        return self.layout.overlap != "serial" or self.software.interleaves > 1
+        return self.layout.overlap != "serial"
 
     def matmul(self, name: str, m: int, k: int, n: int, groups: int = 1, **fields) -> Operation:
         """``groups`` products of (m, k) and (k, n) in one kernel."""
@@ -83,7 +80,6 @@ class Kernels:
 
     def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
         """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a product."""
-        overlapped = self.overlapped or (backward and self.software.asynchronous)
         return Operation(
             f"{name}.{what}",
             "collective",
@@ -92,7 +88,7 @@ class Kernels:
             payload=self.spread,
             group="tp",
             group_size=self.tp,
-            overlaps="matmul" if overlapped and beside else "",
+            overlaps="matmul" if self.overlapped and beside else "",
         )
 
     def into_columns(self, name: str) -> Iterator[Operation]:
@@ -109,13 +105,8 @@ class Kernels:
             yield self.collective(name, "all_gather", True, beside=self.overlapped)
 
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
-        """The products of the layer, with the repeated gather overlapping the first."""
-        sequence = self.layout.sequence_parallel
-        if self.tp > 1 and sequence and self.software.gathers_again:
-            yield self.collective(f"{name}.again", "all_gather", True)
+        """The products of the layer, and the sum of its input's gradient; PaddleNLP's head keeps it whole."""
         yield from self.linear_backward(name, m, k, n, **fields)
         if self.tp > 1:
-            scattered = sequence and (self.software.scatters or name != "lm_head")
-            sums = PRODUCTS.get(name, 1) if self.software.separate_products else 1
-            for _ in range(sums):
-                yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
+            scattered = self.layout.sequence_parallel and name != "lm_head"
+            yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)

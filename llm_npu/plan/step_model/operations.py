@@ -10,16 +10,14 @@ from typing import NamedTuple
 
 # matmul: products in the cube unit. attention: fused attention. vector: bound by the vector unit or by device
 # memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
-# offload: copies between the card and the host's memory.
-KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host", "offload")
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "all_to_all", "send")
-# tp, pp, dp, cp, ep: tensor, pipeline, data, context and expert parallelism. sharding: the data-parallel
-# ranks that share states.
-GROUPS = ("tp", "pp", "dp", "cp", "ep", "sharding")
+KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "send")
+# tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks that share states.
+GROUPS = ("tp", "pp", "dp", "sharding")
 PHASES = ("forward", "backward", "recompute", "step")
 # What a collective may overlap with: the product before or after it, in chunks ("matmul"); the attention
-# before it ("attention"); any work of the backward pass ("backward"); or nothing, the compute stream waits
-# ("").
+# before it ("attention") or any work of the backward pass ("backward"), in the study of published runs only;
+# or nothing, the compute stream waits ("").
 OVERLAPS = ("", "matmul", "attention", "backward")
 
 
@@ -32,8 +30,7 @@ class Operation(NamedTuple):
 
     Of a collective, ``payload`` is the bytes of the whole tensor: the output of all_reduce, all_gather,
     reduce, broadcast and send, the input of reduce_scatter and all_to_all. ``group`` and ``group_size`` give
-    its ranks, ``overlaps`` what it may overlap with. ``by_element``: a kernel that addresses every element of
-    its input or output by an index.
+    its ranks, ``overlaps`` what it may overlap with.
     """
 
     name: str
@@ -50,4 +47,3 @@ class Operation(NamedTuple):
     group: str = ""
     group_size: int = 1
     overlaps: str = ""
-    by_element: bool = False

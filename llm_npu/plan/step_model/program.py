@@ -2,27 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+
+from llm_npu.core.cards import Card
 
 from ..layout import Layout
 from ..shape import ModelShape
 from .kernels import SINGLE, WIDTH
 from .operations import Operation
-from .software import TRAINER, Software
+from .roofline import Efficiencies, compute_seconds
 from .stage import ADAM, CLIP, Stage
+
+
+@dataclass(frozen=True)
+class Program:
+    """How this trainer runs a step; the study of published runs (benchmarks/planner) derives others."""
+
+    def parts(self, shape: ModelShape, layout: Layout) -> Stage:
+        return Stage(shape, layout)
+
+    def update(self, parts: Stage, owned: float) -> Iterator[Operation]:
+        """Clipping and the update of ``owned`` weights."""
+        yield Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step")
+        yield Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step")
+
+    def exchange(self, parts: Stage, weights: float) -> Iterator[Operation]:
+        """The collectives of a step among the cards with the same ``weights``."""
+        sharding = parts.layout.sharding
+        if not sharding:
+            yield parts.shard("all_reduce", SINGLE * weights, "step")
+        elif sharding == "stage1":
+            yield parts.shard("reduce", SINGLE * weights, "step")
+        if sharding in ("stage1", "stage2"):
+            yield parts.shard("broadcast", WIDTH * weights, "step")
+
+    def seconds(self, operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
+        """Of ``operation``, which is not a collective."""
+        return compute_seconds(operation, card, efficiencies)
+
+    def strides(self, layout: Layout) -> Mapping[str, int]:
+        """The stride of a group's ranks: tensor parallelism is innermost, then sharding, stages, replicas."""
+        tensor = layout.tensor_parallel_degree
+        inside = layout.data_parallel_degree if layout.sharding else 1
+        replicas = tensor * layout.pipeline_parallel_degree
+        return {"tp": 1, "sharding": tensor, "pp": tensor * inside, "dp": replicas}
+
+    def most_hidden(self, layout: Layout) -> float:
+        """The most that chunks leave to hide of a collective beside a product, 0 to 1."""
+        return 1 - 1 / CHUNKS if layout.overlap == "pipelined" else 1.0
+
+    def launches(self, efficiencies: Efficiencies) -> float:
+        """Seconds of the host for each kernel."""
+        return efficiencies.host
+
+
+TRAINER = Program()
+CHUNKS = 4  # into which the overlap "pipelined" cuts a product
 
 
 @lru_cache(1024)
 def micro_batch(
-    shape: ModelShape, layout: Layout, stage: int = 0, software: Software = TRAINER
+    shape: ModelShape, layout: Layout, stage: int = 0, program: Program = TRAINER
 ) -> tuple[Operation, ...]:
     """Forward and backward of one micro batch on pipeline stage ``stage``; a layer's operations appear once,
     with ``times`` the number of layers."""
-    parts = Stage(shape, layout, software)
-    of_stages, last = software.layers(shape, layout), layout.pipeline_parallel_degree - 1
-    dense, again = shape.dense_of(of_stages, stage), software.layers_again(shape, layout, stage)
+    parts = program.parts(shape, layout)
+    of_stages, last = layout.stage_layers(shape), layout.pipeline_parallel_degree - 1
+    dense, again = shape.dense_of(of_stages, stage), layout.layers_again(shape, stage)
     first = min(again, dense)  # of the layers that are recomputed
     kinds = [(shape, of_stages[stage] - dense, again - first)]
     if dense:
@@ -30,7 +78,7 @@ def micro_batch(
     found: list[Operation] = []
     for kind, layers, recomputed in kinds:
         if layers:
-            found += _decoder_layers(kind, _of_layers(layout), _of_software(software), layers, recomputed)
+            found += _decoder_layers(kind, layout.of_layers, program, layers, recomputed)
     if stage == 0:
         found += parts.embedding()
     if stage == last:
@@ -61,28 +109,11 @@ def micro_batch(
     return tuple(found)
 
 
-def _of_layers(layout: Layout) -> Layout:
-    """``layout`` reduced to what decoder layers depend on, so that many layouts of a search share theirs."""
-    return replace(
-        layout,
-        cards=layout.tensor_parallel_degree * layout.context_parallel_degree * layout.expert_parallel_degree,
-        pipeline_parallel_degree=1,
-        virtual_pp_degree=1,
-        sharding="",
-        global_batch_size=0,
-        offload=False,
-    )
-
-
-def _of_software(software: Software) -> Software:
-    return replace(software, stage_layers=None, recomputed=None)
-
-
 @lru_cache(1024)
 def _decoder_layers(
-    shape: ModelShape, layout: Layout, software: Software, layers: int, again: int
+    shape: ModelShape, layout: Layout, program: Program, layers: int, again: int
 ) -> tuple[Operation, ...]:
-    parts = Stage(shape, layout, software)
+    parts = program.parts(shape, layout)
     times = [(operation, layers) for operation in parts.layer()]
     times += [(operation, again) for operation in parts.recomputed() if again]
     times += [(operation, layers) for operation in parts.layer_backward()]
@@ -91,33 +122,19 @@ def _decoder_layers(
 
 @lru_cache(1024)
 def once_a_step(
-    shape: ModelShape, layout: Layout, stage: int = 0, software: Software = TRAINER
+    shape: ModelShape, layout: Layout, stage: int = 0, program: Program = TRAINER
 ) -> tuple[Operation, ...]:
     """The operations of stage ``stage`` once per step: exchange gradients, clip, update, share the new
     weights."""
-    parts = Stage(shape, layout, software)
+    parts = program.parts(shape, layout)
     weights = parts.weights(stage)
     owned = parts.owned(stage)
     found = [
-        Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step"),
-        Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step"),
+        *program.update(parts, owned),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
-    if layout.offload:  # master weights and moments come and go
-        moved = 2 * 3 * SINGLE * owned
-        found.append(Operation("optimizer.offload", "offload", bytes=moved, dtype="float32", phase="step"))
-    if layout.data_parallel_degree * layout.context_parallel_degree > 1:
-        beside = "backward" if software.overlaps_gradients else ""
-        gradients = software.gradient_width * weights
-        if not layout.sharding:
-            found.append(parts.shard("all_reduce", gradients, "step", beside))
-        elif layout.sharding == "stage1":
-            reduce = "reduce_scatter" if software.scatters else "reduce"
-            found.append(parts.shard(reduce, gradients, "step", beside))
-        if layout.sharding in ("stage1", "stage2"):
-            gather = "all_gather" if software.scatters else "broadcast"
-            beside = "backward" if software.overlaps_weights else ""
-            found.append(parts.shard(gather, WIDTH * weights, "step", beside))
+    if layout.replicas > 1:
+        found += program.exchange(parts, weights)
     stages = layout.pipeline_parallel_degree
     if shape.tie_word_embeddings and stages > 1 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden
@@ -135,15 +152,15 @@ def once_a_step(
     return tuple(found)
 
 
-def distinct_stages(shape: ModelShape, layout: Layout, software: Software = TRAINER) -> Sequence[int]:
+def distinct_stages(shape: ModelShape, layout: Layout) -> Sequence[int]:
     """For every stage, the first one with the same operations."""
-    layers = software.layers(shape, layout)
+    layers = layout.stage_layers(shape)
     last, first_with = len(layers) - 1, {}
     kinds = [
         (
             count,
             shape.dense_of(layers, stage),
-            software.layers_again(shape, layout, stage),
+            layout.layers_again(shape, stage),
             stage == 0,
             stage == last,
         )

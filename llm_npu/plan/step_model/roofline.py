@@ -2,7 +2,6 @@
 
     matrix product   F / (cube P) + out / M       P peak, F operations, out bytes of the result
     attention        F / (attention P min(1, D / 128))
-    offload          bytes / L                     L of the link to the host
     others           bytes / M, or / (5 M) for cached bytes
 
 M is the share ``memory`` of the bandwidth that a single kernel sustains. A product's result is summed first
@@ -15,7 +14,7 @@ attention."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llm_npu.core.cards import Card
 
@@ -32,9 +31,7 @@ class Efficiencies:
     ``cube``: of matrix products. ``attention``: of fused attention with heads of 128. ``hidden``: the share
     of the shorter of a collective and a product that is hidden when both overlap. ``launch``: seconds between
     two kernels. ``host``: seconds for the host to prepare one; both assumed. ``memory`` and ``links``: of the
-    bandwidth that a kernel or a collective alone sustains. ``gather``: of that of a kernel, by one that
-    addresses every element by an index. ``earlier``, ``later``: how much longer everything takes with the
-    kernels of releases before and after those of October 2024.
+    bandwidth that a kernel or a collective alone sustains.
     """
 
     cube: float
@@ -44,24 +41,11 @@ class Efficiencies:
     host: float = 2e-5
     memory: float = 1.0
     links: float = 1.0
-    gather: float = 1.0
-    earlier: float = 1.0
-    later: float = 1.0
-
-    def of(self, kernels: str) -> Efficiencies:
-        """The efficiencies with the ``kernels`` of a release, as in `Software`."""
-        if not kernels:
-            return self
-        names, longer = ("cube", "attention", "memory", "links"), getattr(self, kernels)
-        return replace(self, **{name: getattr(self, name) / longer for name in names})
 
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
     """Seconds of ``operation`` times ``times``; not for collectives."""
-    if operation.kind == "offload":
-        return operation.times * operation.bytes / (card.to_host.bandwidth * card.to_host.efficiency)
-    memory = memory_seconds(operation, card) / efficiencies.memory
-    once = memory / efficiencies.gather if operation.by_element else memory
+    once = memory = memory_seconds(operation, card) / efficiencies.memory
     if operation.kind == "matmul":
         once = operation.flops / (card.peak * efficiencies.cube)
         once += result_bytes(operation) / (card.sustained_bandwidth * efficiencies.memory)

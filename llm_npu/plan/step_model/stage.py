@@ -6,46 +6,36 @@ from collections.abc import Iterator
 
 from paddle_fused import registry
 
-from ..layout import Layout
-from ..shape import ModelShape
 from .feed_forward import FeedForward
 from .kernels import TRAFFIC, WIDTH
 from .operations import Operation
-from .software import TRAINER
 
 BLOCK = 128  # attention computes whole blocks of this many queries and keys
 DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
-# Merging two results of attention, as MindSpeed's forward_update does: for each, its scale is repeated for
-# every element, transposed and multiplied, in float32; then sum and bfloat16. Gradients are added. With a
-# causal mask, parts that come later than half of the queries concern the other half only.
-MERGE, MERGE_GRADIENTS, MERGED = (62, 9), (6, 1), 0.75
 BACKWARD_ATTENTION = 2.5  # five products instead of two: fused attention recomputes the scores
 # Per logit: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
 LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
+ACCUMULATE = 18  # bytes per weight: a bfloat16 gradient, its float32 copy, and the sum
 ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # per weight
 CLIP = 12  # bytes per weight: a gradient is read for the norm, then scaled
 
 
-def attended(shape: ModelShape, layout: Layout) -> float:
-    """The share of all query-key pairs for which attention computes a score."""
-    length = layout.max_seq_length
-
-    def causal(part: int) -> float:
-        blocks = max(1, part // BLOCK)
-        return (blocks + 1) / (2 * blocks)
-
-    if layout.mask == "full":
-        return 1.0
-    if layout.mask == "documents":
-        return causal(length // DOCUMENTS) / DOCUMENTS
-    window = shape.sliding_window
-    if layout.mask == "band" and window and window < length:
-        return min(causal(length), (window * (length - window / 2) + BLOCK * length / 2) / length**2)
-    return causal(length)
+def causal(length: int) -> float:
+    """The share of all query-key pairs for which causal attention computes a score."""
+    blocks = max(1, length // BLOCK)
+    return (blocks + 1) / (2 * blocks)
 
 
 class Stage(FeedForward):
     """The sizes on one rank of a stage, and the operations built from them."""
+
+    accumulate = ACCUMULATE
+
+    def attended(self) -> float:
+        """The share of all query-key pairs for which attention computes a score."""
+        if self.layout.mask == "documents":
+            return causal(self.length // DOCUMENTS) / DOCUMENTS
+        return causal(self.length)
 
     def norm(self, name: str, backward: bool = False) -> Operation:
         cost = TRAFFIC["rms_norm", "rms_norm" in self.layout.fused][backward]
@@ -54,12 +44,12 @@ class Stage(FeedForward):
 
     def attention(self, backward: bool = False) -> Iterator[Operation]:
         shape, phase = self.shape, "backward" if backward else "forward"
-        heads, share = shape.num_attention_heads // self.tp, attended(shape, self.layout)
+        heads = shape.num_attention_heads // self.tp
         rope = TRAFFIC["rope", "rope" in self.layout.fused][backward]
         if not backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope)
         times = BACKWARD_ATTENTION if backward else 1.0
-        scores = float(self.batch * heads * self.length**2) / self.context
+        scores = float(self.batch * heads * self.queries * self.length)
         flops = 4.0 * shape.head_dim * scores * times
         moved = (2 if backward else 1) * self.tokens * 2 * (self.query + self.key) * WIDTH
         shapes = (
@@ -67,42 +57,21 @@ class Stage(FeedForward):
             (self.batch, self.length, max(shape.num_key_value_heads // self.tp, 1), shape.head_dim),
         )
         if "attention" in self.layout.fused:
-            yield Operation("attention", "attention", flops * share, moved, shapes=shapes, phase=phase)
+            flops *= self.attended()
+            yield Operation("attention", "attention", flops, moved, shapes=shapes, phase=phase)
         else:
             for product in range(4 if backward else 2):
                 yield self.matmul(
                     f"attention.product.{product}",
-                    self.length // self.context,
+                    self.queries,
                     shape.head_dim,
                     self.length,
                     times=self.batch * heads,
                     phase=phase,
                 )
             yield self.vector("attention.softmax", scores, TRAFFIC["attention", False][backward], phase=phase)
-        yield from self.ring(backward)
         if backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope, phase="backward")
-
-    def ring(self, backward: bool) -> Iterator[Operation]:
-        """Keys and values, and in the backward pass their gradients, go around the context-parallel ranks
-        while attention computes. What a part yields is merged with what the ones before have."""
-        if self.context > 1:
-            phase, elements = "backward" if backward else "forward", MERGED * self.tokens * self.query
-            if backward:
-                elements += 2 * self.tokens * self.key
-            cost = MERGE_GRADIENTS if backward else MERGE
-            yield self.vector("attention.merge", elements, cost, phase=phase, times=self.context - 1)
-            yield Operation(
-                "attention.ring",
-                "collective",
-                phase=phase,
-                times=(self.context - 1) * (2 if backward else 1),
-                collective="send",
-                payload=2 * self.tokens * self.key * WIDTH,
-                group="cp",
-                group_size=self.context,
-                overlaps="attention",
-            )
 
     def attention_block(self) -> Iterator[Operation]:
         columns = self.columns
@@ -144,41 +113,27 @@ class Stage(FeedForward):
         yield from self.attention_block_backward()
         yield self.norm("input_norm", backward=True)
         yield self.residual(backward=True)
-        yield self.vector("accumulate", self.layer_weights(), (self.software.accumulate, 2), phase="backward")
+        yield self.vector("accumulate", self.layer_weights(), (self.accumulate, 2), phase="backward")
 
     def recomputed(self) -> Iterator[Operation]:
         """The operations that the backward pass of a layer recomputes first."""
-        again = {
-            "full": self.layer,
-            "full_attn": self.attention_block,
-            "core_attn": self.attention,
-            "activation": self.activation,
-        }
-        found = list(again[self.software.granularity or self.layout.recompute_granularity]())
-        if self.software.graph and found[-1].name == "residual":
-            # A compiler drops what no gradient reads: the output of the layer, and the product before it.
-            last = max(index for index, one in enumerate(found) if one.kind == "matmul")
-            found = found[:last]
-        for operation in found:
+        again = {"full": self.layer, "full_attn": self.attention_block, "core_attn": self.attention}
+        for operation in again[self.layout.recompute_granularity]():
             yield operation._replace(phase="recompute")
 
     def layer_weights(self) -> float:
         """Weights of a decoder layer on one rank."""
-        experts = self.shape.expert_parameters
-        return (self.shape.layer_parameters - experts + experts / self.ep) / self.tp
+        return self.shape.layer_parameters / self.tp
 
     def embedding(self) -> Iterator[Operation]:
         size = self.tokens * self.hidden
         yield self.vector("embedding", size, (4, 1))
         if self.tp > 1:
-            parts = self.layout.sequence_parallel and self.software.scatters
-            yield self.collective("embedding", "reduce_scatter" if parts else "all_reduce", beside=False)
+            yield self.collective("embedding", "all_reduce", beside=False)
         yield from self.out_of_rows_backward("embedding")
         table = self.vocabulary * self.hidden
         yield self.vector("embedding", size, (6, 1), phase="backward")
-        yield self.vector(
-            "embedding.accumulate", table, (WIDTH + self.software.accumulate, 3), phase="backward"
-        )
+        yield self.vector("embedding.accumulate", table, (WIDTH + self.accumulate, 3), phase="backward")
 
     def head(self) -> Iterator[Operation]:
         logits, table = self.tokens * self.vocabulary, self.vocabulary * self.hidden
@@ -186,19 +141,16 @@ class Stage(FeedForward):
         yield from self.into_columns("lm_head")
         yield self.matmul("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.vector("loss", logits, LOSS_FORWARD, dtype="float32")
-        if self.software is TRAINER and not self.layout.has_logits(self.shape):
+        if not self.layout.has_logits(self.shape):
             yield self.matmul("lm_head", self.tokens, self.hidden, self.vocabulary, phase="recompute")
         yield self.vector("loss", logits, LOSS_BACKWARD, dtype="float32", phase="backward")
         yield from self.into_columns_backward("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.norm("final_norm", backward=True)
-        yield self.vector("lm_head.accumulate", table, (self.software.accumulate, 2), phase="backward")
+        yield self.vector("lm_head.accumulate", table, (self.accumulate, 2), phase="backward")
 
     def owned(self, stage: int) -> float:
-        """Weights of the stage whose states one rank has: fewer ranks share those of the same experts."""
-        shared, layers = self.layout.sharding_degree, self.software.layers(self.shape, self.layout)
-        mixed = layers[stage] - self.shape.dense_of(layers, stage)
-        experts = mixed * self.shape.expert_parameters / self.ep / self.tp
-        return (self.weights(stage) - experts) / shared + experts / max(shared // self.ep, 1)
+        """Weights of the stage whose states one rank has."""
+        return self.weights(stage) / self.layout.sharding_degree
 
     def weights(self, stage: int) -> float:
         """Weights of the stage on one rank."""
@@ -207,7 +159,7 @@ class Stage(FeedForward):
             tables = 1 if self.shape.tie_word_embeddings else 2
         elif stage in (0, stages - 1):
             tables = 1
-        layers = self.software.layers(self.shape, self.layout)
+        layers = self.layout.stage_layers(self.shape)
         dense = self.shape.dense_of(layers, stage)
         found = (layers[stage] - dense) * self.layer_weights()
         if dense:
@@ -222,6 +174,6 @@ class Stage(FeedForward):
             collective=what,
             payload=payload,
             group="sharding" if self.layout.sharding else "dp",
-            group_size=self.layout.data_parallel_degree * self.context,
+            group_size=self.layout.replicas,
             overlaps=overlaps,
         )

@@ -58,32 +58,6 @@ def test_the_first_layers_of_a_mixture_are_dense():
     assert experts == [False, True]
 
 
-def test_a_search_tries_expert_parallelism_on_request():
-    argv = ["--model_name_or_path", "qwen3-30b-a3b", "--cards", "16", "--global_batch_size", "32"]
-    argv += ["--stack", "mindspeed", "--search"]
-    seconds = {}
-    for degree in ("1", "8", "auto"):
-        found = command.planned([*argv, "--expert_parallel_degree", degree])[1]
-        seconds[degree] = found.time.step_time_s
-        assert degree == "auto" or found.layout.expert_parallel_degree == int(degree)
-    assert seconds["auto"] <= min(seconds["1"], seconds["8"])
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["llama2-70b", "--search", "--expert_parallel_degree", "auto"], "has no experts"),
-        (["deepseek-v3", "--search", "--expert_parallel_degree", "7"], "has 256 experts; give a divisor"),
-        (["deepseek-v3", "--search", "--expert_parallel_degree", "0"], "give a divisor"),
-        (["deepseek-v3", "--expert_parallel_degree", "auto"], "needs --search"),
-        (["deepseek-v3", "--expert_parallel_degree", "all"], "neither a whole number nor auto"),
-    ],
-)
-def test_expert_parallelism_that_cannot_be_is_refused(argv, words):
-    with pytest.raises(ValueError, match=words):
-        command.planned(["--cards", "512", "--global_batch_size", "1024", "--model_name_or_path", *argv])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "cards"), [("qwen3-235b-a22b", "256"), ("deepseek-v3", "512")])
 def test_large_mixtures_are_searched_in_a_minute_of_processor_time(name, cards):
@@ -98,10 +72,3 @@ def test_chunks_of_a_pipeline_have_whole_layers():
     argv += ["--pipeline_parallel_degree", "32", "--virtual_pp_degree", "4"]
     with pytest.raises(UserError, match="4 is 128, which does not divide the 94 layers"):
         command.planned(argv)
-
-
-def test_the_parts_of_another_programs_memory_add_up():
-    argv = ["--model_name_or_path", "llama2-13b", "--cards", "8", "--tensor_parallel_degree", "8"]
-    answer = command.planned([*argv, "--stack", "mindspeed"])[1]
-    for moment in answer.memory.stages[0].moments:
-        assert sum(moment.parts.values()) == moment.bytes

@@ -12,6 +12,7 @@ from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 from llm_npu.plan.step_model import program
 from llm_npu.plan.step_model.operations import Operation
+from llm_npu.plan.step_model.stage import causal
 from llm_npu.training.dry_run import journal
 
 SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
@@ -48,14 +49,13 @@ def followed(run_python, tmp_path, inputs, **arguments) -> journal.RecordedStep:
 def generated(inputs, **fields) -> tuple[list, list]:
     """The operations of a micro batch and of the rest of the step, of the same run."""
     shape = ModelShape.of(str(inputs["model_name_or_path"]))
-    sizes = {
-        "max_seq_length": LENGTH,
-        "per_device_train_batch_size": ROWS,
-        "mask": "full",
-    }  # as journals count
+    sizes = {"max_seq_length": LENGTH, "per_device_train_batch_size": ROWS}
     layout = Layout(**{"cards": 1, **sizes, **fields})
     layout.check(shape)
-    return program.micro_batch(shape, layout), program.once_a_step(shape, layout)
+    micro, pairs = program.micro_batch(shape, layout), causal(layout.max_seq_length)
+    # As journals count: attention to all tokens.
+    micro = [one._replace(flops=one.flops / pairs) if one.kind == "attention" else one for one in micro]
+    return micro, program.once_a_step(shape, layout)
 
 
 def operation(call: journal.Call) -> Operation:

@@ -1,4 +1,4 @@
-"""What a training program does that a layout does not determine: this one, and those with published figures.
+"""What a training program with published figures does that a layout does not determine.
 
 Each property is read in the source of the program, which the comment names. Repositories: MindSpeed is
 github.com/Ascend/MindSpeed with github.com/Ascend/MindSpeed-LLM, MindFormers
@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..layout import Layout
-from ..shape import ModelShape
-
 
 @dataclass(frozen=True)
 class Software:
@@ -21,33 +18,28 @@ class Software:
     ``gathers_again``: the backward pass of sequence-parallel layers gathers their inputs again instead of
     saving them. ``asynchronous``: it overlaps collectives with its products even if the forward pass does
     not. ``overlaps_gradients``: so do data-parallel sums of gradients, ``overlaps_weights``: and the
-    distribution of new weights. ``stage_layers``: of pipeline stages, None for the layout's. ``scatters``:
-    gradients of sharded states, and under sequence parallelism those of the embedding and the head, are
-    reduce-scattered, as no rank needs the whole. ``accumulate``: bytes per weight for adding a bfloat16
-    gradient to a float32 one, with a float32 copy (18), without (10), or by the product, which then writes no
-    bfloat16 (6). ``gradient_width``: bytes of a gradient between data-parallel cards. ``granularity``: what
-    is recomputed, "" for the layout's; ``recomputed``: in how many layers of each stage, None for all.
-    ``graph``: a compiled graph is run, so that no kernel waits for the host. ``kernels``: of releases EARLIER
-    than October 2024, LATER, or "". ``scatters_at_once``: with one micro batch, a gradient is scattered as
-    soon as it exists, so that no card has all of them. ``interleaves``: the parts of a sequence that a
-    tensor-parallel layer computes in turn, the collectives of one beside the products of another.
-    ``separate_products``: query, key and value, and gate and up, are products of their own, each of which
-    sums the gradient of their input. ``stages_outermost``: the replicas of a stage are neighbours, even if
-    they share no states. ``dispatcher``: of a mixture, ``allgather``, ``alltoall``, or "" for tokens that are
-    sent as rows to their experts. ``capacity``: tokens that an expert computes, of an even share.
-    ``grouped``: the experts of a card are one product.
+    distribution of new weights. ``scatters``: gradients of sharded states, and under sequence parallelism
+    those of the embedding and the head, are reduce-scattered, as no rank needs the whole. ``accumulate``:
+    bytes per weight for adding a bfloat16 gradient to a float32 one, with a float32 copy (18), without (10),
+    or by the product, which then writes no bfloat16 (6). ``gradient_width``: bytes of a gradient between
+    data-parallel cards. ``graph``: a compiled graph is run, so that no kernel waits for the host.
+    ``kernels``: of releases EARLIER than October 2024, LATER, or "". ``scatters_at_once``: with one micro
+    batch, a gradient is scattered as soon as it exists, so that no card has all of them. ``interleaves``: the
+    parts of a sequence that a tensor-parallel layer computes in turn, the collectives of one beside the
+    products of another. ``separate_products``: query, key and value, and gate and up, are products of their
+    own, each of which sums the gradient of their input. ``stages_outermost``: the replicas of a stage are
+    neighbours, even if they share no states. ``dispatcher``: of a mixture, ``allgather``, ``alltoall``, or ""
+    for tokens that are sent as rows to their experts. ``capacity``: tokens that an expert computes, of an
+    even share. ``grouped``: the experts of a card are one product.
     """
 
     gathers_again: bool = False
     asynchronous: bool = False
     overlaps_gradients: bool = False
     overlaps_weights: bool = False
-    stage_layers: tuple[int, ...] | None = None
     scatters: bool = False
     accumulate: int = 18
     gradient_width: int = 4
-    granularity: str = ""
-    recomputed: tuple[int, ...] | None = None
     graph: bool = False
     kernels: str = ""
     scatters_at_once: bool = False
@@ -58,22 +50,10 @@ class Software:
     grouped: bool = False
     stages_outermost: bool = False
 
-    def layers(self, shape: ModelShape, layout: Layout) -> tuple[int, ...]:
-        return self.stage_layers or layout.stage_layers(shape)
-
-    def layers_again(self, shape: ModelShape, layout: Layout, stage: int) -> int:
-        """The layers of ``stage`` that are recomputed."""
-        if not layout.recompute:
-            return 0
-        layers = self.layers(shape, layout)[stage]
-        return layers if self.recomputed is None else min(layers, self.recomputed[stage])
-
 
 FUSED_ACCUMULATION = 6
 EARLIER, LATER = "earlier", "later"
 MEGATRON_DISPATCHER = "allgather"  # where a script names none
-
-TRAINER = Software()  # this project's program, on PaddleNLP
 
 # gathers_again: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32 main_grad:
 # Megatron core's ColumnParallelLinear and DistributedDataParallel.
@@ -90,7 +70,6 @@ _MINDSPEED = Software(
 )
 
 STACKS: Mapping[str, Software] = {
-    "paddle": TRAINER,
     "mindspeed": _MINDSPEED,
     # MindSpeed-LLM's releases until July 2024, without Megatron core. Configurations published in both were
     # 0 to 13 % slower there.

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..layout import Layout
-from ..shape import ModelShape
-from ..step_model.software import Software
+from llm_npu.plan.shape import ModelShape
+
+from ..programs.layout import PublishedLayout
+from ..programs.software import Software
 from .release import Release, Switches
 
 HALF, SINGLE = 2, 4
@@ -84,7 +85,7 @@ class Saved:
 
 def saved(
     shape: ModelShape,
-    layout: Layout,
+    layout: PublishedLayout,
     tokens: int,
     software: Software,
     release: Release,
@@ -124,7 +125,7 @@ def saved(
 
 def _attention(
     shape: ModelShape,
-    layout: Layout,
+    layout: PublishedLayout,
     tokens: int,
     query: float,
     key: float,

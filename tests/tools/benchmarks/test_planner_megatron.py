@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from llm_npu.plan.layout import Layout
-from llm_npu.plan.memory_model import megatron
-from llm_npu.plan.memory_model.release import (
+from benchmarks.planner.megatron import memory as megatron
+from benchmarks.planner.megatron.release import (
     CORE_0_8,
     CURRENT,
     LEGACY,
@@ -14,12 +13,14 @@ from llm_npu.plan.memory_model.release import (
     Release,
     Switches,
 )
-from llm_npu.plan.memory_model.saved_layer import saved
-from llm_npu.plan.memory_model.schedule import fullest, passes
-from llm_npu.plan.memory_model.shards import largest_piece
+from benchmarks.planner.megatron.saved_layer import saved
+from benchmarks.planner.megatron.schedule import fullest, passes
+from benchmarks.planner.megatron.shards import largest_piece
+from benchmarks.planner.programs.layout import PublishedLayout
+from benchmarks.planner.programs.software import STACKS
 from llm_npu.plan.shape import ModelShape
-from llm_npu.plan.step_model.software import STACKS
 
+pytestmark = pytest.mark.slow
 LLAMA = ModelShape.of("llama2-7b")
 MIXTRAL = ModelShape(
     name="mixtral",
@@ -38,12 +39,14 @@ SOFTWARE = STACKS["mindspeed"]
 
 
 def ranks(
-    shape: ModelShape, layout: Layout, release: Release = CURRENT, software=SOFTWARE, **switches
+    shape: ModelShape, layout: PublishedLayout, release: Release = CURRENT, software=SOFTWARE, **switches
 ) -> tuple[megatron.RankMemory, ...]:
     return megatron.ranks(shape, layout, software, release, Switches(**switches))
 
 
-def layer(shape: ModelShape, layout: Layout, release: Release = CURRENT, software=SOFTWARE, **switches):
+def layer(
+    shape: ModelShape, layout: PublishedLayout, release: Release = CURRENT, software=SOFTWARE, **switches
+):
     return saved(shape, layout, layout.tokens_per_rank, software, release, Switches(**switches))
 
 
@@ -74,7 +77,7 @@ def test_the_fullest_moment_of_a_schedule():
 
 
 def test_releases_differ_in_the_loss_the_update_and_the_warm_up():
-    layout = Layout(cards=1, max_seq_length=4096)
+    layout = PublishedLayout(cards=1, max_seq_length=4096)
     old, new = ranks(LLAMA, layout, CORE_0_8)[0], ranks(LLAMA, layout)[0]
     assert old.activations - new.activations == pytest.approx(4 * 4096 * 32000, rel=1e-3)
     assert old.step == 4 * 32000 * 4096 and new.step == megatron.WORKSPACE
@@ -89,17 +92,17 @@ def test_releases_differ_in_the_loss_the_update_and_the_warm_up():
 
 
 def test_without_core_every_layer_has_a_mask_and_repeated_keys():
-    layout = Layout(cards=1, max_seq_length=4096)
+    layout = PublishedLayout(cards=1, max_seq_length=4096)
     grouped = replace(LLAMA, num_key_value_heads=8)
     assert ranks(LLAMA, layout, LEGACY)[0].buffers == 32 * 4096**2
     assert ranks(LLAMA, layout)[0].buffers == megatron.MASK
-    plain = Layout(cards=1, max_seq_length=4096, fused=layout.fused - {"rope"})
+    plain = PublishedLayout(cards=1, max_seq_length=4096, fused=layout.fused - {"rope"})
     more = layer(grouped, plain, LEGACY).attention - layer(grouped, plain).attention
     assert more == 2 * 2 * 4096 * (4096 - 1024)
 
 
 def test_what_a_layer_saves():
-    layout = Layout(cards=2, tensor_parallel_degree=2, sequence_parallel=True, max_seq_length=4096)
+    layout = PublishedLayout(cards=2, tensor_parallel_degree=2, sequence_parallel=True, max_seq_length=4096)
     found = layer(LLAMA, layout)
     between, query, inner = 2 * 4096 * 4096 / 2, 2 * 4096 * 4096 / 2, 2 * 4096 * 11008 / 2
     tables, statistics = 8 * 4096 * 128, 64 * 32 * 4096 / 2
@@ -118,7 +121,7 @@ def test_what_a_layer_saves():
 
 
 def test_composed_operators_save_more():
-    layout = Layout(cards=2, tensor_parallel_degree=2, sequence_parallel=True, max_seq_length=4096)
+    layout = PublishedLayout(cards=2, tensor_parallel_degree=2, sequence_parallel=True, max_seq_length=4096)
     grouped = replace(LLAMA, num_key_value_heads=8)
 
     def without(*names):
@@ -136,7 +139,7 @@ def test_composed_operators_save_more():
 
 
 def test_experts_save_their_tokens_twice_and_share_states_among_fewer_cards():
-    layout = Layout(cards=4, max_seq_length=4096, global_batch_size=4, sharding="stage1")
+    layout = PublishedLayout(cards=4, max_seq_length=4096, global_batch_size=4, sharding="stage1")
     found, tokens = layer(MIXTRAL, layout), 4096
     inner, moved = 2 * 2 * tokens * 14336, 2 * 2 * tokens * 4096
     assert found.feed_forward == 3 * inner + 2 * moved + 12 * tokens * 8
@@ -151,22 +154,22 @@ def test_experts_save_their_tokens_twice_and_share_states_among_fewer_cards():
 
 def test_tensor_parallelism_divides_the_shared_expert():
     shared = replace(MIXTRAL, shared_expert_intermediate_size=14336)
-    layout = Layout(cards=2, tensor_parallel_degree=2)
+    layout = PublishedLayout(cards=2, tensor_parallel_degree=2)
     more = ranks(shared, layout)[0].weights - ranks(MIXTRAL, layout)[0].weights
     assert more == pytest.approx(2 * MIXTRAL.num_hidden_layers * 3 * 14336 * 4096 / 2, rel=1e-3)
 
 
 def test_empty_layers_and_chunks_of_two_stages():
-    layout = Layout(cards=2, pipeline_parallel_degree=2, max_seq_length=4096, global_batch_size=8)
-    software = replace(SOFTWARE, stage_layers=(15, 15))
-    some = ranks(LLAMA, layout, software=software, chunks=4, empty=frozenset({1, 31}))
-    plain = ranks(LLAMA, layout, software=software)
+    layout = PublishedLayout(cards=2, pipeline_parallel_degree=2, max_seq_length=4096, global_batch_size=8)
+    layout = replace(layout, layers_of_stages=(15, 15))
+    some = ranks(LLAMA, layout, chunks=4, empty=frozenset({1, 31}))
+    plain = ranks(LLAMA, layout)
     assert [rank.weights for rank in some] == [rank.weights for rank in plain]
     assert some[0].activations > plain[0].activations  # more chunks are in flight
 
 
 def test_short_samples_and_swapped_attention_take_less():
-    layout = Layout(cards=1, max_seq_length=4096)
+    layout = PublishedLayout(cards=1, max_seq_length=4096)
     whole = ranks(LLAMA, layout)[0].activations
     assert ranks(LLAMA, layout, tokens=256)[0].activations < whole / 4
     # The attention of the layer that goes backward is on the card.

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..layout import OFFLOADED_PARTS, Layout
-from ..shape import ModelShape
-from ..step_model.software import Software
-from .ledger import Moment
-from .memory import Memory, StageMemory, weights
+from llm_npu.plan.memory_model.memory import weights
+from llm_npu.plan.shape import ModelShape
+
+from ..programs.layout import OFFLOADED_PARTS, PublishedLayout
+from ..programs.software import Software
 from .release import CURRENT, Release, Switches
 from .saved_layer import HALF, SINGLE, Saved, saved
 from .schedule import fullest, passes
@@ -62,42 +62,27 @@ class RankMemory:
 
 def ranks(
     shape: ModelShape,
-    layout: Layout,
+    layout: PublishedLayout,
     software: Software,
     release: Release = CURRENT,
     switches: Switches | None = None,
     replica: int | None = None,
 ) -> tuple[RankMemory, ...]:
     """The memory of a rank of every stage; of data-parallel rank ``replica``, None for the fullest."""
-    layers = software.layers(shape, layout)
+    layers = layout.stage_layers(shape)
     run = _Run(shape, layout, software, release, switches or Switches(), layers, replica)
     return tuple(run.rank(stage) for stage in range(len(layers)))
 
 
-def peak(shape: ModelShape, layout: Layout, software: Software, release: Release = CURRENT) -> Memory:
-    """The memory of a card of every stage, once the optimizer's states exist."""
-    found = []
-    for rank in ranks(shape, layout, software, release):
-        parts = {
-            "weights": rank.weights,
-            "gradients": rank.gradients,
-            "master weights": rank.masters,
-            "optimizer": rank.moments,
-            "buffers": rank.buffers,
-            "activations and logits": rank.activations,
-        }
-        held = {name: int(size) for name, size in parts.items()}
-        backward = Moment("backward", sum(held.values()), dict(held))
-        del held["activations and logits"]
-        held = held | {"optimizer's copies": int(rank.step)}
-        found.append(StageMemory(rank.stage, (backward, Moment("update", sum(held.values()), held))))
-    return Memory(tuple(found))
+def peak(shape: ModelShape, layout: PublishedLayout, software: Software, release: Release = CURRENT) -> int:
+    """The bytes of the fullest card, once the optimizer's states exist."""
+    return int(max(rank.peak for rank in ranks(shape, layout, software, release)))
 
 
 @dataclass(frozen=True)
 class _Run:
     shape: ModelShape
-    layout: Layout
+    layout: PublishedLayout
     software: Software
     release: Release
     switches: Switches
@@ -117,7 +102,7 @@ class _Run:
 
     def rank(self, stage: int) -> RankMemory:
         layout, switches = self.layout, self.switches
-        count, shared = sum(weights(self.shape, layout, stage, self.layers)), layout.sharding_degree
+        count, shared = self._weights(stage), layout.sharding_degree
         wide = switches.half == "bf16"
         if (experts := layout.expert_parallel_degree) > 1 and shared > 1:  # fewer cards have the same experts
             mine = sum(sum(part) for part in self._buffers(stage)[1])
@@ -137,6 +122,13 @@ class _Run:
             step=self._update(stage),
             warm_up=self._warm_up(),
         )
+
+    def _weights(self, stage: int) -> int:
+        """Elements on a rank, which has its share of the experts."""
+        whole, parallel = sum(weights(self.shape, self.layout, stage)), self.layout.expert_parallel_degree
+        mixed = self.layers[stage] - self.shape.dense_of(self.layers, stage)
+        experts = mixed * self.shape.expert_parameters // self.layout.tensor_parallel_degree
+        return whole - experts + experts // parallel
 
     def _kept_buffers(self, stage: int) -> float:
         """Masks, and the buffer that sequence-parallel layers gather their input into."""
@@ -221,7 +213,7 @@ class _Run:
 
     def _activations(self, stage: int) -> float:
         shape, layout, stages = self.shape, self.layout, len(self.layers)
-        again = self.software.layers_again(shape, layout, stage)
+        again = layout.layers_again(shape, stage)
         dense = shape.dense_of(self.layers, stage)
         held, forward, backward = [], [], []
         for number, count in enumerate(self._chunk_layers(stage)):
@@ -263,7 +255,7 @@ class _Run:
     def _granularity(self, again: bool) -> str:
         if not again:
             return ""
-        return self.software.granularity or self.layout.recompute_granularity
+        return self.layout.recompute_granularity
 
     def _saved(self, shape: ModelShape) -> Saved:
         return saved(shape, self.layout, self.tokens, self.software, self.release, self.switches)

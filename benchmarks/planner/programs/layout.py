@@ -1,0 +1,64 @@
+"""The layout of a published run over cards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from llm_npu.plan.layout import Layout
+from llm_npu.plan.shape import ModelShape
+
+# Of the optimizer's states on the host, the parts that come to the card one after the other: the default of
+# MindSpeed's --swap-optimizer-times (docs/zh/features/swap-optimizer.md).
+OFFLOADED_PARTS = 16
+
+
+@dataclass(frozen=True)
+class PublishedLayout(Layout):
+    """A layout of another program.
+
+    ``context_parallel_degree``: cards that share a sample's tokens. ``expert_parallel_degree``: the
+    data-parallel cards that share a layer's experts. ``offload``: master weights and moments are in the
+    host's memory, and come to the card for the update only. ``mask``: also the "band" of a sliding window.
+    ``recompute_granularity``: also "activation", that function alone. ``layers_of_stages``: of pipeline
+    stages, None for PaddleNLP's rule; ``recomputed``: in how many layers of each stage, None for all.
+    """
+
+    CHOICES: ClassVar = Layout.CHOICES | {
+        "mask": ("causal", "band"),
+        "recompute_granularity": ("full", "full_attn", "core_attn", "activation"),
+    }
+
+    context_parallel_degree: int = 1
+    expert_parallel_degree: int = 1
+    offload: bool = False
+    layers_of_stages: tuple[int, ...] | None = None
+    recomputed: tuple[int, ...] | None = None
+
+    @property
+    def replica(self) -> int:
+        return super().replica * self.context_parallel_degree
+
+    @property
+    def tokens_per_rank(self) -> int:
+        return super().tokens_per_rank // self.context_parallel_degree
+
+    @property
+    def replicas(self) -> int:
+        return self.data_parallel_degree * self.context_parallel_degree
+
+    @property
+    def of_layers(self) -> PublishedLayout:
+        cards = self.tensor_parallel_degree * self.context_parallel_degree * self.expert_parallel_degree
+        own = {"layers_of_stages": None, "recomputed": None, "offload": False, "global_batch_size": 0}
+        return replace(self, cards=cards, pipeline_parallel_degree=1, virtual_pp_degree=1, sharding="", **own)
+
+    def has_logits(self, shape: ModelShape) -> bool:
+        return True
+
+    def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
+        return self.layers_of_stages or super().stage_layers(shape)
+
+    def layers_again(self, shape: ModelShape, stage: int) -> int:
+        layers = super().layers_again(shape, stage)
+        return layers if self.recomputed is None else min(layers, self.recomputed[stage])

@@ -1,0 +1,103 @@
+"""The parts of a model on one rank of a pipeline stage, where other programs differ from this trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llm_npu.plan.step_model.kernels import WIDTH
+from llm_npu.plan.step_model.operations import Operation
+from llm_npu.plan.step_model.stage import BLOCK
+
+from .feed_forward import FeedForward
+
+# Merging two results of attention, as MindSpeed's forward_update does: for each, its scale is repeated for
+# every element, transposed and multiplied, in float32; then sum and bfloat16. Gradients are added. With a
+# causal mask, parts that come later than half of the queries concern the other half only.
+MERGE, MERGE_GRADIENTS, MERGED = (62, 9), (6, 1), 0.75
+PRODUCTS = {"attention.qkv": 3, "mlp.up": 2}  # of the same input, in a program that has them apart
+
+
+class ProgramStage(FeedForward):
+    """A stage of ``software``."""
+
+    @property
+    def overlapped(self) -> bool:
+        return super().overlapped or self.software.interleaves > 1
+
+    def attended(self) -> float:
+        window, length = self.shape.sliding_window, self.length
+        if self.layout.mask != "band" or not self.shape.has_band(length):
+            return super().attended()
+        return min(super().attended(), (window * (length - window / 2) + BLOCK * length / 2) / length**2)
+
+    def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
+        found = super().collective(name, what, backward, beside)
+        if backward and beside and self.software.asynchronous:
+            return found._replace(overlaps="matmul")
+        return found
+
+    def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
+        """The products of the layer, with the repeated gather overlapping the first."""
+        sequence = self.layout.sequence_parallel
+        if self.tp > 1 and sequence and self.software.gathers_again:
+            yield self.collective(f"{name}.again", "all_gather", True)
+        yield from self.linear_backward(name, m, k, n, **fields)
+        if self.tp > 1:
+            scattered = sequence and (self.software.scatters or name != "lm_head")
+            sums = PRODUCTS.get(name, 1) if self.software.separate_products else 1
+            for _ in range(sums):
+                yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
+
+    def attention(self, backward: bool = False) -> Iterator[Operation]:
+        yield from super().attention(backward)
+        if self.context > 1:
+            yield from self.ring(backward)
+
+    def ring(self, backward: bool) -> Iterator[Operation]:
+        """Keys and values, and in the backward pass their gradients, go around the context-parallel ranks
+        while attention computes. What a part yields is merged with what the ones before have."""
+        phase, elements = "backward" if backward else "forward", MERGED * self.tokens * self.query
+        if backward:
+            elements += 2 * self.tokens * self.key
+        cost = MERGE_GRADIENTS if backward else MERGE
+        yield self.vector("attention.merge", elements, cost, phase=phase, times=self.context - 1)
+        yield Operation(
+            "attention.ring",
+            "collective",
+            phase=phase,
+            times=(self.context - 1) * (2 if backward else 1),
+            collective="send",
+            payload=2 * self.tokens * self.key * WIDTH,
+            group="cp",
+            group_size=self.context,
+            overlaps="attention",
+        )
+
+    def recomputed(self) -> Iterator[Operation]:
+        if self.layout.recompute_granularity == "activation":
+            found = [one._replace(phase="recompute") for one in self.activation()]
+        else:
+            found = list(super().recomputed())
+        if self.software.graph and found[-1].name == "residual":
+            # A compiler drops what no gradient reads: the output of the layer, and the product before it.
+            last = max(index for index, one in enumerate(found) if one.kind == "matmul")
+            found = found[:last]
+        yield from found
+
+    def layer_weights(self) -> float:
+        experts = self.shape.expert_parameters
+        return super().layer_weights() - (experts - experts / self.ep) / self.tp
+
+    def embedding(self) -> Iterator[Operation]:
+        scatters = self.layout.sequence_parallel and self.software.scatters
+        for one in super().embedding():
+            if one.collective == "all_reduce" and scatters:
+                one = one._replace(name="embedding.reduce_scatter", collective="reduce_scatter")
+            yield one
+
+    def owned(self, stage: int) -> float:
+        """Weights of the stage whose states one rank has: fewer ranks share those of the same experts."""
+        shared, layers = self.layout.sharding_degree, self.layout.stage_layers(self.shape)
+        mixed = layers[stage] - self.shape.dense_of(layers, stage)
+        experts = mixed * self.shape.expert_parameters / self.ep / self.tp
+        return (self.weights(stage) - experts) / shared + experts / max(shared // self.ep, 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from llm_npu.core import paths
 from llm_npu.core.errors import UserError
+from llm_npu.core.untrusted import pickles
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.presets import has_weights, is_preset, model_type, unknown_fields
@@ -266,4 +267,6 @@ def _check_model(run: Namespace) -> None:
         return
     asked = starts_from_weights[0] if starts_from_weights else "--continue_training"
     lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
+    if not is_preset(name) and (pickle := pickles.first(name)):
+        lacks += f": {pickle.name} {pickles.REASON}; {pickles.WEIGHTS}"
     raise UserError(f"{asked} needs a directory with a model's weights, but {name!r} {lacks}")

@@ -225,9 +225,3 @@ class TrainingFlags:
         value_if_bare="true",
         path=True,
     )
-    trust_checkpoint: bool = flag(
-        False,
-        "Unpickle what earlier releases wrote into the resumed checkpoint, which runs any code in it. "
-        "Otherwise plain data are read, and anything else is refused.",
-        no_effect=NoEffect("no checkpoint is resumed", lambda run: run.resume_from_checkpoint is None),
-    )

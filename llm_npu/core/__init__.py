@@ -8,7 +8,7 @@ on_import      prepares the processes of a job for the import of a library
 ranks          communication between ranks outside the model
 atomic         folders and files that appear complete or not at all
 tensor_file    safetensors files written by many ranks at once
-untrusted      readers of untrusted JSON and pickle files
+untrusted      readers of untrusted files
 cache          the cache folder
 cards          figures of Ascend cards and their links
 peak_flops     --peak_tflops

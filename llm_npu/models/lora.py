@@ -26,13 +26,12 @@ from safetensors.numpy import save_file
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
-from llm_npu.core.untrusted import plain_pickle
+from llm_npu.core.untrusted import pickles
 from llm_npu.models import degrees, layout, stock_config, stored
 from llm_npu.models.library import lora_classes, names
 from paddle_fused import strict_json
 
 FILE, INDEX = "peft_model.safetensors", "peft_model.safetensors.index.json"  # PaddleNLP's names
-EARLIER_FILE = "lora_model_state.pdparams"  # PaddleNLP's, too: a pickle
 PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
@@ -83,22 +82,18 @@ def save(model: lora_classes.LoRAModel, folder: str | Path) -> None:
     (folder / PEFT_CONFIG).write_text(strict_json.dumps(_peft_config(model, adapter), indent=2) + "\n")
 
 
-def load(model: lora_classes.LoRAModel, folder: str | Path, trust: bool = False) -> None:
-    """Set A and B from the files of ``save``, of this release or an earlier one, in the parameters' dtype.
+def load(model: lora_classes.LoRAModel, folder: str | Path) -> None:
+    """Set A and B from the files of ``save`` in the parameters' dtype.
 
-    ``trust``: unpickle an earlier release's file, whatever code it contains. UserError for a folder without
-    them, for files that are damaged, and for those of other projections or of another rank.
+    UserError for a folder without them, for files that are damaged, and for those of other projections or of
+    another rank.
     """
     file = Path(folder) / FILE
-    if not file.is_file() and (Path(folder) / EARLIER_FILE).is_file():
-        file = Path(folder) / EARLIER_FILE
-        found = plain_pickle.load(file, trust)
-        if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
-            raise UserError(f"{file} holds more than arrays, or none.")
-    elif file.is_file():
-        found = dict(Reader([file]))
-    else:
+    if not file.is_file():
+        if pickle := pickles.first(folder):
+            raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}.")
         raise UserError(f"{folder} holds no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
+    found = dict(Reader([file]))
     parameters = model.get_trainable_state_dict()
     for name, parameter in parameters.items():
         array = found.pop(name, None)

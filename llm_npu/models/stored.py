@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.paddle import save_file
 
 from llm_npu.core.errors import UserError
-from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted import pickles, plain_json
 from llm_npu.core.untrusted.git_lfs import refuse_pointer
 from llm_npu.patches import byte_views
 from paddle_fused import strict_json
@@ -71,6 +71,8 @@ class Stored(Mapping[str, np.ndarray]):
                 "python -m llm_npu.training.checkpoint."
             )
         if not found:
+            if pickle := pickles.first(self._folder):
+                raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}.")
             raise UserError(
                 f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."
             )

@@ -99,9 +99,9 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     return model
 
 
-def load_weights(model, folder: str | Path, trust: bool = False) -> None:
-    """Load them from a checkpoint; ``trust`` and UserError as in `lora.load` and `weights.load`."""
+def load_weights(model, folder: str | Path) -> None:
+    """Load them from a checkpoint; UserError as in `lora.load` and `weights.load`."""
     if lora.is_wrapped(model):
-        lora.load(model, folder, trust)
+        lora.load(model, folder)
     else:
         weights.load(model, folder)

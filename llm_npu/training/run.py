@@ -152,7 +152,7 @@ class Run:
         fill = not self.checkpoint and not self.device.dry
         self.model = model.build(self.arguments, self.model_config, self.tokenizer, fill)
         if self.checkpoint:
-            model.load_weights(self.model, self.checkpoint, self.arguments.training.trust_checkpoint)
+            model.load_weights(self.model, self.checkpoint)
 
     def _trainer(self) -> PretrainTrainer:
         """The trainer on the shuffled training samples."""

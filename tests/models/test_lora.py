@@ -2,7 +2,6 @@
 
 import errno
 import json
-import pickle
 
 import numpy as np
 import paddle
@@ -158,24 +157,10 @@ def test_peft_computes_the_same_weights(tmp_path, family):
     assert taken == places
 
 
-def test_what_earlier_releases_wrote_is_loaded_bit_for_bit(tmp_path):
-    model = adapted()
-    paddle.save(model.get_trainable_state_dict(), str(tmp_path / lora.EARLIER_FILE))
-    again = lora.wrap(llama(), arguments())
-    lora.load(again, tmp_path)
-    again.eval()
-    assert logits(again).tobytes() == logits(model).tobytes()
-
-
-def test_code_in_what_earlier_releases_wrote_is_refused(tmp_path):
-    for content, words in (
-        (b"cposix\nsystem\n(Vtouch run\ntR.", r"asks for posix\.system"),
-        (pickle.dumps({"a": [1]}), "more than arrays"),
-        (pickle.dumps([1]), "more than arrays"),
-    ):
-        (tmp_path / lora.EARLIER_FILE).write_bytes(content)
-        with pytest.raises(ValueError, match=words):
-            lora.load(lora.wrap(llama(), arguments()), tmp_path)
+def test_a_pickle_is_refused(tmp_path):
+    (tmp_path / "lora_model_state.pdparams").write_bytes(b"cposix\nsystem\n(Vtouch run\ntR.")
+    with pytest.raises(ValueError, match=r"lora_model_state\.pdparams is a pickle.*safe_serialization"):
+        lora.load(lora.wrap(llama(), arguments()), tmp_path)
 
 
 def test_weights_of_other_lora_are_refused(tmp_path):

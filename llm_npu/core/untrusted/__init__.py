@@ -1,7 +1,7 @@
 """Readers of untrusted files: they run no code, and their use of memory is bounded by the size of the file.
 
     plain_json      JSON, however deep and long
-    plain_pickle    what ``paddle.save`` wrote, if it is plain data
+    pickles         names of pickles, which are refused
     plain_text      text for a terminal or a page: printable characters only
     git_lfs         pointers of git-LFS in place of files
     tokenizer_process

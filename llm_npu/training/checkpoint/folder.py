@@ -26,7 +26,7 @@ from llm_npu.core.atomic import flush, remove, remove_leftovers, replace, unfini
 from llm_npu.core.console import say
 from llm_npu.core.errors import UserError, naming
 from llm_npu.core.ranks import ALONE, Ranks
-from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted import pickles, plain_json
 from llm_npu.launch import folder_lock
 from paddle_fused import strict_json
 
@@ -114,6 +114,11 @@ def _verify(folder: Path, ranks: Ranks) -> int:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one.")
     if not (folder / MARK).is_file():
+        if pickle := pickles.first(folder):
+            raise UserError(
+                f"{folder} is not a checkpoint of this trainer: {pickle.name} {pickles.REASON}. To start "
+                f"from its weights with --model_name_or_path, {pickles.WEIGHTS}."
+            )
         raise UserError(f"{folder} has no {MARK}: it was not written to the end.")
     step, files = manifest(folder)
     if _NAME.fullmatch(folder.name) and step_of(folder) != step:

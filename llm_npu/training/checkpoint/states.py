@@ -5,8 +5,6 @@
     rng_state_<rank>.json      see ``llm_npu.training.checkpoint.random_state``
 
 Numbers survive bit for bit: Python writes as many digits as a float64 needs, which covers float32.
-Checkpoints of earlier releases keep the same states in files of ``paddle.save`` (EARLIER), which are read as
-plain data.
 """
 
 from __future__ import annotations
@@ -17,11 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from llm_npu.core.errors import UserError
-from llm_npu.core.untrusted import plain_json, plain_pickle
+from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
 
 SCHEDULER, SCALER = "scheduler", "scaler"
-EARLIER = {SCHEDULER: "scheduler.pdparams", SCALER: "scaler.pdparams"}
 
 
 def rng_name(rank: int) -> str:
@@ -39,21 +36,11 @@ def text(state: Mapping) -> str:
     return strict_json.dumps(_plain(state)) + "\n"
 
 
-def read(folder: Path, name: str, trust: bool = False) -> Mapping:
-    """The state ``name`` of the checkpoint ``folder``, of this release or of an earlier one.
-
-    ``trust``: files of ``paddle.save`` may run code. UserError for a state that is missing, damaged, or not
-    plain data.
-    """
-    if (folder / file_of(name)).is_file():
-        return plain_json.mapping(folder / file_of(name))
-    earlier = folder / EARLIER.get(name, f"{name}.pth")
-    if not earlier.is_file():
+def read(folder: Path, name: str) -> Mapping:
+    """The state ``name`` of the checkpoint ``folder``. UserError for a state that is missing or damaged."""
+    if not (folder / file_of(name)).is_file():
         raise UserError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has one.")
-    found = plain_pickle.load(earlier, trust)
-    if not isinstance(found, Mapping):
-        raise UserError(f"{earlier} must hold a state, not a {type(found).__name__}.")
-    return found
+    return plain_json.mapping(folder / file_of(name))
 
 
 def like(found: object, own: object, where: str):

@@ -11,7 +11,7 @@
     complete.json                       the mark (``llm_npu.training.checkpoint.folder``)
 
 On the same mesh a run continues bit for bit; on another one up to rounding, with new dropout masks. Reading a
-checkpoint runs no code; files of earlier releases may run code with ``--trust_checkpoint`` only.
+checkpoint runs no code.
 """
 
 from __future__ import annotations
@@ -112,14 +112,14 @@ class Checkpointing:
         if resume_from_checkpoint is None:
             return
         if lora.is_wrapped(self.model):
-            lora.load(self.model, resume_from_checkpoint, self.args.trust_checkpoint)
+            lora.load(self.model, resume_from_checkpoint)
         else:
             weights.load(self.model, resume_from_checkpoint)
         folder = Path(resume_from_checkpoint)
         # Read early, so that errors show before anything changes.
         if run_record.mesh_of(folder) == self.settings["mesh"]:
             name = states.rng_name(Ranks.of_run().rank)
-            found = states.read(folder, name, self.args.trust_checkpoint)
+            found = states.read(folder, name)
             self._random_state = from_plain(found, str(folder / states.file_of(name)))
 
     def _load_optimizer_and_scheduler(self, checkpoint):
@@ -136,7 +136,7 @@ class Checkpointing:
             self._offload_optimizer()
 
     def _state(self, folder: Path, name: str, holder):
-        found = states.read(folder, name, self.args.trust_checkpoint)
+        found = states.read(folder, name)
         return states.like(found, holder.state_dict(), f"{folder}, {name}")
 
     def _load_rng_state(self, checkpoint):

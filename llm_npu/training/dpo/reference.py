@@ -125,7 +125,7 @@ def initial_weights(model, run: RunConfig, checkpoint: Path | None) -> Iterator[
         weights.load(model, run.model.model_name_or_path)
     yield
     if checkpoint is not None:
-        run_model.load_weights(model, checkpoint, run.training.trust_checkpoint)
+        run_model.load_weights(model, checkpoint)
 
 
 def _check_finite(found: Sequence[np.ndarray]) -> None:

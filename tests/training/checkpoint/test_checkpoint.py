@@ -137,6 +137,10 @@ def test_a_save_replaces_an_earlier_runs(tmp_path, monkeypatch, error):
         (lambda folder: (folder / "b.bin").write_bytes(bytes(999)), "b.bin has 999 bytes instead of 1000"),
         (lambda folder: (folder / "b.bin").write_bytes(bytes(999) + b"x"), "b.bin has another SHA-256"),
         (lambda folder: (folder / "complete.json").unlink(), "was not written to the end"),
+        (
+            lambda folder: (folder / "complete.json").rename(folder / "optimizer.pdopt"),
+            "optimizer.pdopt is a pickle",
+        ),
         (lambda folder: (folder / "complete.json").write_text("{"), "complete.json cannot be read"),
         (lambda folder: (folder / "complete.json").write_text("[]"), "complete.json cannot be read"),
     ],

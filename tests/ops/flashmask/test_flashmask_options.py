@@ -123,6 +123,7 @@ def test_views_of_one_tensor_are_told_apart(device):
     assert masks.row_indices(pairs, True).causal and not masks.row_indices(pairs, False).causal
 
 
+@pytest.mark.default_run(sample=8)
 @pytest.mark.parametrize(("causal", "columns"), FORMS)
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("lengths", [(24, 24), (16, 24)])

@@ -58,7 +58,7 @@ def one_line(text: str) -> bool:
     return len(text.splitlines()) < 2 and not set(text) & set("\n\r\0")
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, len(TASKS) - 1), st.sampled_from([START, DURATION]), ODD.filter(one_line))
 def test_a_time_that_is_none_costs_its_row_and_a_note(file, row, column, odd):
     rows = [list(cells) for cells in CELLS]
@@ -70,7 +70,7 @@ def test_a_time_that_is_none_costs_its_row_and_a_note(file, row, column, odd):
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, len(TASKS) - 1), st.sampled_from(TEXTS), st.text().filter(one_line))
 def test_any_text_is_text(file, row, column, text):
     rows = [list(cells) for cells in CELLS]
@@ -80,7 +80,7 @@ def test_any_text_is_text(file, row, column, text):
     assert found == durations(expected) and notes == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, len(TABLE) - 1))
 def test_a_cut_costs_at_most_the_last_row(file, length):
     """Its numbers are whole, or it is left out; both with a note unless it ends where a row may end."""

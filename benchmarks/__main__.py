@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from paddle_fused import streams
+from paddle_fused import command_line
 
 COMMANDS = {  # name: (module, description)
     "ops": ("ops.command", "every fused operator against the machine's limit, plain Paddle and PyTorch"),
@@ -26,13 +26,9 @@ def main(words: list[str]) -> int:
         print(f"python -m benchmarks NAME [arguments]; `NAME --help` has the arguments. Names:\n\n{listed}")
         return 0
     if name not in COMMANDS:
-        print(f"There is no benchmark {name!r}; accepted: {', '.join(COMMANDS)}.", file=sys.stderr)
-        return 2
-    try:
-        return importlib.import_module(f"benchmarks.{COMMANDS[name][0]}").main(arguments)
-    except KeyboardInterrupt:
-        return 130
+        raise command_line.UserError(f"there is no benchmark {name!r}; accepted: {', '.join(COMMANDS)}")
+    return importlib.import_module(f"benchmarks.{COMMANDS[name][0]}").main(arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llm_npu.models import library, other_library
+from paddle_fused import command_line
 
 from . import machine, report
 from .work import ITEM_SIZE
@@ -17,17 +18,12 @@ DTYPES = tuple(ITEM_SIZE)
 PICTURES = ("chart", "growth")
 
 
-def bare(name: str, document: str) -> argparse.ArgumentParser:
+def bare(name: str, document: str) -> command_line.Parser:
     """A parser for the benchmark ``name``, whose docstring is ``document``; without options."""
-    return argparse.ArgumentParser(
-        prog=f"python -m benchmarks {name}",
-        description=document,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    return command_line.of_document(f"python -m benchmarks {name}", document)
 
 
-def parser(name: str, document: str, torch: bool = True) -> argparse.ArgumentParser:
+def parser(name: str, document: str, torch: bool = True) -> command_line.Parser:
     """A parser with the options of every benchmark that makes records. ``torch``: whether it may take
     part."""
     made = bare(name, document)

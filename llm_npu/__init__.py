@@ -9,7 +9,8 @@ Importing it imports no framework.
 
 Packages, the highest layer first. Each imports only those below it (``tests/install/test_imports.py``):
 
-    tools          plan, profiling, doctor, dtypes, numerics, acceptance, formers, cluster: for scripts only
+    commands       ``llm-npu train``, ...: they attach the tools; ``__main__`` has the table
+    tools          plan, profiling, doctor, dtypes, numerics, acceptance, formers, cluster
     console        what a run prints
     inference      text from a checkpoint, and programs for paddle.inference
     parallel       sharding annotations, pipelines, overlap of products with their collectives

@@ -25,6 +25,7 @@ built for another Paddle.
     libraries          the location of the native libraries
     built_for          the Paddle build that they fit
     paddle_release     differences between Paddle releases
+    command_line       arguments, errors and exit codes of commands
     streams            stdout and stderr of commands
     strict_json        JSON without NaN and infinity
     info, parity, fuzz tools: ``python -m paddle_fused.info``

@@ -7,13 +7,12 @@ the seed. If the process crashes, ``--trace`` shows the number of the call in pr
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import registry, streams
+from . import command_line, registry
 from .parity import use_an_npu
 
 # Far above the effect of rounding on values of about one, far below that of a wrong element.
@@ -214,7 +213,7 @@ def _difference(output, truth, tolerance: float) -> str | None:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m paddle_fused.fuzz", description=__doc__.split("\n")[0])
+    parser = command_line.Parser(prog="python -m paddle_fused.fuzz", description=__doc__.split("\n")[0])
     parser.add_argument("operator", help="public name")
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -230,4 +229,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

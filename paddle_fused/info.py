@@ -6,12 +6,11 @@ without computing anything. A cell says what would run and how many calls are re
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
 
-from . import registry, streams
+from . import command_line, registry
 from .parity import environment, use_an_npu
 
 PLACES = ("cpu", "npu")
@@ -113,7 +112,7 @@ def explanation(rows) -> str:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m paddle_fused.info", description=__doc__.split("\n")[0])
+    parser = command_line.Parser(prog="python -m paddle_fused.info", description=__doc__.split("\n")[0])
     parser.add_argument("--markdown", action="store_true", help="print the table only, in Markdown")
     options = parser.parse_args(argv)
     use_an_npu()
@@ -129,4 +128,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from . import libraries, streams, virtual_npu
+from . import command_line, libraries, virtual_npu
 
 LIBRARY = libraries.folder() / libraries.KERNELS
 OPENMP = "libiomp5.so"  # the kernels use the copy in Paddle's wheel
@@ -33,11 +33,8 @@ def chosen() -> str:
 
 
 def main(_argv: list[str]) -> None:
-    try:
-        print(chosen())
-    except (libraries.SetupError, OSError) as error:
-        sys.exit(str(error))
+    print(chosen())
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

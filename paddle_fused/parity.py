@@ -11,7 +11,6 @@ draws.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from . import libraries, paddle_release, registry, streams, strict_json, virtual_npu
+from . import command_line, paddle_release, registry, strict_json, virtual_npu
 
 if TYPE_CHECKING:
     from .ops.case import OpCase
@@ -276,7 +275,7 @@ def measure_all(operators: Collection[str] = ()) -> Iterator[Result]:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m paddle_fused.parity", description=__doc__.split("\n")[0])
+    parser = command_line.Parser(prog="python -m paddle_fused.parity", description=__doc__.split("\n")[0])
     parser.add_argument("operators", nargs="*", help="public names; all if none is given")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE; - is stdout")
     options = parser.parse_args(argv)
@@ -334,15 +333,12 @@ def environment() -> dict[str, str]:
 def use_an_npu() -> None:
     """Activates the virtual NPU, unless another plugin is chosen. Call it before importing paddle.
 
-    Exits with the reason if the virtual NPU is not available.
+    SetupError if the virtual NPU is not available.
     """
     os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log of loading plugins: errors only
     if not os.environ.get("CUSTOM_DEVICE_ROOT"):
-        try:
-            virtual_npu.activate()
-        except libraries.SetupError as error:
-            sys.exit(str(error))
+        virtual_npu.activate()
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

@@ -16,7 +16,6 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 
 NAMES = {"stdout": 1, "stderr": 2}
@@ -84,20 +83,3 @@ def lost_folder() -> str:
         return ""
     except FileNotFoundError:
         return "the current folder has been deleted; change to one that exists"
-
-
-def run(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
-    """The exit code of the command ``main(argv)``, whose streams outlive their reader.
-
-    It is 1 instead of 0 if output was lost for another reason than a closed pipe, such as a full disk, and 2
-    if the current folder does not exist.
-    """
-    outlive()
-    if problem := lost_folder():
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
-    code = main(argv) or 0
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    error = lost()
-    return code or int(error is not None and error.errno != errno.EPIPE)

@@ -16,7 +16,6 @@ Debian and Ubuntu. Downloads, environments and compiled files are cached in $PAD
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
 import time
@@ -25,15 +24,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from building import wheels
 from building.installed_paddle import RELEASES
-from paddle_fused import streams
-from paddle_fused.libraries import SetupError
+from paddle_fused import command_line
 
 TIMEOUT = 1800  # time limit of a check, which takes a second natively and minutes emulated
 
 
 def main(argv: list[str]) -> int:
     known = sorted({release for releases in RELEASES.values() for release in releases})
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = command_line.Parser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--release", nargs="+", default=None, help=f"of Paddle: {', '.join(known)}; default: all"
     )
@@ -53,13 +51,10 @@ def main(argv: list[str]) -> int:
         for processor in options.processor
         for release in options.release or RELEASES.get(processor, known)
     ]
-    try:
-        for target in targets:  # before the first one is built, which takes minutes
-            target.check()
-        for target in targets:
-            make(target, options.python, options.out)
-    except SetupError as error:
-        sys.exit(str(error))
+    for target in targets:  # before the first one is built, which takes minutes
+        target.check()
+    for target in targets:
+        make(target, options.python, options.out)
     return 0
 
 
@@ -82,4 +77,4 @@ def make(target: wheels.Target, pythons: list[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

@@ -1,85 +1,8 @@
-"""Train a Llama, Qwen2, Mistral, Mixtral or Qwen2-MoE with PaddleNLP and fused operators on an Ascend NPU,
-or on a virtual one when there is no card. With PaddleFormers: a Llama, Qwen2, Qwen3, ERNIE-4.5 and others.
-
-    python scripts/run_llama_npu.py                         # a small Llama on the text of Python's library
-    python scripts/run_llama_npu.py --config demo.yaml --model_type qwen2 --use_fused_rope false
-    python scripts/run_llama_npu.py --resume_from_checkpoint
-    python scripts/run_llama_npu.py --nproc 2 --tensor_parallel_degree 2 --sequence_parallel true
-    python scripts/run_llama_npu.py --help
-
-Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C, 143 after SIGTERM and 129
-after SIGHUP, with a checkpoint of the last finished step. docs/reference/exit_codes.md lists all, with those
-of lost ranks.
-"""
+"""``llm-npu train``: trains a language model on an Ascend NPU, or on a virtual one when there is no card."""
 
 import sys
 
-if __name__ == "__main__":
-    from llm_npu.core import stopping
-
-    stopping.listen("before the first step")  # early: Ctrl-C and SIGTERM may come while the rest is imported
-
-from llm_npu import config, device, launch, profiling
-from llm_npu.cluster import hccl
-from llm_npu.core import console
-from llm_npu.doctor import explain
-from llm_npu.models import library
-from llm_npu.numerics import reproducible
-from paddle_fused import virtual_npu
-
-
-def main(argv: list[str]) -> int:
-    # Before Paddle is imported: refuse bad flags, choose the device (it decides which plugin Paddle loads),
-    # and set the environment variables that Paddle, the plugin and the libraries below read.
-    arguments = config.read(argv)
-    early = arguments.early
-    chosen = device.select(early.device)
-    reproducible.prepare(early.deterministic, chosen)
-    if early.starts_ranks:
-        return launch.start(__file__, early, chosen, explain.of_rank)
-    launch.prepare_rank(early, chosen)
-    if early.profile_dir:
-        profiling.prepare(early.profile_dir)
-    with launch.watch_machines():
-        hccl.check_variables(chosen)
-        return train(arguments, chosen)
-
-
-def train(arguments: config.Arguments, chosen: device.Device) -> int:
-    """Import Paddle, build the run and train; the exit code."""
-    console.import_frameworks(library.installed())
-    from llm_npu import patches
-    from llm_npu.training.run import Run
-
-    patches.apply()
-    virtual_npu.stop_aicpu_warnings()  # --check_dtypes reports them
-    launch.prepare_dry_run(chosen)
-    run = Run(arguments.build(), arguments.early, chosen)
-    run.attach(*features())
-    run.build()
-    run.train()
-    return run.report()
-
-
-def features() -> list:
-    """All features of a run, in output order; ``Run.attach`` keeps those that the arguments enable."""
-    from llm_npu.cluster.feature import MachineCheck
-    from llm_npu.console.results import Results
-    from llm_npu.console.summary import Summary
-    from llm_npu.console.why import Why
-    from llm_npu.dtypes.callback import DtypeFeature
-    from llm_npu.numerics.options import Comparison, Deterministic, NanInfCheck, TensorDump
-    from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
-    from llm_npu.profiling.steps import Profile
-    from llm_npu.training.dpo.feature import DPO
-    from llm_npu.training.dry_run.features import DryRun, Journal
-
-    split = [DPO(), AutoParallel(), Pipeline(), Overlap()]
-    said = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), Why()]
-    observed = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
-    return [*split, *said, *observed]
-
+from llm_npu.__main__ import main
 
 if __name__ == "__main__":
-    explain.after_tracebacks()
-    sys.exit(console.run(main, sys.argv[1:], explain.of_error))
+    sys.exit(main(["train", *sys.argv[1:]]))

@@ -18,7 +18,6 @@ the failures that are understood.
 Exit status: 0 if every failure is explained there, 1 if one is not, 2 for an unusable checkout.
 """
 
-import argparse
 import concurrent.futures
 import json
 import sys
@@ -27,7 +26,8 @@ from pathlib import Path
 from upstream_tests.execution import Execution, check_checkout, modules_of
 from upstream_tests.report import explain, progress, report
 
-from paddle_fused import streams
+from paddle_fused import command_line
+from paddle_fused.command_line import UserError
 
 KNOWN = Path(__file__).resolve().parent / "upstream_tests" / "known.json"
 
@@ -49,7 +49,7 @@ def run_all(execution, modules, jobs):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = command_line.Parser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "checkout", type=Path, help="root of a PaddleCustomDevice checkout with its submodule Paddle"
     )
@@ -63,17 +63,13 @@ def main(arguments=None):
     parser.add_argument("--report", type=Path, help="write the table to this file as well")
     chosen = parser.parse_args(arguments)
     checkout = chosen.checkout.resolve()
-    try:
-        check_checkout(checkout)
-        modules = modules_of(checkout, chosen.only)
-        if not modules:
-            raise ValueError(
-                f"No test file of {checkout} matches {' '.join(chosen.only)!r}; "
-                "the names look like test_adam_op_npu."
-            )
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
+    check_checkout(checkout)
+    modules = modules_of(checkout, chosen.only)
+    if not modules:
+        raise UserError(
+            f"No test file of {checkout} matches {' '.join(chosen.only)!r}; "
+            "the names look like test_adam_op_npu."
+        )
     known = json.loads(KNOWN.read_text())
     results = run_all(Execution(checkout, chosen.limit, known["environment"]), modules, chosen.jobs)
     text = report(results, known, checkout)
@@ -85,4 +81,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from versions import RELEASES, environment, features, page, results
 from versions.trial import Trial
 
-from paddle_fused import streams
+from paddle_fused import command_line
 
 ROOT = environment.ROOT
 PAGE = ROOT / "docs" / "versions.md"
@@ -36,9 +36,7 @@ FULL_STEPS, QUICK_STEPS = 200, 20
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "releases", nargs="*", metavar="VERSION", help=f"of {', '.join(RELEASES)}; default: all"
     )
@@ -205,4 +203,4 @@ def write_page(given):
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

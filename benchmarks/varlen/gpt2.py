@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from benchmarks import machine, options, report, timing
-from paddle_fused import streams
+from paddle_fused import command_line
 
 HEAD_SIZE = 64
 STRATEGIES = ("padding", "longest", "unpadded")
@@ -137,4 +137,4 @@ def parse(words):
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

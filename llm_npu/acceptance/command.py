@@ -1,4 +1,17 @@
-"""Runs the pieces one after another and writes the result after each."""
+"""Evidence from a card: runs every part of the project on it, compares it with the virtual NPU, and collects
+the results in a folder to send.
+
+    llm-npu accept_card                                # all cards, at most 8, in at most 20 minutes
+    llm-npu accept_card --only operators adamw
+    llm-npu accept_card --device virtual_npu --cards 2 # the same without a card
+
+Each piece is a separate process with a time limit: one that crashes, hangs or finds a wrong number is named,
+and the next one starts. The folder --output_dir gets index.html, which begins with the differences from the
+virtual NPU, and result.json. They name no host, user or folder; nothing is sent anywhere.
+
+Exit codes: 0 everything is as on the virtual NPU; 1 something differs; 2 bad input, with one sentence on
+stderr. docs/accept_card.md lists the checks.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +28,7 @@ from llm_npu import device
 from llm_npu.core import cards, paths, stopping
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.plain_text import printable
-from paddle_fused import virtual_npu
+from paddle_fused import command_line, virtual_npu
 
 from . import journal, process, reference
 from .pieces import BY_NAME, OF_THE_VIRTUAL_NPU, PIECES, Job, Piece
@@ -29,10 +42,8 @@ TAIL = 6000  # characters of a log to keep
 SHOWN = 5  # differences per piece shown on the terminal
 
 
-def parse(argv: Sequence[str], description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = command_line.of_document("llm-npu accept_card", __doc__)
     add = parser.add_argument
     add(
         "--output_dir", type=paths.given, default=Path("acceptance"), help="the result's folder, new or empty"
@@ -50,16 +61,16 @@ def parse(argv: Sequence[str], description: str) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str], scripts: Path, description: str) -> int:
-    """``scripts``: the folder of the project's scripts. Exit code: 1 if something differs or is lost."""
-    options = parse(argv, description)
+def main(argv: Sequence[str]) -> int:
+    """Exit code: 1 if something differs or is lost."""
+    options = parse(argv)
     if options.minutes <= 0:
         raise UserError(f"--minutes is {options.minutes:g}; give a number above zero")
     cards.card(options.card)  # before anything runs: rejects misspelt names
     if options.device not in DEVICES:
         raise UserError(f"--device is {options.device}; give one of {', '.join(DEVICES)}")
     if options.record:
-        return _record(scripts)
+        return _record()
     chosen = device.select(options.device)
     count = _count(options.cards, chosen)
     folder = options.output_dir.expanduser().resolve()
@@ -73,7 +84,7 @@ def main(argv: Sequence[str], scripts: Path, description: str) -> int:
     with tempfile.TemporaryDirectory(prefix="acceptance-", ignore_cleanup_errors=True) as work:
         for piece in [piece for piece in PIECES if piece.name in (options.only or BY_NAME)]:
             left = options.minutes * 60 - (time.monotonic() - began)
-            result.pieces.append(_finished(piece, Path(work), scripts, options, result, left))
+            result.pieces.append(_finished(piece, Path(work), options, result, left))
             result.seconds = time.monotonic() - began
             result.write(folder, scrubber)
             last = result.pieces[-1]
@@ -89,9 +100,7 @@ def _count(asked: int | None, chosen: device.Device) -> int:
     return asked or (there if is_card else min(CARDS_OF_A_HOST, there))
 
 
-def _finished(
-    piece: Piece, work: Path, scripts: Path, options: argparse.Namespace, result: Result, left: float
-) -> Finished:
+def _finished(piece: Piece, work: Path, options: argparse.Namespace, result: Result, left: float) -> Finished:
     if result.cards < piece.cards:
         return Finished(piece.name, piece.title, left_out=f"it needs {piece.cards} cards")
     if left <= 0:
@@ -99,7 +108,7 @@ def _finished(
     folder, shared = work / piece.name, work / "shared"
     folder.mkdir()
     shared.mkdir(exist_ok=True)
-    job = Job(piece.name, folder, shared, scripts, result.device, options.device, result.cards, options.card)
+    job = Job(piece.name, folder, shared, result.device, options.device, result.cards, options.card)
     began = time.monotonic()
     allowed = piece.seconds * (OF_THE_VIRTUAL_NPU if job.is_virtual else 1)
     _run(piece, job, min(allowed, left))
@@ -157,13 +166,13 @@ def _ended(result: Result, folder: Path) -> int:
     return 1 if result.differences else 0
 
 
-def _record(scripts: Path) -> int:
+def _record() -> int:
     """Writes the virtual NPU's results into the package's data."""
     device.select("virtual_npu")
     os.environ.update(_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="acceptance-") as work:
         folder = Path(work)
-        job = Job("training", folder, folder / "shared", scripts, "virtual", "virtual_npu", 1, "910b")
+        job = Job("training", folder, folder / "shared", "virtual", "virtual_npu", 1, "910b")
         job.shared.mkdir()
         from . import operators, training
 

@@ -66,15 +66,14 @@ OF_THE_VIRTUAL_NPU = 3.0
 class Job:
     """The input of a piece's process.
 
-    ``folder``: of this piece, empty at first. ``shared``: of all pieces. ``scripts``: of the project.
-    ``device``: "card" or "virtual"; ``device_name``: for the scripts' --device. ``cards``: the maximum number
-    to use. ``card``: their name for the planner.
+    ``folder``: of this piece, empty at first. ``shared``: of all pieces. ``device``: "card" or "virtual";
+    ``device_name``: for the commands' --device. ``cards``: the maximum number to use. ``card``: their name
+    for the planner.
     """
 
     piece: str
     folder: Path
     shared: Path
-    scripts: Path
     device: str
     device_name: str
     cards: int
@@ -92,7 +91,7 @@ class Job:
     @classmethod
     def read(cls, file: Path) -> Job:
         found = json.loads(file.read_text())
-        for name in ("folder", "shared", "scripts"):
+        for name in ("folder", "shared"):
             found[name] = Path(found[name])
         return cls(**found)
 

@@ -26,7 +26,7 @@ STEPS, WARM = 10, 4  # the first steps compile kernels
 
 def doctor(job: Job, journal: Journal) -> None:
     with journal.check("doctor"):
-        command = ["-m", "llm_npu.doctor", "--json", "--device", job.device_name]
+        command = ["-m", "llm_npu", "doctor", "--json", "--device", job.device_name]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, errors="replace")
         for finding in json.loads(done.stdout)["findings"]:
             name = f"doctor: {finding['check']}"
@@ -40,7 +40,7 @@ def dtypes(job: Job, journal: Journal) -> None:
     name = "tensors and kernels of llama-tiny"
     with journal.check(name):
         arguments = ["llama-tiny", "--json", "--host", "--device", job.device_name]
-        report = json.loads(trained.script(job, "check_dtypes.py", arguments, accepted=(0, 1)))
+        report = json.loads(trained.command("check_dtypes", arguments, accepted=(0, 1)))
         for finding in report["findings"]:
             journal.differs(name, strict_json.dumps(finding))
         if not report["findings"]:
@@ -75,7 +75,7 @@ def plan(job: Job, journal: Journal) -> None:
         given |= {"output_dir": output, "device": job.device_name, "max_steps": STEPS, "split": "100,0,0"}
         given |= {"do_eval": "false", "save_strategy": "no", "disable_tqdm": "true"}
         arguments = [*planned.layout.arguments(planned.shape), *trained.words(given)]
-        trained.script(job, "run_llama_npu.py", arguments)
+        trained.command("train", arguments)
         records = trained.steps(output)
         compare_speed(job, journal, records, planned)
         found, predicted = max(each["peak_memory"] for each in records), planned.memory.peak_memory_bytes

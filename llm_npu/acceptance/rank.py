@@ -42,7 +42,7 @@ def _start(job: Job, journal: Journal, what: str) -> None:
     journal.note("cards", str(cards := power_of_two(job.cards)))
     arguments = ("--nproc", str(cards), "--what", what, "--job", str(job.folder))
     early = Early(arguments, nproc=cards, output_dir=job.folder / "out")
-    code = launch.start(__file__, early, chosen)
+    code = launch.start([__file__], early, chosen)
     for log in sorted((job.folder / "out" / "log").glob("workerlog.*")):
         print(f"---- {log.name}\n{log.read_text(errors='replace')[-TAIL:]}", flush=True)
     if code:

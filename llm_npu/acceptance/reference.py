@@ -1,4 +1,4 @@
-"""The virtual NPU's results, from the file that ``scripts/accept_card.py --record`` writes.
+"""The virtual NPU's results, from the file that ``llm-npu accept_card --record`` writes.
 
 ``operators``: case -> the mode in which the ascend backend runs it, or null if it refuses. ``training``: the
 fingerprint of the inputs, and for each quantity the recorded run and runs that differ from it by rounding

@@ -1,4 +1,4 @@
-"""A small training run with the project's script on inputs that are equal on every machine.
+"""A small training run with ``llm-npu train`` on inputs that are equal on every machine.
 
 Text, weights and tokenizer are generated independently of the device, the release of Python and its library;
 ``fingerprint`` tells whether they equal those of the recorded run.
@@ -77,7 +77,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1, disturbed: int = 0) -> None:
-    """Trains with ``scripts/run_llama_npu.py``; ValueError, with the end of its output, if that fails."""
+    """Trains with ``llm-npu train``; ValueError, with the end of its output, if that fails."""
     given = {
         "output_dir": output,
         "device": job.device_name,
@@ -94,13 +94,13 @@ def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1,
         **({"nproc": cards} if cards > 1 else {}),
         **arguments,
     }
-    script(job, "run_llama_npu.py", words(given))
+    command("train", words(given))
 
 
-def script(job: Job, name: str, arguments: Sequence[str], accepted: Sequence[int] = (0,)) -> str:
-    """The output of a script of the project; ValueError, with the end of it, for another exit code."""
-    command = [sys.executable, str(job.scripts / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+def command(name: str, arguments: Sequence[str], accepted: Sequence[int] = (0,)) -> str:
+    """The output of a command of ``llm-npu``; ValueError, with the end of it, for another exit code."""
+    words = [sys.executable, "-m", "llm_npu", name, *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace")
     print(done.stdout, done.stderr, flush=True)
     if done.returncode not in accepted:
         from .process import ended_by

@@ -10,7 +10,6 @@ import platform
 import re
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -105,7 +104,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def code() -> str:
-    """A SHA-256 of the project's Python files, and of the script that runs."""
+    """A SHA-256 of the project's Python files."""
     digest = hashlib.sha256()
     for name, file in _files():
         digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
@@ -117,9 +116,6 @@ def _files() -> Iterator[tuple[str, Path]]:
         folder = Path(package.__file__).parent
         for file in sorted(folder.rglob("*.py")):
             yield str(file.relative_to(folder.parent)), file
-    script = Path(sys.argv[0])
-    if script.is_file():
-        yield script.name, script
 
 
 def _existing(folder: Path) -> Path:

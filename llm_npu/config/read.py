@@ -16,6 +16,7 @@ from llm_npu.core.untrusted import pickles
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.presets import has_weights, is_preset, model_type, unknown_fields
+from paddle_fused import command_line
 
 from . import conflicts
 from .arguments import (
@@ -135,18 +136,9 @@ def flags() -> Mapping[str, Flag]:
     }
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises UserError instead of printing the usage and exiting."""
-
-    def error(self, message):
-        raise UserError(message.removeprefix("argument "))
-
-
-def _parser(known: Mapping[str, Flag]) -> _Parser:
-    # Abbreviations would let a misspelt name pass for another flag.
-    parser = _Parser(
-        allow_abbrev=False, usage="%(prog)s [FILE | --config FILE] [--name value ...]", epilog=LAST_WORDS
-    )
+def _parser(known: Mapping[str, Flag]) -> command_line.Parser:
+    usage = "llm-npu train [FILE | --config FILE] [--name value ...]"
+    parser = command_line.Parser(usage=usage, epilog=LAST_WORDS)
     for section, members in itertools.groupby(known.values(), lambda each: each.section):
         group = parser.add_argument_group(section)
         for each in members:

@@ -12,13 +12,13 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from llm_npu.core import errors, paths, refusal, stopping
+from llm_npu.core import errors, stopping
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from paddle_fused import streams
 
@@ -125,49 +125,3 @@ def _figures(record: dict) -> str:
 def mib(size: int) -> str:
     """Bytes -> "123 MiB"."""
     return f"{size / 2**20:,.0f} MiB"
-
-
-def run(
-    main: Callable[[list[str]], int],
-    argv: list[str],
-    explained: Callable[[Exception], str] = lambda error: "",
-) -> int:
-    """The exit code of ``main(argv)``; bad input becomes one sentence on stderr and exit code 2.
-
-    ``explained`` adds what is known about an error that another library raised. After a signal that
-    ``stopping`` handles, the process ends here, with the sentence about it. stdout and stderr outlive their
-    readers.
-    """
-    streams.outlive()
-    if problem := streams.lost_folder():
-        refusal.say(problem)
-        return 2
-    paths.ensure_home()
-    try:
-        try:
-            return main(argv)
-        except Exception as error:
-            return _refused(error, explained)
-    except stopping.Stopped as stopped:
-        stopping.end(stopped.number)
-    except KeyboardInterrupt:
-        return 130
-
-
-def _refused(error: Exception, explained: Callable[[Exception], str]) -> int:
-    """Print the sentence of an error that is for the user, and return its exit code; raise any other error.
-
-    Python checks for signals when it enters a function. So a signal that came while foreign code ran is
-    answered before that code's complaint, which may be only that another rank is gone.
-    """
-    sentence = str(error)
-    if isinstance(error, MemoryError):
-        sentence = errors.out_of_memory(error)
-    elif isinstance(error, RuntimeError) and "paddle" not in sys.modules:
-        pass  # the device is unusable, and the sentence says why
-    elif not errors.is_for_the_user(error):
-        raise error  # a defect, which needs its traceback
-    elif isinstance(error.__cause__, Exception):
-        sentence = "\n".join(filter(None, [sentence, explained(error.__cause__)]))
-    refusal.say(sentence)
-    return 2

@@ -8,15 +8,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from paddle_fused.command_line import UserError, is_for_the_user
+
+__all__ = [
+    "ErrorOfAllRanks",
+    "UserError",
+    "caused_by_the_user",
+    "is_for_the_user",
+    "naming",
+    "out_of_memory",
+]
+
 _OF_RUST = re.compile(r"(?:\(os error |Os { code: )(\d+)")
-
-
-class UserError(ValueError):
-    """Bad input. The message says what came, what is accepted, and what to do.
-
-    A program prints it and exits with code 2 (``llm_npu.core.console.run``). Any other ValueError is a
-    defect and keeps its traceback.
-    """
 
 
 class ErrorOfAllRanks(UserError):
@@ -58,8 +61,3 @@ def out_of_memory(error: MemoryError) -> str:
     """The sentence of ``error``, without the C++ stack that Paddle puts around it."""
     found = re.search(r"Out of memory.*", str(error)) or re.search(r"Unable to allocate.*", str(error))
     return found[0] if found else "Out of memory."
-
-
-def is_for_the_user(error: BaseException) -> bool:
-    """Whether ``error`` is meant for the user: a UserError, or an OSError with an errno."""
-    return isinstance(error, UserError) or (isinstance(error, OSError) and error.errno is not None)

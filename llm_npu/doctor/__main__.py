@@ -1,4 +1,4 @@
-"""``python -m llm_npu.doctor``: exit code 1 if something cannot work, 2 for bad arguments.
+"""``llm-npu doctor``: exit code 1 if something cannot work, 2 for bad arguments.
 
 With ``--explain LOGFILE``: 1 if a failure in the log was named, 0 if none, 2 if the log cannot be read.
 With ``--rank_table FILE``: 1 if the file breaks a rule of HCCL, 0 if none, 2 if it cannot be read.
@@ -12,12 +12,14 @@ import argparse
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from llm_npu.cluster import without_run
-from llm_npu.core import paths
+from llm_npu.core import paths, program
+from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
-from paddle_fused import streams
+from paddle_fused import command_line
 
 from . import Finding, Setup, as_json, examine, exit_code, explain, text
 from .checks import hccl
@@ -25,8 +27,8 @@ from .setup import DISK_GB, TIMEOUT
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m llm_npu.doctor",
+    parser = command_line.Parser(
+        prog="llm-npu doctor",
         description="Examines the installation, the device and the environment, and names the cure of what "
         "is wrong. Exit code 1 if something cannot work, else 0.",
     )
@@ -45,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOSTFILE",
         help="compare the machines that the file names, one a line; run it on each of them at the same time",
     )
-    parser.add_argument("--device", default="npu", help="as for scripts/run_llama_npu.py (default: npu)")
+    parser.add_argument("--device", default="npu", help="as for llm-npu train (default: npu)")
     parser.add_argument(
         "--output_dir",
         type=paths.given,
@@ -90,22 +92,14 @@ def main(argv: list[str]) -> int:
 
 
 def _verified(file: str, json: bool) -> int:
-    try:
+    with caused_by_the_user(), _naming_unreadable(file):  # no JSON object, and names that cannot exist
         return _shown(hccl.rank_table(file), json)
-    except OSError as error:
-        return _refused(f"{file!r} cannot be read: {error.strerror}")
-    except ValueError as error:  # no JSON object, and names that cannot exist
-        return _refused(str(error))
 
 
 def _compared(options: argparse.Namespace, setup: Setup) -> int:
-    try:
-        timeout = without_run.TIMEOUT if options.timeout is None else options.timeout
+    timeout = without_run.TIMEOUT if options.timeout is None else options.timeout
+    with caused_by_the_user(), _naming_unreadable(options.cluster):
         return without_run.compare(options.cluster, setup, timeout, options.rank_table)
-    except OSError as error:
-        return _refused(f"{options.cluster!r} cannot be read: {error.strerror}")
-    except ValueError as error:
-        return _refused(str(error))
 
 
 def _shown(findings: list[Finding], json: bool) -> int:
@@ -114,15 +108,21 @@ def _shown(findings: list[Finding], json: bool) -> int:
 
 
 def _explained(file: str, json: bool) -> int:
-    try:
-        with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as log:
-            found = explain.explain(explain.as_utf8(log))
-    except OSError as error:
-        return _refused(f"{file!r} cannot be read: {error.strerror}")
-    except ValueError as error:  # for names that cannot exist
-        return _refused(f"{file!r} cannot be read: {error}")
+    with _naming_unreadable(file, ValueError), contextlib.ExitStack() as stack:  # names that cannot exist
+        log = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
+        found = explain.explain(explain.as_utf8(log))
     _print(explain.as_json(found) if json else explain.text(found))
     return explain.exit_code(found)
+
+
+@contextlib.contextmanager
+def _naming_unreadable(file: str, *also: type[Exception]) -> Iterator[None]:
+    """Turn an OSError into a UserError that names ``file``."""
+    try:
+        yield
+    except (OSError, *also) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{file!r} cannot be read: {why}") from None
 
 
 def _print(text: str) -> None:
@@ -130,10 +130,5 @@ def _print(text: str) -> None:
     print(printable(text, keep=LAYOUT), end="")
 
 
-def _refused(sentence: str) -> int:
-    print(f"error: {printable(sentence, keep=LAYOUT)}", file=sys.stderr)
-    return 2
-
-
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(program.run(main, sys.argv[1:]))

@@ -10,9 +10,7 @@ import os
 import sys
 
 from llm_npu import device
-from llm_npu.core import on_import, refusal
-from llm_npu.core.errors import UserError
-from paddle_fused import streams
+from llm_npu.core import on_import, program
 
 USAGE = """usage: python -m llm_npu.dtypes run [--host] [--operators] PROGRAM [ARGS ...]
        python -m llm_npu.dtypes run [--host] [--operators] -m MODULE [ARGS ...]
@@ -47,8 +45,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(streams.run(main, sys.argv[1:]))
-    except (UserError, RuntimeError) as error:  # a device that cannot be used
-        refusal.say(str(error))
-        sys.exit(2)
+    sys.exit(program.run(main, sys.argv[1:]))

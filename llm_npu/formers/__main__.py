@@ -13,10 +13,9 @@ import sys
 from pathlib import Path
 
 from llm_npu import device
-from llm_npu.core import on_import, refusal
+from llm_npu.core import on_import, program
 from llm_npu.core.errors import UserError
 from llm_npu.formers import switches
-from paddle_fused import streams
 
 USAGE = """usage: python -m llm_npu.formers train FILE.yaml [KEY=VALUE ...]    as paddleformers-cli train ...
        python -m llm_npu.formers SCRIPT [ARGS ...]
@@ -78,8 +77,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(streams.run(main, sys.argv[1:]))
-    except (UserError, RuntimeError) as error:  # bad input, or a device that cannot be used
-        refusal.say(str(error))
-        sys.exit(2)
+    sys.exit(program.run(main, sys.argv[1:]))

@@ -100,17 +100,18 @@ class _Client(socketserver.BaseRequestHandler):
         return self.request.recv(size, socket.MSG_WAITALL) if size else b""
 
 
-def start(script: str, argv: Sequence[str], ranks: int) -> int:
-    """Run ``script argv`` as rank 0 of ``ranks``, then as the first rank of each further pipeline stage.
+def start(program: Sequence[str], ranks: int) -> int:
+    """Run ``program``, a Python file and its arguments, as rank 0 of ``ranks``, then as other ranks.
 
-    Returns the exit code of the first process that fails, else 0.
+    These are the first ranks of the further pipeline stages. Returns the exit code of the first process that
+    fails, else 0.
     """
     with tempfile.TemporaryDirectory() as folder:
         variables, code, waiting = os.environ | {EXCHANGE: folder}, 0, [0]
         while waiting and code == 0:
             rank = waiting.pop(0)
             code = subprocess.run(
-                [sys.executable, script, *argv], env=variables | environment(rank, ranks)
+                [sys.executable, *program], env=variables | environment(rank, ranks)
             ).returncode
             if rank == 0 and (stages := Path(folder) / STAGES).exists():
                 waiting = json.loads(stages.read_text())[1:]

@@ -70,19 +70,20 @@ def prepare_dry_run(device: Device) -> None:
         fake_process_group.install()
 
 
-def start(script: str, early: Early, device: Device, *explained: Explainer) -> int:
-    """Run ``script`` with the same arguments in ``--nproc`` processes; returns their exit code.
+def start(program: Sequence[str], early: Early, device: Device, *explained: Explainer) -> int:
+    """Run ``program`` with the arguments of this run in ``--nproc`` processes; returns their exit code.
 
-    The ranks inherit ``device`` (``llm_npu.device.select``). When one fails or is lost, all restart, up to
-    ``--max_restarts`` times. ``explained``: as for ``Supervisor``. UserError for more processes than devices,
-    for the CPU, and for a device with an id; ``stopping.Stopped`` if a signal arrives before a rank exists.
+    ``program``: a Python file and the arguments before those of the run. The ranks inherit ``device``
+    (``llm_npu.device.select``). When one fails or is lost, all restart, up to ``--max_restarts`` times.
+    ``explained``: as for ``Supervisor``. UserError for more processes than devices, for the CPU, and for a
+    device with an id; ``stopping.Stopped`` if a signal arrives before a rank exists.
     """
     argv, count, output_dir = early.argv, early.nproc, early.output_dir
     if device.kind == "cpu":
         raise UserError(GLOO)
     if device.dry:
         stopping.unshield()  # the exception also ends the process that is waited for
-        return fake_process_group.start(script, argv, count)
+        return fake_process_group.start([*program, *argv], count)
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
         raise UserError(f"--output_dir is {output_dir}, which is a file; give a folder.")
@@ -97,7 +98,7 @@ def start(script: str, early: Early, device: Device, *explained: Explainer) -> i
     restarts, supervisor = early.max_restarts, Supervisor(logs, *explained)
     stopping.shield()
     for restart in range(restarts + 1):
-        controller = _controller(script, argv, count, supervisor, again=restart > 0)
+        controller = _controller([*program, *argv], count, supervisor, again=restart > 0)
         stopping.unshield()  # paddle is imported: the signals are for the ranks from here on
         controller.build_job()
         controller.build_pod()
@@ -142,14 +143,14 @@ def _check(device: Device, count: int) -> None:
         )
 
 
-def _controller(script: str, argv: Sequence[str], count: int, supervisor: Supervisor, again: bool):
+def _controller(program: Sequence[str], count: int, supervisor: Supervisor, again: bool):
     """Paddle's controller of the processes; imports paddle. ``again``: append to the logs."""
     devices = ",".join(map(str, range(count)))
     options = f"--nproc_per_node {count} --devices {devices} --log_level ERROR"
     options += f" --log_overwrite {int(not again)}"
     before = sys.argv
     sys.argv = ["paddle.distributed.launch", *options.split(), "--enable_gpu_log", "0"]
-    sys.argv += ["--log_dir", str(supervisor.logs), script, *argv]
+    sys.argv += ["--log_dir", str(supervisor.logs), *program]
     try:
         with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as in console.import_frameworks

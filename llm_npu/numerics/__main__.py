@@ -1,21 +1,20 @@
 """Compares the dumps of two runs (--dump_tensors).
 
-    python -m llm_npu.numerics compare out/tensors out2/tensors [--yardstick out3/tensors] [--json FILE]
+    llm-npu numerics compare out/tensors out2/tensors [--yardstick out3/tensors] [--json FILE]
 
 Exit codes: 0 no difference beyond rounding; 1 a difference; 2 bad input, with one sentence on stderr.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from llm_npu.core import console, paths
+from llm_npu.core import paths, program
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.plain_text import printable
-from paddle_fused import strict_json
+from paddle_fused import command_line, strict_json
 
 
 def main(argv: list[str]) -> int:
@@ -56,8 +55,8 @@ def main(argv: list[str]) -> int:
     return int(any(comparison.parted for comparison in found.values()))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m llm_npu.numerics", description=__doc__.split("\n")[0])
+def _parser() -> command_line.Parser:
+    parser = command_line.Parser(prog="llm-npu numerics", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True)
     compare = commands.add_parser("compare", help="compare two folders of dumps")
     compare.add_argument("first", metavar="DIR")
@@ -78,4 +77,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, sys.argv[1:]))
+    sys.exit(program.run(main, sys.argv[1:]))

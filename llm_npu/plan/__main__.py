@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import math
 import sys
 from pathlib import Path
 
-from llm_npu.core import cards, console, paths, stopping
-from llm_npu.core.errors import UserError
+from llm_npu.core import cards, paths, program, stopping
+from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
-from paddle_fused import streams, strict_json
+from paddle_fused import command_line, strict_json
 
 from . import answer as answers
 from . import table
@@ -35,19 +34,7 @@ SEARCHED = (
 )
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        raise UserError(message.removeprefix("argument "))
-
-
-def _switch(word: str) -> bool:
-    """``true`` or ``false``, as in the script's arguments."""
-    if word.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{word!r} is neither true nor false")
-    return word.lower() == "true"
-
-
-_SWITCH = {"type": _switch, "nargs": "?", "const": True, "metavar": "true"}
+_SWITCH = {"type": command_line.truth, "nargs": "?", "const": True, "metavar": "true"}
 
 
 def _way(word: str) -> str:
@@ -58,8 +45,8 @@ def _way(word: str) -> str:
     return name
 
 
-def parser() -> Parser:
-    found = Parser(prog="python -m llm_npu.plan", description=__doc__.partition("  ")[0], allow_abbrev=False)
+def parser() -> command_line.Parser:
+    found = command_line.Parser(prog="llm-npu plan", description=__doc__.partition("  ")[0])
     add = found.add_argument
     name = {"type": paths.expanded, "metavar": "PRESET_OR_DIR"}
     add("--model_name_or_path", required=True, **name, help="as in run_llama_npu.py")
@@ -202,27 +189,24 @@ def _script_arguments(answer: answers.Answer, layout: Layout) -> list[str] | Non
     return None if answer.shape.planned_only else table.arguments(answer.shape, layout)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code, 2 for bad input."""
-    try:
+def main(argv: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    stopping.unshield()  # it imports no framework
+    with caused_by_the_user():
         options, answer = planned(argv)
-        if sys.stdout is None and not options.html:
-            raise UserError("there is no standard output; open it, or give --html FILE")
-        if options.html:
-            from . import page  # a late import: it draws with matplotlib
+    if sys.stdout is None and not options.html:
+        raise UserError("there is no standard output; open it, or give --html FILE")
+    if options.html:
+        from . import page  # a late import: it draws with matplotlib
 
-            options.html.write_text(page.write(answer), encoding="utf-8")
-        text = strict_json.dumps(as_json(answer), indent=2) if options.json else table.write(answer)
-        print(printable(text, keep=LAYOUT), end="")
-        if options.html and not options.json:
-            print(f"\nThe page is {options.html}")
-    except (ValueError, OSError) as problem:
-        print(f"llm_npu.plan: {printable(problem, keep=LAYOUT)}", file=sys.stderr)
-        return 2
+        options.html.write_text(page.write(answer), encoding="utf-8")
+    text = strict_json.dumps(as_json(answer), indent=2) if options.json else table.write(answer)
+    print(printable(text, keep=LAYOUT), end="")
+    if options.html and not options.json:
+        print(f"\nThe page is {options.html}")
     return 0
 
 
 if __name__ == "__main__":
     stopping.listen("before the plan was printed")
-    stopping.unshield()
-    sys.exit(console.run(functools.partial(streams.run, main), sys.argv[1:]))
+    sys.exit(program.run(main, sys.argv[1:]))

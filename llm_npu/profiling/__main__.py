@@ -1,18 +1,18 @@
-"""python -m llm_npu.profiling report DIR...: explain a profile."""
+"""llm-npu profile report DIR...: explain a profile."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from llm_npu.core import paths
-from llm_npu.core.untrusted.plain_text import LAYOUT, printable
-from paddle_fused import streams
+from llm_npu.core import paths, program
+from llm_npu.core.errors import caused_by_the_user
+from paddle_fused import command_line
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m llm_npu.profiling", description=__doc__)
+def main(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    parser = command_line.Parser(prog="llm-npu profile", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("report", help="where the time goes, and what to do about it")
     command.add_argument(
@@ -34,11 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.top < 1:
         parser.error(f"--top is {options.top}; it must be at least 1")
-    try:
+    with caused_by_the_user():  # damaged files
         _report(options)
-    except (ValueError, OSError) as problem:
-        print(f"llm_npu.profiling: {printable(problem, keep=LAYOUT)}", file=sys.stderr)
-        return 2
     return 0
 
 
@@ -56,4 +53,4 @@ def _report(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(program.run(main, sys.argv[1:]))

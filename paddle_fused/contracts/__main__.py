@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from .. import streams
+from .. import command_line
 from . import ERRORS, LIMITS, MODULES, RULES
 
 HEAD = """# What CANN's operators accept
@@ -55,4 +55,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

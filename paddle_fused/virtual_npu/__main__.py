@@ -14,7 +14,8 @@ import shlex
 import subprocess
 import sys
 
-from .. import streams
+from .. import command_line
+from ..command_line import UserError
 from .activation import banner, environment, is_active
 
 USAGE = """usage: python -m paddle_fused.virtual_npu SCRIPT [ARGS ...]
@@ -47,8 +48,7 @@ def main(arguments: list[str]) -> int:
     try:
         variables = environment()
     except (RuntimeError, ValueError) as error:
-        print(f"paddle_fused.virtual_npu: {error}", file=sys.stderr)
-        return 2
+        raise UserError(str(error)) from error
     if not any(name in os.environ for name in LOG_CHOICES):
         variables["GLOG_minloglevel"] = "1"  # warnings and errors
     if not is_active() and os.environ.get("VIRTUAL_NPU_QUIET") != "1":
@@ -62,4 +62,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(streams.run(main, sys.argv[1:]))
+    sys.exit(command_line.run(main, sys.argv[1:]))

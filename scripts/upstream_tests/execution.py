@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paddle_fused import virtual_npu
+from paddle_fused.command_line import UserError
 
 UNITTESTS = Path("backends/npu/tests/unittests")
 OUTCOMES = ("passed", "failed", "error", "skipped")
@@ -50,12 +51,12 @@ class FileResult:
 
 
 def check_checkout(checkout):
-    """Raises ValueError for a folder that is not a PaddleCustomDevice checkout with its Paddle submodule."""
+    """Raises UserError for a folder that is not a PaddleCustomDevice checkout with its Paddle submodule."""
     if not (checkout / UNITTESTS).is_dir():
-        raise ValueError(f"{checkout} has no {UNITTESTS}: give the root of a PaddleCustomDevice checkout.")
+        raise UserError(f"{checkout} has no {UNITTESTS}: give the root of a PaddleCustomDevice checkout.")
     for needed in ("python/tests/op_test.py", "python/tools/static_mode_white_list.py"):
         if not (checkout / needed).is_file():
-            raise ValueError(
+            raise UserError(
                 f"{checkout}/{needed} leads nowhere: the tests need the Paddle submodule. "
                 "Run `git submodule update --init Paddle` in the checkout."
             )

@@ -7,7 +7,7 @@ import time
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
-from llm_npu.core import console
+from llm_npu.core import program
 from llm_npu.launch import watch_machines
 
 def main(argv):
@@ -20,7 +20,7 @@ def main(argv):
             raise KeyError("made up")
     return 0
 
-sys.exit(console.run(main, sys.argv[1:]))
+sys.exit(program.run(main, sys.argv[1:]))
 """
 LIMIT = 10.0  # seconds
 

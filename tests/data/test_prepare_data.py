@@ -76,7 +76,7 @@ def test_wherever_a_run_is_killed_ids_never_stand_beside_the_tokenizer_of_others
     code = """
 import os, sys
 from pathlib import Path
-from prepare_data import replace
+from llm_npu.commands.prepare_data import replace
 
 def files(folder):
     return [folder / "p.idx", folder / "p.bin", folder / "p-tokenizer" / "tokenizer.json"]
@@ -106,7 +106,7 @@ while killed:
     killed = killed_at(change, folder)
     print(*(file.read_text() if file.exists() else "none" for file in files(folder)))
 """
-    done = run_python("-c", code, tmp_path, PYTHONPATH=str(SCRIPT.parent))
+    done = run_python("-c", code, tmp_path)
     *killed, finished = [line.split() for line in done.stdout.splitlines()]
     assert finished == ["new"] * 3, done.stderr
     assert len(killed) >= 5

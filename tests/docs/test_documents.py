@@ -290,7 +290,7 @@ def test_the_readmes_file_of_arguments_is_read(tmp_path):
 OF_A_CARD = ("npu-smi info", "source /usr/local/Ascend/ascend-toolkit/set_env.sh")
 SCRIPTS_OF_A_CARD = {  # to the device that their arguments name
     "scripts/run_llama_npu.py": lambda argv: config.parse(argv).device,
-    "scripts/accept_card.py": lambda argv: acceptance.parse(argv, "").device,
+    "scripts/accept_card.py": lambda argv: acceptance.parse(argv).device,
 }
 
 

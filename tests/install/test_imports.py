@@ -1,4 +1,4 @@
-"""Who may import whom: scripts, benchmarks -> tools -> layers of llm_npu -> paddle_fused -> operators.
+"""Who may import whom: scripts, benchmarks -> commands -> tools -> layers -> paddle_fused -> operators.
 
 The rules are checked on the source text, so they hold for code that no test runs; each rule is shown to
 notice a violation in a made-up source tree.
@@ -17,12 +17,13 @@ SUPPLIED = (
     "paddle_fused.virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
 )
 TOP = ("scripts", "benchmarks", "tests")
-# Where the libraries are, which Paddle there is, the streams of commands: for all of paddle_fused.
+# Where the libraries are, which Paddle there is, the command line: for all of paddle_fused.
 GROUND = (
     "paddle_fused.libraries",
     "paddle_fused.paddle_release",
     "paddle_fused.built_for",
     "paddle_fused.streams",
+    "paddle_fused.command_line",
 )
 PUBLIC = {
     f"paddle_fused{name}"
@@ -31,6 +32,7 @@ PUBLIC = {
         ".host_memory",
         ".libraries",
         ".streams",
+        ".command_line",
         ".paddle_release",
         ".virtual_npu.source_lines",
         ".virtual_npu",
@@ -51,6 +53,7 @@ UNDER_OPERATORS = tuple(
         "paddle_release",
         "built_for",
         "streams",
+        "command_line",
         "dispatch",
         "registry",
         "contracts",
@@ -81,10 +84,12 @@ LAYERS = tuple(
         "console",
     )
 )
+# What users start: they attach the tools to a run. Only scripts and benchmarks import them.
+COMMANDS = ("llm_npu.commands", "llm_npu.__main__")
 # An environment has one of these, so only their own folders import them, patches, and the trainer's adapter.
 LIBRARIES_OF_MODELS = ("paddlenlp", "paddleformers")
 KNOW_THE_LIBRARY = ("llm_npu.patches", "llm_npu.training.stock_trainer")
-# What scripts and users call, and the scripts attach to a run: imported by no layer.
+# What users call, and the commands attach to a run: imported by no layer.
 TOOLS = tuple(
     f"llm_npu.{name}"
     for name in ("plan", "profiling", "doctor", "dtypes", "numerics", "acceptance", "formers", "cluster")
@@ -94,6 +99,8 @@ BEFORE_PADDLE = (
     "paddle_fused.contracts",
     "paddle_fused.virtual_npu",
     "paddle_fused.virtual_npu.__main__",
+    "llm_npu.__main__",
+    "llm_npu.commands",
     "llm_npu.device",
     "llm_npu.dtypes.__main__",
     "llm_npu.dtypes.any_program",
@@ -129,13 +136,15 @@ def reason_against(importer: str, imported: str) -> str | None:
         return "an operator uses " + ", ".join(UNDER_OPERATORS)
     if below(importer, *UNDER_OPERATORS) and not below(imported, *UNDER_OPERATORS):
         return "operators stand on this, not the other way"
+    if below(importer, *LAYERS, *TOOLS) and below(imported, *COMMANDS):
+        return "commands stand on this, not the other way"
     if below(importer, *LAYERS):
         if below(imported, *TOOLS):
-            return "the scripts attach the tools; no layer imports them"
+            return "the commands attach the tools; no layer imports them"
         own, other = (next((r for r in LAYERS if below(m, r)), None) for m in (importer, imported))
         if other and LAYERS.index(other) > LAYERS.index(own):
             return f"{other} stands on {own}, not the other way"
-    elif importer.startswith("llm_npu.") and not below(importer, *TOOLS):
+    elif importer.startswith("llm_npu.") and not below(importer, *TOOLS, *COMMANDS):
         return "a module of llm_npu stands in a layer or a tool: " + ", ".join((*LAYERS, *TOOLS))
     return None
 
@@ -334,6 +343,7 @@ def tree(tmp_path):
         ("llm_npu/training/step.py", "from llm_npu.parallel import trainer", "not the other way"),
         ("llm_npu/surgery/apply.py", "def f():\n    from ..training.trainer import x", "not the other way"),
         ("llm_npu/training/step.py", "from llm_npu.plan.answer import answer", "attach the tools"),
+        ("llm_npu/plan/answer.py", "from llm_npu.commands import train", "commands stand on this"),
         ("llm_npu/training/step.py", "from paddlenlp.trainer import TrainerCallback", "know that library"),
         ("llm_npu/data/rows.py", "def f():\n    import paddleformers.data", "know that library"),
         ("scripts/a.py", "from paddleformers import trainer", "know that library"),

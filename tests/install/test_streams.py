@@ -9,7 +9,7 @@ from places import ROOT
 
 PROGRAM = """
 import os, subprocess, sys
-from paddle_fused import streams
+from paddle_fused import command_line
 
 def main(argv):
     for number in range(20000):
@@ -19,7 +19,7 @@ def main(argv):
     print("reached the end", file=sys.stderr)
     return int(argv[0])
 
-sys.exit(streams.run(main, sys.argv[1:]))
+sys.exit(command_line.run(main, sys.argv[1:]))
 """
 
 
@@ -119,8 +119,8 @@ def test_commands(unread, command):
 @pytest.mark.default_run(sample=2)
 def test_text_that_the_encoding_lacks_becomes_escapes(encoding, printed):
     program = (
-        "import sys\nfrom paddle_fused import streams\n"
-        "sys.exit(streams.run(lambda argv: print('± 数 \\udcff'), []))"
+        "import sys\nfrom paddle_fused import command_line\n"
+        "sys.exit(command_line.run(lambda argv: print('± 数 \\udcff'), []))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
     done = subprocess.run(

@@ -33,7 +33,7 @@ AARCH64 = ("--processor", "aarch64")
 def test_what_cannot_be_built_is_refused_before_anything_is(run_python, tmp_path, arguments, sentence):
     cache = tmp_path / "cache"
     done = run_python(SCRIPT, "--out", tmp_path / "dist", *arguments, PADDLE_FUSED_CACHE=str(cache))
-    assert done.returncode == 1
+    assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert re.search(sentence, line), line
     assert not cache.exists() and not (tmp_path / "dist").exists()

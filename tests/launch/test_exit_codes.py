@@ -11,7 +11,7 @@ from llm_npu.launch import beats, supervisor
 
 PROGRAM = """
 import signal, sys
-from llm_npu.core import console, stopping
+from llm_npu.core import program, stopping
 from llm_npu.core.errors import UserError
 
 stopping.listen("")
@@ -21,7 +21,7 @@ def main(argv):
     {}
     return 0
 
-sys.exit(console.run(main, []))
+sys.exit(program.run(main, []))
 """
 LINES = {
     0: "pass",

@@ -291,7 +291,7 @@ from llm_npu.device import Device
 flags = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 restarts, out = int(flags.get("--max_restarts", 0)), Path(flags["--output_dir"])
 early = Early(tuple(sys.argv[2:]), nproc=int(flags["--nproc"]), max_restarts=restarts, output_dir=out)
-sys.exit(launch.start(sys.argv[1], early, Device("npu", "virtual", "")))
+sys.exit(launch.start([sys.argv[1]], early, Device("npu", "virtual", "")))
 """
 
 
@@ -310,7 +310,7 @@ def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, co
 
 REFUSES = """
 import atexit, os, signal, sys
-from llm_npu.core import console
+from llm_npu.core import program
 from llm_npu.core.errors import UserError
 
 def main(argv):
@@ -318,7 +318,7 @@ def main(argv):
         atexit.register(signal.pause)  # it takes its time to end
     raise UserError("the input is bad: give another")
 
-sys.exit(console.run(main, []))
+sys.exit(program.run(main, []))
 """
 
 

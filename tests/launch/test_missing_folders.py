@@ -11,14 +11,14 @@ from test_launch import SCRIPT, arguments  # noqa: F401  (a fixture)
 
 HOME = """
 import os, sys
-from llm_npu.core import console
+from llm_npu.core import program
 from llm_npu.core.cache import cache_folder
 
 def main(argv):
     (cache_folder() / "a").mkdir(parents=True)
     print(os.environ["HOME"])
 
-sys.exit(console.run(main, []))
+sys.exit(program.run(main, []))
 """
 # The user 12345 is in no table; it may read what root reads, since the tests' Python may be root's.
 STRANGER = "setpriv --reuid=12345 --regid=12345 --clear-groups --inh-caps=+dac_read_search"

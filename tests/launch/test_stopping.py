@@ -103,7 +103,7 @@ def test_two_processes(stopped_at, tmp_path, where):
 
 DEAF = """
 import ctypes
-from llm_npu.core import console, stopping
+from llm_npu.core import program, stopping
 
 stopping.listen("before the first step")
 stopping.unshield()
@@ -115,7 +115,7 @@ def main(argv):
     print("ready", flush=True)
     wait(mutex)  # for ever, and no signal wakes it
 
-console.run(main, [])
+program.run(main, [])
 """
 
 
@@ -129,7 +129,7 @@ def test_a_process_in_foreign_code_is_ended(start_python):
 
 SWALLOWS = """
 import os, signal, time
-from llm_npu.core import console, stopping
+from llm_npu.core import program, stopping
 
 stopping.listen("before the first step")
 stopping.unshield()
@@ -150,7 +150,7 @@ def test_an_exception_that_is_swallowed_does_not_keep_the_process(run_python):
 
 CLEANS = """
 import os, signal, sys
-from llm_npu.core import console, stopping
+from llm_npu.core import program, stopping
 
 stopping.listen("before the first step")
 {}
@@ -163,7 +163,7 @@ def main(argv):
         os.kill(os.getpid(), signal.SIGTERM)  # launchers send it more than once
         print("cleaned up")
 
-console.run(main, [])
+program.run(main, [])
 """
 
 
@@ -178,12 +178,12 @@ def test_what_is_begun_is_cleaned_up(run_python, open_to_it):
 
 REPLACED = """
 import ctypes, os, signal
-from llm_npu.core import console, stopping
+from llm_npu.core import program, stopping
 
 stopping.listen("before the first step")
 ctypes.CDLL(None).signal(signal.SIGTERM, 0)  # as a library would: the default
 stopping.unshield()
-console.run(lambda argv: os.kill(os.getpid(), signal.SIGTERM), [])
+program.run(lambda argv: os.kill(os.getpid(), signal.SIGTERM), [])
 """
 
 

@@ -14,13 +14,14 @@ import traceback
 from pathlib import Path
 
 import ranks
-from hybrid_parallel.many_runs import forget_groups, script
+from hybrid_parallel.many_runs import forget_groups
 
+from llm_npu.commands import train
 from llm_npu.training import checkpoint
 
 
 def main(runs: list, arguments: list[str]) -> None:
-    run, rank = script().main, int(os.environ["PADDLE_TRAINER_ID"])
+    run, rank = train.main, int(os.environ["PADDLE_TRAINER_ID"])
     for number, (output_dir, start, flags) in enumerate(runs):
         print(f"==== {output_dir}", flush=True)
         argv = [*arguments, *flags.split(), "--output_dir", output_dir]

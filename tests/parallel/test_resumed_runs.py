@@ -8,11 +8,11 @@ import paddle
 import pytest
 import ranks
 import run_inputs
-from hybrid_parallel.many_runs import script
 from roundings import ADAM_EPSILON
 from run_inputs import losses
 
-from llm_npu.core import console
+from llm_npu.commands import train
+from llm_npu.core import program
 from llm_npu.training import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def arguments(tmp_path_factory):
 def alone(arguments, *flags) -> None:
     """A run of one process: this one."""
     with paddle.utils.unique_name.guard():  # parameters named as in a process of its own
-        assert console.run(script().main, [*arguments, *map(str, flags)]) == 0
+        assert program.run(train.main, [*arguments, *map(str, flags)]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -143,5 +143,5 @@ def test_another_number_of_samples_per_step_is_refused(folder, arguments, capsys
     shutil.copytree(checkpoint.path_of(folder / "tensor fp32", SAVED), checkpoint.path_of(out, SAVED))
     flags = f"{HALVES} {FP32} --resume_from_checkpoint --output_dir"
     with paddle.utils.unique_name.guard():
-        assert console.run(script().main, [*arguments, *flags.split(), str(out)]) == 2
+        assert program.run(train.main, [*arguments, *flags.split(), str(out)]) == 2
     assert "samples per step 4, but this run has 2" in capsys.readouterr().err

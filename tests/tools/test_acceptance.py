@@ -215,7 +215,7 @@ def test_the_planned_run_is_one_that_the_trainer_takes(kind, tmp_path):
 
 
 def job_on(kind: str, folder: Path) -> Job:
-    return Job("plan", folder, folder, folder, kind, "npu", 1, "910b2")
+    return Job("plan", folder, folder, kind, "npu", 1, "910b2")
 
 
 def test_the_pieces_fit_into_the_time():
@@ -240,4 +240,4 @@ def test_bad_arguments(arguments, words, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ValueError, match=words):
-        command.main(["--only", "doctor", *arguments], tmp_path, "")
+        command.main(["--only", "doctor", *arguments])

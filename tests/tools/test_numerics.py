@@ -9,7 +9,7 @@ import pytest
 import tiny_models
 
 from llm_npu.config.profile import steps_of
-from llm_npu.core import console
+from llm_npu.core import program
 from llm_npu.device import Device
 from llm_npu.numerics import dump, dumped, reproducible
 from llm_npu.numerics.__main__ import main
@@ -176,9 +176,9 @@ def test_the_command_compares_dumps(run_python, tmp_path, capsys, monkeypatch):
     rows = json.loads((tmp_path / "found.json").read_text())["."]
     assert [(row["name"], row["parts"]) for row in rows] == [("output/a", True), ("weight gradient/w", False)]
     monkeypatch.chdir(tmp_path)
-    assert console.run(main, ["compare", "one", "same"]) == 0
+    assert program.run(main, ["compare", "one", "same"]) == 0
     assert "2 tensors compared, 2 of them are the same bit for bit" in capsys.readouterr().out
-    assert console.run(main, ["compare", "one", "nowhere"]) == 2
+    assert program.run(main, ["compare", "one", "nowhere"]) == 2
     assert capsys.readouterr().err.startswith("error: nowhere contains no dump")
 
 

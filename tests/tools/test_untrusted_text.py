@@ -15,7 +15,7 @@ from llm_npu.acceptance.journal import DIFFERS, Check, Journal
 from llm_npu.acceptance.pieces import PIECES
 from llm_npu.acceptance.result import JSON, PAGE, Finished, Result
 from llm_npu.acceptance.scrub import Scrubber
-from llm_npu.core import console, refusal
+from llm_npu.core import program, refusal
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.doctor import __main__ as doctor
@@ -88,7 +88,7 @@ def test_odd_logs(tmp_path, capsys, kind, as_json):
 
 def test_a_compressed_log_is_refused_with_the_way_to_read_it(tmp_path, capsys):
     (tmp_path / "run.log.gz").write_bytes(gzip.compress(b"EI0006"))
-    assert doctor.main(["--explain", str(tmp_path / "run.log.gz")]) == 2
+    assert program.run(doctor.main, ["--explain", str(tmp_path / "run.log.gz")]) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and "is compressed" in printed.err and "gzip -dc" in printed.err
 
@@ -121,7 +121,7 @@ def test_a_rank_table_with_escapes(tmp_path, capsys):
     server = {"server_id": NASTY, "device": [{"device_id": NASTY, "device_ip": "<img>", "rank_id": NASTY}]}
     table = {"version": NASTY, "server_count": "1", "status": "completed", "server_list": [server]}
     (tmp_path / "table.json").write_text(json.dumps(table))
-    assert doctor.main(["--rank_table", str(tmp_path / "table.json")]) in (1, 2)
+    assert program.run(doctor.main, ["--rank_table", str(tmp_path / "table.json")]) in (1, 2)
     printed = capsys.readouterr()
     assert is_printable(printed.out + printed.err)
 
@@ -130,7 +130,7 @@ def test_names_in_dumps(tmp_path, capsys):
     arrays = {f"output/{NASTY}": np.ones(3, np.float32), NASTY: np.ones(2, np.float32), "\nok": np.ones(1)}
     dump.write(arrays, tmp_path / "one" / "step-\u00b2")
     dump.write({name: 2 * array for name, array in arrays.items()}, tmp_path / "other" / "step-\u00b2")
-    assert console.run(numerics.main, ["compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 1
+    assert program.run(numerics.main, ["compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 1
     printed = capsys.readouterr()
     assert is_printable(printed.out) and printed.err == "" and "\\nok" in printed.out
 
@@ -138,7 +138,7 @@ def test_names_in_dumps(tmp_path, capsys):
 def test_dumps_of_other_dtypes_are_refused(tmp_path, capsys):
     for name in ("one", "other"):
         dump.write({"output/a": np.arange(3)}, tmp_path / name)
-    assert console.run(numerics.main, ["compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 2
+    assert program.run(numerics.main, ["compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 2
     assert "is int64; dumps have float64, float32" in capsys.readouterr().err
 
 

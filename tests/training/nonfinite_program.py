@@ -4,7 +4,6 @@ nonfinite_program.py FOLDER ARGUMENTS...
 """
 
 import contextlib
-import importlib.util
 import io
 import json
 import sys
@@ -19,19 +18,13 @@ virtual_npu.activate()
 
 import paddle  # noqa: E402
 
+from llm_npu.commands import train  # noqa: E402
 from llm_npu.core import ranks as processes  # noqa: E402
 from llm_npu.parallel.trainer import ParallelTrainer  # noqa: E402
 from llm_npu.training.trainer import PretrainTrainer  # noqa: E402
 
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
 BAD_STEP, BAD_LAYER = 1, "llama.layers.1.mlp.down_proj"
-
-
-def script():
-    spec = importlib.util.spec_from_file_location("run_llama_npu", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
 
 
 @paddle.no_grad()
@@ -65,7 +58,7 @@ def spoil(kind: type, what: list[str]) -> None:
 
 
 def main(folder: Path, arguments: list[str]) -> None:
-    run, found, what = script(), {}, ["output"]
+    run, found, what = train.main, {}, ["output"]
     runs = {"skip": ("output", "skip"), "stop": ("output", "stop")}
     if "--enable_auto_parallel" in arguments:
         spoil(ParallelTrainer, what)

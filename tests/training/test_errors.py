@@ -9,7 +9,7 @@ import pytest
 import run_inputs
 from places import ROOT
 
-from llm_npu.core import console, errors
+from llm_npu.core import errors, program
 from llm_npu.training import checkpoint, out_of_memory
 
 
@@ -44,14 +44,14 @@ def test_programs_without_training_give_no_advice_about_it(capsys):
     def allocate(argv):
         np.ones(1 << 60, np.int8)
 
-    assert console.run(allocate, []) == 2
+    assert program.run(allocate, []) == 2
     assert capsys.readouterr().err.startswith("error: Unable to allocate 1.00 EiB")
 
     def train(argv):
         with out_of_memory.advising(lambda: "Do this."):
             allocate(argv)
 
-    assert console.run(train, []) == 2
+    assert program.run(train, []) == 2
     assert capsys.readouterr().err.rstrip().endswith("Do this.")
 
 

@@ -1,7 +1,6 @@
 """scripts/run_llama_npu.py as a user runs it: training, stopping, resuming, bad input."""
 
 import functools
-import importlib.util
 import json
 import math
 import shutil
@@ -14,7 +13,8 @@ from checkpoint_files import store
 from places import ROOT
 from run_inputs import losses
 
-from llm_npu.core import console
+from llm_npu.commands import train
+from llm_npu.core import console, program
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.library import names
 from llm_npu.training import checkpoint, metrics
@@ -29,7 +29,7 @@ STEPS = 12
 # Runs the script ARGV[3:], and sends it the signal ARGV[1] at the line that begins with ARGV[2].
 SIGNAL_AT = """
 import os, runpy, signal, sys
-from llm_npu.core import console, errors
+from llm_npu.core import console, program, errors
 _, name, line, *sys.argv = sys.argv
 say = console.say
 def signalled(text=""):
@@ -206,13 +206,10 @@ def test_sigterm_outside_the_steps(run_python, inputs, tmp_path, line):
 @pytest.fixture
 def run_here(capsys):
     """Runs the script's main in this process, which has the virtual NPU: (exit code, what is on stderr)."""
-    spec = importlib.util.spec_from_file_location("run_llama_npu", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
 
     def run(*argv):
         with paddle.utils.unique_name.guard():  # parameters named as in a process of its own
-            status = console.run(script.main, [str(word) for word in argv])
+            status = program.run(train.main, [str(word) for word in argv])
         return status, capsys.readouterr().err
 
     return run

@@ -11,9 +11,10 @@ from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 from roundings import ADAM_EPSILON
 from run_inputs import losses
 from safetensors.numpy import load_file
-from test_run_llama import MODEL, SCRIPT, VOCABULARY
+from test_run_llama import MODEL, VOCABULARY
 
-from llm_npu.core import console
+from llm_npu.commands import train
+from llm_npu.core import program
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
@@ -65,14 +66,12 @@ def inputs(model, tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(capsys):
     """Runs the script's main in this process, which has the virtual NPU: (exit code, stdout, stderr)."""
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    import run_llama_npu
 
     def run(*argv):
         with paddle.utils.unique_name.guard():  # parameters named as in a process of its own
-            status = console.run(run_llama_npu.main, [str(word) for word in argv])
+            status = program.run(train.main, [str(word) for word in argv])
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

@@ -7,11 +7,10 @@ import typing
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 
-from llm_npu.config.flag import Flag, any_of
+from llm_npu.config.flag import Flag
 from llm_npu.core.errors import UserError
+from paddle_fused.command_line import truth
 
-# The last word of each is YAML's.
-TRUE, FALSE = ("yes", "true", "t", "y", "1", "on"), ("no", "false", "f", "n", "0", "off")
 YAML_TRUE, YAML_FALSE = ("true", "yes", "on"), ("false", "no", "off")
 COMMA_SEPARATED = ("split",)  # one string on the command line; a list of its parts, too, in a file
 LARGEST = 1 << 63
@@ -57,13 +56,6 @@ def _nested(read: Callable[[str], object], value: str | list, depth: int) -> obj
     if depth == 2 and not any(isinstance(item, list) for item in items):  # one pair
         items = [items] if items else []
     return [_nested(read, item, depth - 1) for item in items]
-
-
-def truth(value: str) -> bool:
-    """A switch. YAML's words are accepted on the command line as well."""
-    if value.lower() in (*TRUE, *FALSE):
-        return value.lower() in TRUE
-    raise ArgumentTypeError(f"{_shown(value)} is not {any_of((*TRUE, *FALSE))}")
 
 
 def whole_number(value: str) -> int:

@@ -1,6 +1,6 @@
 """Merges the parts of a checkpoint, from the disks of several machines, into one complete folder.
 
-    python -m llm_npu.training.checkpoint machine0/checkpoint-20 machine1/checkpoint-20 --output_dir merged
+    llm-npu merge_checkpoint machine0/checkpoint-20 machine1/checkpoint-20 --output_dir merged
 
 The result, merged/checkpoint-20, is the checkpoint that a run on a shared disk would have written. The given
 folders stay as they are. Exit codes: 0 merged; 2 bad input, with one sentence on stderr and a list of what is
@@ -9,24 +9,22 @@ missing or damaged.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from llm_npu.core import console, paths
+from llm_npu.core import console, paths, program
 from llm_npu.core.atomic import unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.training.checkpoint import folder as folders
 from llm_npu.training.checkpoint.parts import Assembly, contents
 from llm_npu.training.checkpoint.write_plan import kind_of_part
+from paddle_fused import command_line
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m llm_npu.training.checkpoint", description=__doc__.split("\n")[0]
-    )
+    parser = command_line.Parser(prog="llm-npu merge_checkpoint", description=__doc__.split("\n")[0])
     parser.add_argument(
         "folders", type=paths.given, nargs="+", metavar="FOLDER", help="a machine's checkpoint-<step>"
     )
@@ -106,4 +104,4 @@ def _places(sources: Sequence[Path], files: dict[str, dict]) -> dict[str, Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main, sys.argv[1:]))
+    sys.exit(program.run(main, sys.argv[1:]))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_npu.cluster.without_run import PORT
+from llm_npu.core import program
 from llm_npu.doctor import rank_table
 from llm_npu.doctor.__main__ import main
 
@@ -146,7 +147,7 @@ def test_bad_hostfiles(tmp_path, capsys, content, sentence):
     hosts = tmp_path / "hosts"
     if content is not None:
         hosts.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert main(["--cluster", str(hosts)]) == 2
+    assert program.run(main, ["--cluster", str(hosts)]) == 2
     assert sentence in capsys.readouterr().err
 
 
@@ -157,5 +158,5 @@ def test_a_port_that_another_program_has(tmp_path, capsys):
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", PORT))
         other.listen()
-        assert main(["--cluster", str(hosts)]) == 2
+        assert program.run(main, ["--cluster", str(hosts)]) == 2
     assert f"port {PORT} of 127.0.0.1, where the machines meet, cannot be used" in capsys.readouterr().err

@@ -1,19 +1,5 @@
 """Many runs of scripts/run_llama_npu.py, one after the other, in one process."""
 
-import importlib.util
-
-from places import ROOT
-
-SCRIPT = ROOT / "scripts/run_llama_npu.py"
-
-
-def script():
-    """scripts/run_llama_npu.py as a module."""
-    spec = importlib.util.spec_from_file_location("run_llama_npu", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def forget_groups() -> None:
     """Let the next run set up groups of its own: a process of PaddleNLP's makes them once.

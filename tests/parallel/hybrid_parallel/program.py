@@ -16,8 +16,9 @@ import ranks
 from fused_models.rounding import round_otherwise
 
 import paddle_fused
-from hybrid_parallel.many_runs import forget_groups, script
+from hybrid_parallel.many_runs import forget_groups
 from hybrid_parallel.methods import Method, methods
+from llm_npu.commands import train
 from llm_npu.models import families
 from paddle_fused import virtual_npu
 
@@ -44,7 +45,7 @@ def roundings_of(method: Method) -> Iterator[None]:
 
 
 def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) -> None:
-    run, found = script().main, {}
+    run, found = train.main, {}
     for number, method in enumerate(methods(count, which == "first")):
         output_dir = folder / f"out-{count}-{number}"
         print(f"==== {method.key}", flush=True)

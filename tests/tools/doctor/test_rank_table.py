@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from doctor_host import card_host, on_card
 
+from llm_npu.core import program
 from llm_npu.doctor import rank_table
 from llm_npu.doctor.__main__ import main
 from llm_npu.doctor.checks import hccl
@@ -77,7 +78,7 @@ def test_a_file_that_is_no_table(tmp_path, capsys, content):
     file = tmp_path / "table.json"
     if content is not None:
         file.write_bytes(content.encode(errors="surrogatepass"))
-    assert main(["--rank_table", str(file)]) == 2
+    assert program.run(main, ["--rank_table", str(file)]) == 2
     assert "cannot be read" in capsys.readouterr().err
     (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=str(file)))
     assert found.level == "error" and "cannot be read" in found.what

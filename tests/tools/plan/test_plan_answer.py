@@ -8,7 +8,7 @@ import pytest
 from plans import DEGREES, PUBLISHED
 
 from llm_npu.config import parse
-from llm_npu.core import cards
+from llm_npu.core import cards, program
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import answer as answers
 from llm_npu.plan import cost, interval, page, table
@@ -188,7 +188,7 @@ def test_the_batch_of_now_says_why_it_does_not_suit_more_cards():
 
 
 def asked(capsys, *argv: str) -> tuple[int, str, str]:
-    code = command.main([str(word) for word in argv])
+    code = program.run(command.main, [str(word) for word in argv])
     out, err = capsys.readouterr()
     return code, out, err
 

@@ -8,11 +8,12 @@ import sys
 import pytest
 from plans import DEGREES, PUBLISHED, SIZES, model
 
+from llm_npu.core import program
 from llm_npu.plan import __main__ as command
 
 
 def asked(capsys, *argv: str) -> tuple[int, str, str]:
-    code = command.main([str(word) for word in argv])
+    code = program.run(command.main, [str(word) for word in argv])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -76,7 +77,7 @@ def asked(capsys, *argv: str) -> tuple[int, str, str]:
 def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):
     code, out, err = asked(capsys, *argv)
     assert (code, out) == (2, "")
-    assert err.startswith("llm_npu.plan: ") and words in err and err.count("\n") == 1
+    assert err.startswith("error: ") and words in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

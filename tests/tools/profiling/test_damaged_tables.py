@@ -9,6 +9,7 @@ import pytest
 from handmade_profiles import msprof, paddle_trace
 from handmade_profiles.step import MUL, STEP, check_step, only_rank
 
+from llm_npu.core import program
 from llm_npu.profiling.__main__ import main
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.reading import op_summary
@@ -118,7 +119,7 @@ REFUSED = {
 def test_a_table_that_cannot_be_read(tmp_path, damage, capsys):
     table, words = REFUSED[damage]
     written(tmp_path, table)
-    assert main(["report", str(tmp_path)]) == 2
+    assert program.run(main, ["report", str(tmp_path)]) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("\n") == 1 and words in printed.err
 
@@ -236,7 +237,7 @@ def test_labels_with_numbers_that_no_card_has(tmp_path, number):
 def test_durations_that_add_up_to_centuries(tmp_path, capsys):
     year = "31536000000000.0"
     written(tmp_path, "\n".join([HEADING, *[ROWS[0].replace(FIRST, year)] * 200]))
-    assert main(["report", str(tmp_path)]) == 2
+    assert program.run(main, ["report", str(tmp_path)]) == 2
     assert "more than 146 years" in capsys.readouterr().err
 
 

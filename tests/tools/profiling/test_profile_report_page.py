@@ -12,6 +12,7 @@ import pytest
 from handmade_profiles import msprof, paddle_trace
 from handmade_profiles.msprof import Task
 
+from llm_npu.core import program
 from llm_npu.profiling.__main__ import main
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.pages import page, plots
@@ -176,9 +177,8 @@ def test_a_virtual_npu_is_named(folder, tmp_path, capsys):
 
 
 def test_bad_input_is_one_sentence(tmp_path, capsys):
-    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    assert program.run(main, ["report", str(tmp_path / "nowhere")]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1 and "is not a folder" in captured.err
-    with pytest.raises(SystemExit) as ended:
-        main(["report", str(tmp_path), "--top", "0"])
-    assert ended.value.code == 2 and "at least 1" in capsys.readouterr().err
+    assert program.run(main, ["report", str(tmp_path), "--top", "0"]) == 2
+    assert "at least 1" in capsys.readouterr().err

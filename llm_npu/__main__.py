@@ -1,0 +1,98 @@
+"""The commands of this package: ``llm-npu train ...``, or ``python -m llm_npu train ...``.
+
+Listing them imports nothing. A command that uses Paddle chooses the device before it imports Paddle.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+if not __package__:  # a launcher has started this file, whose folder would hide modules of other packages
+    sys.path[:] = [*sys.path[1:], str(Path(__file__).resolve().parents[1])]
+
+
+class Command(NamedTuple):
+    """``listens``: the moment named if a signal comes before the command handles signals itself.
+
+    ``prints_result``: whether lost output makes the exit code 1.
+    """
+
+    module: str
+    summary: str
+    listens: str = ""
+    prints_result: bool = True
+
+
+COMMANDS = {
+    "train": Command(
+        "commands.train", "train or fine-tune a language model", "before the first step", prints_result=False
+    ),
+    "generate": Command("commands.generate", "continue prompts with a checkpoint", "before the last prompt"),
+    "prepare_data": Command("commands.prepare_data", "tokenise text once, for many runs"),
+    "merge_checkpoint": Command(
+        "training.checkpoint.__main__", "merge the parts of a checkpoint from several machines"
+    ),
+    "plan": Command(
+        "plan.__main__", "does a run fit on N cards, and how fast is it?", "before the plan was printed"
+    ),
+    "doctor": Command("doctor.__main__", "examine the installation and the device, or explain a log"),
+    "profile": Command("profiling.__main__", "explain a profile"),
+    "check_dtypes": Command("commands.check_dtypes", "does a model stay on an Ascend card's cores?"),
+    "dtypes": Command("dtypes.__main__", "run a Paddle program with a warning for each line of float64"),
+    "numerics": Command("numerics.__main__", "compare the tensors that two runs have dumped"),
+    "formers": Command("formers.__main__", "run PaddleFormers' programs on npu with fused operators"),
+    "accept_card": Command("acceptance.command", "compare a card with the virtual NPU"),
+}
+HELP = """usage: llm-npu COMMAND [arguments]        (or python -m llm_npu COMMAND)
+
+Trains language models of PaddleNLP and PaddleFormers on Ascend NPUs, or on a virtual NPU without a card.
+
+{commands}
+
+llm-npu COMMAND --help has a command's arguments. Names may have hyphens in place of underscores.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of the command ``argv``, by default the command line of this process."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = words.pop(0).replace("-", "_") if words and not words[0].startswith("-") else ""
+    command = COMMANDS.get(name)
+    if command is None:
+        from paddle_fused import command_line
+
+        return command_line.run(_list, [name, *words])
+    if command.listens:
+        from llm_npu.core import stopping
+
+        stopping.listen(command.listens)  # early: signals may come while the rest is imported
+    module = importlib.import_module(f"llm_npu.{command.module}")
+    from llm_npu.core import program
+    from llm_npu.doctor import explain
+
+    explain.after_tracebacks()
+    return program.run(module.main, words, explain.of_error, command.prints_result)
+
+
+def _list(words: list[str]) -> int:
+    """Print the commands; UserError for a name that is not among them."""
+    from paddle_fused.command_line import BAD_INPUT, UserError
+
+    if words in (["", "-h"], ["", "--help"], [""]):
+        lines = [f"  {name:18}{command.summary}" for name, command in COMMANDS.items()]
+        print(HELP.format(commands="\n".join(lines)), end="", file=sys.stdout if words[1:] else sys.stderr)
+        return 0 if words[1:] else BAD_INPUT
+    from llm_npu.config.written import nearest
+
+    wrong = words[0] or words[1]
+    meant = nearest.name(wrong, COMMANDS)
+    hint = f"did you mean {meant}?" if meant else "llm-npu --help lists the commands"
+    raise UserError(f"{wrong!r:.80} is not a command; {hint}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

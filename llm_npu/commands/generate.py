@@ -1,0 +1,196 @@
+r"""Continue prompts with a language model from a local checkpoint: this project's, or Hugging Face's.
+
+    llm-npu generate output/checkpoint-100 --prompt "def __init__(self"
+    llm-npu generate CHECKPOINT --chat --prompt "2 + 2?"        # written by the chat template
+    llm-npu generate CHECKPOINT --batch prompts.txt --decode sampling --top_p 0.9
+    llm-npu generate CHECKPOINT --prompt "Once upon" --unfused --device cpu
+    llm-npu generate CHECKPOINT --prompt "Once upon" --nproc 4 --tensor_parallel_degree 2 \
+        --pipeline_parallel_degree 2                                      # a model that needs four cards
+
+Prefill and decoding are timed separately; the first batch also includes one-time setup. Exit codes: 0 done; 2
+bad input, with one sentence on stderr; 130 after Ctrl-C. If a rank of --nproc is lost, the others end within
+seconds, with its exit code.
+"""
+
+import argparse
+import dataclasses
+import shutil
+import tempfile
+from pathlib import Path
+
+from llm_npu import config, device, launch
+from llm_npu.commands import PROGRAM
+from llm_npu.core import console, paths
+from llm_npu.core.errors import UserError, caused_by_the_user
+from llm_npu.core.untrusted import plain_json
+from llm_npu.doctor import explain
+from llm_npu.inference.mesh import Mesh
+from llm_npu.inference.options import OPTIONS, Option
+from llm_npu.models import library
+from paddle_fused import command_line
+
+DECODES = ("greedy", "sampling", "beam")
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse(argv)
+    prompts = arguments.prompt or lines_of(arguments.batch)
+    if any("\ud800" <= letter <= "\udfff" for prompt in prompts for letter in prompt):
+        raise UserError("a prompt is not valid Unicode; give text in the encoding of the terminal")
+    mesh = mesh_of(arguments)
+    chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
+    early = config.Early(
+        argv=tuple(argv),
+        device=arguments.device,
+        nproc=arguments.nproc,
+        is_rank=config.process_count() > 1,
+    )
+    if early.starts_ranks:
+        return start(early, chosen)
+    launch.prepare_rank(early, chosen)
+    with launch.watch_machines():
+        return generate(arguments, prompts, chosen, mesh)
+
+
+def start(early: config.Early, chosen: device.Device) -> int:
+    """Run the script on ``--nproc`` ranks; the logs of failed ranks remain, in a temporary folder."""
+    folder = tempfile.mkdtemp(prefix="generate-")
+    early = dataclasses.replace(early, output_dir=Path(folder))
+    code = launch.start([PROGRAM, "generate"], early, chosen, explain.of_rank)
+    if code in (0, 2):
+        shutil.rmtree(folder)
+    return code
+
+
+def mesh_of(arguments: argparse.Namespace) -> Mesh:
+    """The ranks that share the model. UserError for degrees that fit neither the processes nor the model."""
+    mesh = Mesh(
+        arguments.tensor_parallel_degree,
+        arguments.pipeline_parallel_degree,
+        auto=arguments.enable_auto_parallel,
+        to_static=arguments.to_static,
+    )
+    processes = max(arguments.nproc, config.process_count())
+    if mesh.ranks != processes:
+        raise UserError(
+            f"--tensor_parallel_degree {mesh.tensor} times --pipeline_parallel_degree {mesh.pipeline} is "
+            f"{mesh.ranks}, but there are {processes} processes; give --nproc {mesh.ranks}, or other degrees"
+        )
+    mesh.check(arguments.checkpoint)
+    return mesh
+
+
+def generate(arguments: argparse.Namespace, prompts: list[str], chosen: device.Device, mesh: Mesh) -> int:
+    """Generate and print, on this rank; rank 0 has the terminal."""
+    console.import_frameworks(library.installed())
+    import paddle
+
+    from llm_npu import patches, surgery
+    from llm_npu.data.text import chat_template, tokenizer
+    from llm_npu.inference.generate import continuations
+
+    patches.apply()
+    paddle.set_device(chosen.name)
+    if mesh.ranks > 1:
+        mesh.join()
+    console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
+    with caused_by_the_user():  # damaged or missing files
+        tokens = tokenizer.load_tokenizer(
+            arguments.checkpoint if arguments.tokenizer is None else arguments.tokenizer
+        )
+        for note in tokens.notes:
+            console.say(note)
+        model = mesh.load_model(arguments.checkpoint, arguments.dtype)
+    if arguments.unfused:
+        console.say("fused operators: none (--unfused)")
+    else:
+        console.say(f"fused operators: {surgery.apply_fused_kernels(model).summary()}")
+    paddle.seed(arguments.seed)
+    done = []
+    for first in range(0, len(prompts), arguments.batch_size):
+        batch = prompts[first : first + arguments.batch_size]
+        asked = [chat_template.question(tokens, prompt) for prompt in batch] if arguments.chat else batch
+        texts, generated = continuations(
+            model, tokens, asked, arguments.max_new_tokens, arguments.decode, **options_of(arguments)
+        )
+        done.append(generated)
+        for prompt, text in zip(batch, texts, strict=True):
+            console.say(f"{prompt}\n{text}" if arguments.chat else f"{prompt}{text}")
+    prefill = speed(done, "prompt_tokens", "prefill_seconds")
+    console.say(f"prefill {prefill}, decode {speed(done, 'decoded_tokens', 'decode_seconds')}")
+    return 0
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = command_line.of_document("llm-npu generate", __doc__)
+    parser.add_argument(
+        "checkpoint", type=paths.expanded, help="folder with config.json, safetensors files, tokenizer"
+    )
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--prompt", action="append", help="text to continue; may be given several times")
+    given.add_argument("--batch", type=paths.given, help="text file with a prompt in each line")
+    parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
+    parser.add_argument("--batch_size", type=_positive, default=8, help="prompts at once (default: 8)")
+    parser.add_argument("--device", default="npu", help=device.ACCEPTED)
+    parser.add_argument("--nproc", type=_positive, default=1, help="ranks that share the model, one a device")
+    parser.add_argument("--tensor_parallel_degree", type=_positive, default=1, help="ranks for each layer")
+    parser.add_argument("--pipeline_parallel_degree", type=_positive, default=1, help="stages of layers")
+    parser.add_argument(
+        "--enable_auto_parallel",
+        action="store_true",
+        help="split the single-device model by the annotations of auto-parallel training",
+    )
+    parser.add_argument(
+        "--to_static", action="store_true", help="with --enable_auto_parallel: by programs, without a cache"
+    )
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
+    parser.add_argument("--tokenizer", type=paths.expanded, help="its folder (default: the checkpoint)")
+    parser.add_argument("--max_new_tokens", type=_positive, default=32)
+    parser.add_argument("--decode", choices=DECODES, default="greedy")
+    parser.add_argument(
+        "--unfused", action="store_true", help=f"the layers of {library.names.TITLE}, without fused operators"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
+    for name, option in STRATEGIES.items():
+        parser.add_argument(f"--{name}", type=option.kind, help=f"of {option.decode}")
+    arguments = parser.parse_args(argv)
+    for name, option in STRATEGIES.items():
+        if getattr(arguments, name) is not None and option.decode != arguments.decode:
+            parser.error(
+                f"--{name} has no effect with --decode {arguments.decode}; it is for {option.decode}"
+            )
+    for name, option in {**STRATEGIES, "seed": SEED}.items():
+        value = getattr(arguments, name)
+        if value is not None and option.refuses(value):
+            parser.error(f"--{name} is {value}; accepted: {option.accepted}")
+    return arguments
+
+
+# Options that a single --decode reads.
+STRATEGIES = {name: option for name, option in OPTIONS.items() if option.decode}
+SEED = Option(int, "0 to 2**63 - 1", lambda value: 0 <= value < 1 << 63)
+
+
+def options_of(arguments: argparse.Namespace) -> dict:
+    given = {name: getattr(arguments, name) for name in STRATEGIES}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def lines_of(file: Path) -> list[str]:
+    prompts = [line for line in plain_json.text_of(file).split("\n") if line.strip()]
+    if not prompts:
+        raise UserError(f"{file} contains no prompt; write one per line")
+    return prompts
+
+
+def speed(done: list, tokens: str, seconds: str) -> str:
+    """``12 tokens in 0.5 s (24 tokens/s)`` of all batches."""
+    count, time = (sum(getattr(each, name) for each in done) for name in (tokens, seconds))
+    return f"{count} tokens in {time:.3f} s ({count / time:,.1f} tokens/s)"
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError  # argparse names the option and the text
+    return number

@@ -1,0 +1,90 @@
+"""What every command of this project shares: the prefix of errors, exit codes and boolean words.
+
+    sys.exit(command_line.run(main, sys.argv[1:]))
+
+Bad input is one line on stderr, ``error: SENTENCE``, and exit code 2. Importing this module imports no
+framework.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import sys
+from collections.abc import Callable, Sequence
+
+from . import streams
+from .libraries import SetupError
+
+BAD_INPUT, INTERRUPTED = 2, 130
+# The last word of each is YAML's.
+TRUE, FALSE = ("yes", "true", "t", "y", "1", "on"), ("no", "false", "f", "n", "0", "off")
+
+
+class UserError(ValueError):
+    """Bad input. The message says what came, what is accepted, and what to do.
+
+    A command prints it and exits with code 2. Any other ValueError is a defect and keeps its traceback.
+    """
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UserError for bad arguments; accepts no abbreviated flags."""
+
+    def __init__(self, *args, **kwargs):
+        # An abbreviation would let a misspelt name pass for another flag.
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str):
+        raise UserError(message.removeprefix("argument "))
+
+
+def of_document(prog: str, document: str) -> Parser:
+    """A parser whose ``--help`` shows the docstring ``document`` as it is."""
+    return Parser(prog=prog, description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def truth(word: str) -> bool:
+    """The value of a boolean word. ArgumentTypeError for any other word, as argparse expects."""
+    if word.lower() in (*TRUE, *FALSE):
+        return word.lower() in TRUE
+    shown = repr(word) if len(word) <= 60 else f"{word[:60]!r}..."
+    words = (*TRUE, *FALSE)
+    raise argparse.ArgumentTypeError(f"{shown} is not {', '.join(words[:-1])} or {words[-1]}")
+
+
+def is_for_the_user(error: BaseException) -> bool:
+    """Whether the message of ``error`` is an answer to the user, and no defect."""
+    return isinstance(error, (UserError, SetupError)) or (
+        isinstance(error, OSError) and error.errno is not None
+    )
+
+
+def refuse(sentence: str) -> None:
+    """Print why the input is refused."""
+    print(f"error: {sentence}", file=sys.stderr)
+
+
+def run(main: Callable[[list[str]], int | None], argv: Sequence[str], output_is_result: bool = True) -> int:
+    """The exit code of the command ``main(argv)``, whose streams outlive their readers.
+
+    2 for bad input; 130 after Ctrl-C; with ``output_is_result`` 1 instead of 0 if output was lost for another
+    reason than a closed pipe, such as a full disk.
+    """
+    streams.outlive()
+    if problem := streams.lost_folder():
+        refuse(problem)
+        return BAD_INPUT
+    try:
+        code = main(list(argv)) or 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        if not is_for_the_user(error):
+            raise
+        refuse(str(error))
+        return BAD_INPUT
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    lost = streams.lost()
+    return code or int(output_is_result and lost is not None and lost.errno != errno.EPIPE)

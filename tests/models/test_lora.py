@@ -103,6 +103,24 @@ def test_training_begins_with_the_model_as_it_is_and_changes_a_and_b_only(fused)
     assert changed == set(trained)
 
 
+def test_its_loss_is_computed_without_logits_where_that_is_switched_on():
+    model, results = adapted(), {}
+    model.train()
+    kept = model.__dict__["forward"]
+    for switch in (False, True):
+        surgery.apply_fused_kernels(model, use_fused_linear_cross_entropy=switch)
+        loss, found = model(IDS, labels=IDS)[:2]
+        assert (found is None) is switch
+        loss.backward()
+        gradients = [each.grad.numpy() for each in model.get_trainable_state_dict().values()]
+        results[switch] = [float(loss), *gradients]
+        model.clear_gradients()
+    for one, other in zip(*results.values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    surgery.remove_fused_kernels(model)
+    assert model.__dict__["forward"] is kept and model(IDS, labels=IDS)[1] is not None
+
+
 def test_projections_are_chosen_by_name():
     model = lora.wrap(llama(), arguments(lora_target="o_proj, down_proj"))
     names = {name.split(".")[-2] for name in model.get_trainable_state_dict()}

@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 import pytest
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
-from roundings import ADAM_EPSILON
+from roundings import ADAM_EPSILON, assert_trained_alike
 from run_inputs import losses
 from safetensors.numpy import load_file
 from test_run_llama import MODEL, VOCABULARY
@@ -21,11 +21,18 @@ from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.models import lora, weights
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import merged as merged_model
+from paddle_fused.parity import ROUNDING
 
 pytestmark = pytest.mark.slow
 
 STEPS = 4
 CONSTANT = ("--lr_scheduler_type", "constant")
+LORA, PACKED = ("--finetuning_type", "lora"), ("--packing", "first_fit")
+PRECISIONS = {
+    "float32": ("--no_bf16",),
+    "bfloat16": ("--bf16",),
+    "float16": ("--fp16", "--scale_loss", "262144"),  # which the first steps are too large for
+}
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +165,27 @@ def test_the_loss_does_not_depend_on_how_a_step_is_cut_into_micro_batches(run, i
         assert run(*inputs, "--output_dir", out, "--no_bf16", "--padding", "longest", *cut)[0] == 0
         found.append(list(losses(out)[0].values()))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("method", [(), PACKED, LORA, (*LORA, *PACKED)], ids=" ".join)
+def test_the_loss_without_logits_trains_as_with_them(run, inputs, tmp_path, method, precision):
+    runs = {
+        "without logits": ("--use_fused_linear_cross_entropy", "true"),
+        "with logits": ("--use_fused_linear_cross_entropy", "false"),
+        "unfused": ("--disable_fused_options", "true"),
+    }
+    shared = [*inputs, *method, *PRECISIONS[precision], "--adam_epsilon", ADAM_EPSILON]
+    found = []
+    for name, more in runs.items():
+        status, said, _ = run(*shared, *more, "--output_dir", tmp_path / name)
+        assert status == 0
+        ran = f"ran      linear_cross_entropy {precision}: ascend" in said
+        assert ran is (name == "without logits"), said
+        train, evaluation = losses(tmp_path / name)
+        found.append([*train.values(), *evaluation.values()])
+    here, there, unfused = found
+    assert_trained_alike("losses", here, there, [unfused], ROUNDING[precision])
 
 
 @pytest.mark.parametrize("fused", [(), ("--disable_fused_options",)], ids=["fused", "stock"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 
 import paddle
@@ -47,7 +48,7 @@ def example(head, batch) -> list | None:
 )
 def replace(layer) -> Replacement | NotFused | None:
     found = site(layer, "linear_cross_entropy")
-    return None if found is None else WAYS[found.way](layer, found)
+    return _wrapper(layer) if found is None else WAYS[found.way](layer, found)
 
 
 # ---- the head
@@ -191,6 +192,20 @@ def _stages(layer, found: Site) -> Replacement:
             return stock(self, *args, **kwargs)
 
     return Replacement(forward=forward, is_site=False)
+
+
+def _wrapper(layer) -> Replacement | None:
+    """For LoRAModel of the libraries, which keeps the forward that its model has when it is wrapped."""
+    kept = layer.__dict__.get("forward")
+    inner = getattr(kept, "__self__", layer)
+    found = site(inner, "linear_cross_entropy")
+    if inner is layer or found is None or WAYS[found.way] not in (_model, _stages):
+        return None
+
+    def forward(self, *args, **kwargs):
+        return inner.forward(*args, **kwargs)
+
+    return Replacement(attributes={"forward": types.MethodType(forward, layer)}, is_site=False)
 
 
 def without_pending(outputs):

@@ -87,19 +87,31 @@ TWO = [
     *(("--sharding", stage) for stage in ("stage1", "stage2", "stage3")),
     ("--tensor_parallel_degree", "2", "--sharding", "stage1"),
 ]
+SWITCHES = ("--use_fused_add_rms_norm", "true", "--use_fused_linear_cross_entropy", "true")
+SWITCHED = [*TWO[:3], TWO[-1], (*TWO[1], *TWO[2])]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "ernie4_5"])
-@pytest.mark.parametrize("method", TWO, ids=" ".join)
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [
+        *((family, each) for family in ("llama", "qwen2", "qwen3", "ernie4_5") for each in TWO),
+        *((family, (*each, *SWITCHES)) for family in ("llama", "qwen3") for each in SWITCHED),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else each,
+)
 def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_path, family, method):
     _, alone = finished(family, "--no_bf16")
-    ranks = 4 if {"--tensor_parallel_degree", "--sharding"} <= set(method) else 2
+    pairs = {"--tensor_parallel_degree", "--sharding"}, {"--tensor_parallel_degree", PP[0]}
+    ranks = 4 if any(pair <= set(method) for pair in pairs) else 2
     shared = 1 if ranks == 2 and "--tensor_parallel_degree" in method else 2
     arguments = [*inputs(family), "--no_bf16", *method, "--per_device_train_batch_size", str(4 // shared)]
     done = run_python(SCRIPT, *arguments, "--nproc", str(ranks), "--output_dir", tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the first step was as the table says" in done.stdout
+    rows = done.stdout.partition("\nwhy ")[2].partition("the first step")[0]
+    for switch, operator in (SWITCHES[:2], "add_rms_norm"), (SWITCHES[2:], "linear_cross_entropy"):
+        assert bool(re.search(rf" {operator} +(ascend|native) ", rows)) is (set(switch) <= set(method)), rows
     found, expected = losses(tmp_path / "out")[0], losses(alone)[0]
     assert [found[step] for step in (1, 2, 3)] == pytest.approx(
         [expected[step] for step in (1, 2, 3)], rel=2e-5

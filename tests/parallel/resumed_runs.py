@@ -26,7 +26,7 @@ def main(runs: list, arguments: list[str]) -> None:
         print(f"==== {output_dir}", flush=True)
         argv = [*arguments, *flags.split(), "--output_dir", output_dir]
         if number:
-            forget_groups()
+            forget_groups(same_method=True)
         try:
             if start is not None:
                 earlier = checkpoint.complete(start)

@@ -19,6 +19,7 @@ METHODS = {
     "one process, float32, no clipping": [1, f"{FLOAT32} --max_grad_norm 0"],
     "one process, O1": [1, "--fp16_opt_level O1 --amp_master_grad false"],
     "one process, LoRA": [1, LORA],
+    "data parallel": [2, ""],
     "sharding stage 1": [2, "--sharding stage1"],
     "sharding stage 1, split_param": [2, "--sharding stage1 --sharding_parallel_config split_param"],
     "sharding stage 1, float16": [2, f"--sharding stage1 {FLOAT16}"],

@@ -125,6 +125,10 @@ def evaluated(folder: Path) -> list[float]:
         ),
         ("--to_static", "--tensor_parallel_degree", 2, "--per_device_train_batch_size", 4),
         (
+            *("--to_static", "--use_fused_add_rms_norm", "true"),
+            *("--tensor_parallel_degree", 2, "--per_device_train_batch_size", 4),
+        ),
+        (
             "--to_static",
             "--sharding",
             "stage1",
@@ -141,6 +145,7 @@ def test_it_trains_as_one_process_and_resumes(train, alone, tmp_path, method):
     runs, name = alone("--bf16", "false"), "unfused" if same else "fused"
     split, printed = train(tmp_path / "split", *SPLIT, *method)
     check(split, runs, name)
+    assert ("ran      add_rms_norm float32: ascend" in printed) is ("--use_fused_add_rms_norm" in method)
     if "--pipeline_parallel_degree" in method and "--explain_parallel" in method:
         assert re.search(r"stage 0 \(process 0\)\n +llama.embed_tokens", printed)
         assert re.search(r"forward +send +of 2 +2 x 2x32x64 float32, 32,768 bytes sent", printed)

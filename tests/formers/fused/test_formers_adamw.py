@@ -20,6 +20,7 @@ METHODS = {  # [processes, flags]
     "one process, float16": [1, FLOAT16],
     "one process, float32": [1, FLOAT32],
     "one process, LoRA": [1, LORA],
+    "data parallel": [2, ""],
     "sharding stage 1": [2, SHARDED],
     "sharding stage 1, float16": [2, f"{SHARDED} {FLOAT16}"],
     "sharding stage 1, LoRA": [2, f"{SHARDED} {LORA}"],

@@ -1,12 +1,14 @@
 """The sums of residuals in a decoder layer, each computed with the norm that reads it.
 
-    residual_out = residual + out of the sub-layer,  norm's result = rms_norm(residual_out)
+    residual_out = residual + dropout(out of the sub-layer),  norm's result = rms_norm(residual_out)
 
 The forward of a layer adds ``residual`` in plain Python, which no attribute of the layer replaces. Its source
 is compiled again with a call in place of each sum:
 
     hidden_states = residual + hidden_states
     hidden_states = residual_sum(self, "post_attention_layernorm", residual, hidden_states)
+
+With dropout before the sum, ``self.hidden_dropout(hidden_states) + residual``, the call takes the dropout.
 
 The layer continues with the sum, as before. The norm's result waits at the norm. Called with that very
 tensor, the norm returns it; called with another, it computes its own. Any code may stand between two layers.
@@ -29,22 +31,51 @@ from collections.abc import Callable
 import paddle
 
 import paddle_fused
+from llm_npu.surgery.sites import is_plain
 
 NORM, NEXT = "post_attention_layernorm", "next_norm"  # which norm reads a sum
 NORMS = "_norms_of_sums"  # attribute of a layer: {which: weak reference to the norm}
+DROPOUT = "hidden_dropout"  # attribute of a layer: the dropout before its sums
+UPSCALED = "upscale_in_train"  # a mode of dropout
 WAITING, READS = "_norm_of_sum", "_reads_sum"  # attributes of a norm: what waits or None, and which it is
 RECOMPUTE = {"recompute.py", "recompute_hybrid.py", "refined_recompute.py"}  # of Paddle and PaddleNLP
 
 
 @paddle.jit.not_to_static
-def residual_sum(layer, which: str, residual, x):
-    """``residual + x``; the norm ``which`` of ``layer``, if it has one, gets the norm of it."""
+def residual_sum(layer, which: str, residual, x, dropout=None):
+    """``residual + dropout(x)``; the norm ``which`` of ``layer``, if it has one, gets the norm of it.
+
+    ``dropout``: a layer, or None.
+    """
     norm = layer.__dict__[NORMS].get(which, lambda: None)()
-    if norm is None or not _fits(residual, x, norm.weight) or (which == NEXT and _is_watched(layer)):
-        return residual + x
-    out, total = paddle_fused.add_rms_norm(x, residual, norm.weight, norm.variance_epsilon)
+    probability = probability_of(dropout)
+    is_fused = norm is not None and probability is not None and _fits(residual, x, norm.weight)
+    if not is_fused or (which == NEXT and _is_watched(layer)):
+        return residual + (x if dropout is None else dropout(x))
+    out, total = sum_and_norm(norm, x, residual, probability)
     norm.__dict__[WAITING] = weakref.ref(total), out
     return total
+
+
+def sum_and_norm(norm, x, residual, probability: float) -> tuple:
+    """(norm of the sum, sum), sum = residual + Dropout(x)."""
+    if probability > 0:
+        return paddle_fused.dropout_add_rms_norm(
+            x, residual, norm.weight, None, probability, norm.variance_epsilon, prenorm=True
+        )
+    return paddle_fused.add_rms_norm(x, residual, norm.weight, norm.variance_epsilon)
+
+
+def probability_of(dropout) -> float | None:
+    """The probability with which ``dropout``, a layer or None, drops elements now.
+
+    None if the operator does not compute the same.
+    """
+    if dropout is None:
+        return 0.0
+    if not is_plain(dropout, paddle.nn.Dropout) or dropout.axis is not None or dropout.mode != UPSCALED:
+        return None
+    return float(dropout.p) if dropout.training else 0.0
 
 
 @paddle.jit.not_to_static
@@ -140,4 +171,10 @@ class _Sums(ast.NodeTransformer):
         if not which:
             return ast.BinOp(residual, node.op, other)
         call = ast.Name(residual_sum.__name__, ast.Load())
-        return ast.Call(call, [ast.Name("self", ast.Load()), ast.Constant(which), residual, other], [])
+        added = [other.args[0], other.func] if _is_dropout(other) else [other]
+        return ast.Call(call, [ast.Name("self", ast.Load()), ast.Constant(which), residual, *added], [])
+
+
+def _is_dropout(node: ast.AST) -> bool:
+    """Whether it is ``self.hidden_dropout(x)``."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == f"self.{DROPOUT}" and len(node.args) == 1

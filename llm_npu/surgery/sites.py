@@ -67,3 +67,9 @@ def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replac
 def library_of(kind: type) -> Library | None:
     """The library that a class of layers comes from."""
     return next((each for package, each in LIBRARIES.items() if kind.__module__.startswith(package)), None)
+
+
+def is_plain(layer, kind: type) -> bool:
+    """Whether a call of ``layer`` is the forward of ``kind`` and nothing else, such as a hook."""
+    forward = layer.__dict__.get("forward", type(layer).forward)
+    return forward is kind.forward and not (layer._forward_pre_hooks or layer._forward_post_hooks)

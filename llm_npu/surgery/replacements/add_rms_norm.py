@@ -1,5 +1,6 @@
 """The sums of residuals with the norms that read them, by ``paddle_fused.add_rms_norm``.
 
+While a model with dropout before its sums is trained, by ``paddle_fused.dropout_add_rms_norm``.
 ``llm_npu.models.family.WAYS`` lists what decoder layers do, under ``add_rms_norm``. The sites are the norms:
 those after attention, the first of every layer but the first layer, and the last of the model.
 """
@@ -20,6 +21,7 @@ from llm_npu.surgery import swap
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.residual_sums import (
+    DROPOUT,
     NEXT,
     NORM,
     NORMS,
@@ -27,18 +29,22 @@ from llm_npu.surgery.residual_sums import (
     WAITING,
     CannotRewrite,
     norm_of_sum,
+    probability_of,
+    sum_and_norm,
     with_sums,
 )
 from llm_npu.surgery.sites import Site, site
 
 OPERATOR = "add_rms_norm"
+DROPOUT_OF_SUM = "_dropout_of_sum"  # attribute of a norm: a weak reference to the dropout before its sum
 
 
 def example(norm, batch) -> list:
     if batch.recomputed and norm.__dict__.get(READS) == NEXT:
         return []  # see residual_sum
     x = batch.empty(batch.rows, batch.length, *norm.weight.shape, dtype=norm.weight.dtype)
-    return [lambda: paddle_fused.add_rms_norm(x, x, norm.weight, norm.variance_epsilon)]
+    dropout = norm.__dict__.get(DROPOUT_OF_SUM, lambda: None)()
+    return [partial(sum_and_norm, norm, x, x, probability_of(dropout) or 0.0)]
 
 
 def off_by_default(norm) -> str | None:
@@ -71,7 +77,10 @@ def replace(model) -> Mapping[object, Replacement | NotFused]:
             answers |= {norm: NotFused(str(error)) for norm in norms.values()}
         else:
             for which, norm in norms.items():
-                answers[norm] = Replacement(result=norm_of_sum, attributes={WAITING: None, READS: which})
+                attributes = {WAITING: None, READS: which}
+                if dropout := getattr(layer, DROPOUT, None):
+                    attributes[DROPOUT_OF_SUM] = weakref.ref(dropout)
+                answers[norm] = Replacement(result=norm_of_sum, attributes=attributes)
     return answers
 
 

@@ -13,5 +13,5 @@ def cost(item_size: int, backward: bool, tokens: int, hidden: int) -> Cost:
 
 OPERATORS = (
     Operator("dropout_add_layer_norm", __name__, cost, switch="use_fused_dropout_add_layer_norm"),
-    Operator("dropout_add_rms_norm", __name__, cost),
+    Operator("dropout_add_rms_norm", __name__, cost, switch="use_fused_add_rms_norm"),
 )

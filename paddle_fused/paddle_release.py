@@ -227,7 +227,7 @@ def counts_of(indices, bins: int):
 
 
 def min_tokens() -> int:
-    """The minimum number of tokens of fused_moe and linear_cross_entropy: 3.0 crashes in gradients of 0."""
+    """The minimum number of tokens of linear_cross_entropy: 3.0 crashes in gradients of 0."""
     return 0 if at_least(3, 1) else 1
 
 

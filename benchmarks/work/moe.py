@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paddle_fused.registry import Cost
+
 from .base import Unavailable, Work, spread_over, uniform
 
 
@@ -15,7 +17,7 @@ class Moe(Work):
     experts: int
     top_k: int
 
-    operator, registered = "moe", "fused_moe"
+    operator = "moe"
     variables = ("hidden", "probs", "gate_up", "down")
     keep_float32 = ("probs",)
 
@@ -78,14 +80,38 @@ class Moe(Work):
         dboth = np.concatenate([dgate, dinner * gate * sigmoid], 1)
         return inner @ down, dboth @ gate_up.T, inner, dboth
 
+    def cost(self, item_size, backward):
+        """Each of the T K rows is multiplied by [H, 2I] and [I, H]; backward has two products of that size.
+
+        Bytes: the weights, and the rows before and after each product.
+        """
+        rows = self.tokens * self.top_k
+        weights = 3 * self.experts * self.hidden * self.inner
+        elements = weights + rows * (2 * self.hidden + 4 * self.inner)
+        times = 3 if backward else 1
+        return Cost(elements * item_size * times, 6 * rows * self.hidden * self.inner * times)
+
     def paddle(self, tensors, contender):
-        import paddle_fused
+        from paddle_fused import (
+            grouped_matmul,
+            moe_token_permute,
+            moe_token_unpermute,
+            paddle_release,
+            swiglu,
+        )
 
         if contender == "paddle":
             raise Unavailable("Paddle's fused_moe has no kernel on the CPU")
         hidden, probs, gate_up, down = (tensors[name] for name in self.variables)
         indices = tensors["indices"]
-        return lambda: (paddle_fused.fused_moe(hidden, (probs, indices), gate_up, down),)
+
+        def run():
+            rows, order = moe_token_permute(hidden, indices)
+            counts = paddle_release.counts_of(indices, self.experts)
+            inner = swiglu(grouped_matmul(rows, gate_up, counts, 1))
+            return (moe_token_unpermute(grouped_matmul(inner, down, counts, 1), order, probs),)
+
+        return run
 
     def torch(self, tensors):
         import torch

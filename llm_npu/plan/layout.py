@@ -23,7 +23,7 @@ _REGISTERED = {
     "rms_norm": "rms_norm",
     "rope": "apply_rotary",
     "swiglu": "swiglu",
-    "moe": "fused_moe",
+    "moe": "grouped_matmul",
 }
 SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTERED.items()}
 FUSED = frozenset(SWITCHES)

@@ -191,7 +191,7 @@ def _groups_of_rows(x, weight, group_list, group_type, group_list_type, one: boo
             _refuse("group_total", f"the groups hold {sizes} rows")
         return _pairs(x, weight, one)
     if one:
-        return [grouped_matmul(x[0], _stacked(weight), group_list, group_list_type)]
+        return [grouped_matmul(x[0], weight if len(weight) > 1 else weight[0], group_list, group_list_type)]
     if len(weight) == 1 or not listed:
         _refuse("split_item", "split_item is 0 or 1 with one weight, or with a tensor group_list")
     sizes = group_sizes(group_list, group_list_type, x[0].shape[0])
@@ -221,14 +221,6 @@ def _product(x, weight):
     leading = list(x.shape[:-1])
     rows = x.reshape([math.prod(leading), x.shape[-1]])
     return grouped_matmul(rows, weight.unsqueeze(0), [rows.shape[0]]).reshape([*leading, weight.shape[-1]])
-
-
-def _stacked(weight):
-    if len(weight) == 1:
-        return weight[0]
-    if any(list(tensor.shape) != list(weight[0].shape) for tensor in weight):
-        _refuse("shape", f"weights have shapes {[list(tensor.shape) for tensor in weight]} for one result")
-    return paddle.concat([tensor.unsqueeze(0) for tensor in weight])
 
 
 def _joined(results, one: bool):

@@ -46,7 +46,6 @@ GROUPS = {
             "test_norms*.py",
             "test_rotary.py",
             "test_gated.py",
-            "test_fused_moe.py",
             "test_fused_adamw*.py",
             "test_linear_cross_entropy.py",
             "test_dropout_add_norm.py",

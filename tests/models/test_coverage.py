@@ -16,15 +16,17 @@ def rows():
 
 
 def test_every_operator_has_a_caller():
-    """An operator that is called from now on leaves the list; a new operator needs a caller."""
-    assert set(registry.operators()) - set(coverage.callers()) == set(coverage.WITHOUT_CALLER)
+    assert set(registry.operators()) == set(coverage.callers())
 
 
 def test_every_operator_is_on_the_record_of_a_training(rows):
-    """On the plugin's operators or compositions of them, which is what runs on a card."""
-    called = set(registry.operators()) - set(coverage.WITHOUT_CALLER)
-    expected = {coverage.RECORDED_AS.get(name, name) for name in called}
-    assert {row.operator for row in rows} >= expected
+    """On the plugin's operators or compositions of them, which is what runs on a card.
+
+    The page has those of the other library's models, whose environment tests them.
+    """
+    expected = {coverage.RECORDED_AS.get(name, name) for name in registry.operators()}
+    (other,) = {"PaddleNLP", "PaddleFormers"} - {table.title()}
+    assert {row.operator for row in rows} | coverage.operators_written(other) >= expected
     assert {row.backend for row in rows} == {"ascend"}
 
 

@@ -218,7 +218,7 @@ def test_model_gives_what_the_unfused_model_gives(kind, device):
     paddle_fused.reset_what_ran()
     assert_close(gradients_of(model), unfused, 1e-4)
     ran = {ran.operator: ran.count for ran in paddle_fused.what_ran()}
-    assert ran == {"moe_token_permute": 2, "swiglu": 2 * EXPERTS, "moe_token_unpermute": 2}
+    assert ran == {"moe_token_permute": 2, "grouped_matmul": 6, "swiglu": 2, "moe_token_unpermute": 2}
     remove_fused_kernels(model)
     assert_close(gradients_of(model), unfused, 0)
 
@@ -315,6 +315,26 @@ def test_what_cannot_be_fused_is_reported(change, words):
 def test_other_activations_are_reported(kind):
     report = apply_fused_kernels(block_of(kind, hidden_act="gelu"), kernels=["moe"])
     assert "not silu" in report.reasons("moe")[0]
+
+
+def products(block, hidden) -> int:
+    """The number of grouped products that the fused block calls."""
+    paddle_fused.reset_what_ran()
+    fused(block, hidden)
+    return sum(ran.count for ran in paddle_fused.what_ran() if ran.operator == "grouped_matmul")
+
+
+def test_layers_of_experts_are_called_where_they_are_more_than_a_product(device):
+    block, hidden = block_of("mixtral"), tokens_of([2, 13], "float32")
+    expected = fused(block, hidden)[0]
+    seen = []
+    hook = block.experts[1].w2.register_forward_post_hook(lambda *_: seen.append(1))
+    assert products(block, hidden) == 0 and seen
+    np.testing.assert_allclose(values(fused(block, hidden)[0]), values(expected), atol=1e-5)
+    hook.remove()
+    assert products(block, hidden) == 3
+    block.experts[1].w2.bias = paddle.create_parameter([HIDDEN], "float32", is_bias=True)
+    assert products(block, hidden) == 0
 
 
 def test_lora_in_an_expert_is_computed_and_learns(device):

@@ -86,7 +86,6 @@ def test_every_fault_is_named_and_the_rest_is_done(accepted):
             "flash",
             "swiglu",
             "moe_token_permute",
-            "fused_moe",
             "report",
         )
         for check in of(operator)

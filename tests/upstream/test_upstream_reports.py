@@ -17,7 +17,6 @@ NO_DEFECTS = {  # files that name a release for another reason
     "paddle_fused/paddle_release.py": "differences between releases",
     "paddle_fused/csrc/framework/paddle_release.h": "differences between releases",
     "paddle_fused/virtual_npu/activation.py": "sets what 3.0 reads",
-    "paddle_fused/ops/fused_moe/op.py": "refuses what 3.0 cannot",
     "paddle_fused/csrc/virtual_npu/phi_kernels/math/fused_linear_param_grad_add.cc": "follows 3.0",
     "llm_npu/config/conflicts.py": "refuses what 3.0 cannot",
     "llm_npu/config/environment.py": "who reads a variable",

@@ -8,8 +8,9 @@ from __future__ import annotations
 import paddle
 
 import paddle_fused
-from llm_npu.surgery.sites import RECORDS
-from paddle_fused import paddle_release
+from llm_npu.core import auto_cast
+from llm_npu.surgery.sites import RECORDS, is_plain
+from paddle_fused import contracts, paddle_release
 
 # (gate, up, down) of the families, and the projections that hold gate and up.
 PROJECTIONS = tuple(dict.fromkeys(family.projections for family in RECORDS))
@@ -31,9 +32,8 @@ def mixture(experts, tokens, probs, indices):
     """out[t] = sum over k < K of probs[t, k] * expert(tokens[t]) with the expert indices[t, k].
 
     The tokens are permuted into the order of their experts, and each expert multiplies its rows by its own
-    weights. (``paddle_fused.fused_moe`` wants those of all experts as one tensor: a copy of every weight in
-    each forward pass and of every gradient in each backward pass, which takes as long as the products.)
-    An expert without tokens gets a gradient of zeros.
+    weights: in one grouped product for each projection if all experts are plain linear layers, otherwise one
+    expert after the other. An expert without tokens gets a gradient of zeros.
 
     Args:
         experts: E layers with a gate, an up and a down projection of any kind (LoRA, for one); None gives
@@ -48,6 +48,47 @@ def mixture(experts, tokens, probs, indices):
     experts = list(experts)
     rows, sorted_indices = paddle_fused.moe_token_permute(tokens, indices)
     counts = paddle_release.counts_of(indices, len(experts))
+    weights = grouped_weights(experts)
+    made = _one_by_one(experts, rows, counts) if weights is None else _grouped(weights, rows, counts)
+    return paddle_fused.moe_token_unpermute(made, sorted_indices, probs)
+
+
+@paddle.jit.not_to_static
+def grouped_weights(experts) -> tuple | None:
+    """The weights of all experts' gate, up and down projections, each a list; None instead of up as above.
+
+    None if the projections are not plain linear layers that ``grouped_matmul`` replaces.
+    """
+    if None in experts or len(experts) > contracts.limit("grouped_matmul.list"):
+        return None
+    by_projection = list(zip(*map(projections, experts), strict=True))
+    if not all(layer is None or _is_product(layer) for layers in by_projection for layer in layers):
+        return None
+    gates, ups, downs = ([layer and layer.weight for layer in layers] for layers in by_projection)
+    return gates, None if None in ups else ups, downs
+
+
+def _is_product(layer) -> bool:
+    return is_plain(layer, paddle.nn.Linear) and layer.bias is None
+
+
+@paddle.jit.not_to_static
+def _grouped(weights, rows, counts):
+    """The experts' results for their rows, in three products."""
+    gates, ups, downs = weights
+    sizes = counts.tolist() if paddle.in_dynamic_mode() else counts
+
+    def product(x, matrices):
+        x, *matrices = auto_cast.cast_inputs(x, *matrices)
+        return paddle_fused.grouped_matmul(x, matrices, sizes, 1)
+
+    gate = product(rows, gates)
+    inner = paddle_fused.swiglu(gate) if ups is None else paddle_fused.swiglu(gate, product(rows, ups))
+    return product(inner, downs)
+
+
+def _one_by_one(experts, rows, counts):
+    """The experts' results for their rows, each by its own layers."""
     if paddle.in_dynamic_mode():
         sizes = counts.tolist()
         learns = paddle.is_grad_enabled()
@@ -65,7 +106,7 @@ def mixture(experts, tokens, probs, indices):
             made.append(feed_forward(expert, part))
     if None in experts:
         made = [each.astype(rows.dtype) for each in made]  # AMP computes products in another than zeros have
-    return paddle_fused.moe_token_unpermute(paddle.concat(made), sorted_indices, probs)
+    return paddle.concat(made)
 
 
 def feed_forward(self, x):

@@ -9,6 +9,8 @@ B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token
 
 from __future__ import annotations
 
+from functools import partial
+
 import paddle
 import paddle.nn.functional as F
 
@@ -19,7 +21,7 @@ from llm_npu.surgery.sites import site
 
 
 def example(block, batch) -> list:
-    """The permutations; the experts' own layers are sites of ``swiglu``."""
+    """The permutations and the experts' products; the experts' own layers are sites of ``swiglu``."""
     router = block.gate
     width = router.weight.shape[0]
     top_k = block.top_k if hasattr(block, "top_k") else router.top_k
@@ -30,11 +32,24 @@ def example(block, batch) -> list:
     probs = batch.empty(count, top_k, dtype="float32")
     return [
         lambda: paddle_fused.moe_token_permute(tokens, indices),
+        *_experts_example(list(block.experts), batch, count * top_k),
         lambda: paddle_fused.moe_token_unpermute(rows, order, probs),
     ]
 
 
-@kernel("moe", known_as="npu_fused_moe", operator="fused_moe", example=example)
+def _experts_example(each: list, batch, count: int) -> list:
+    """The calls for the experts ``each``, with ``count`` rows."""
+    weights = experts.grouped_weights(each) or ()
+    sizes = [count] + [0] * (len(each) - 1)
+    calls = []
+    for matrices in filter(None, weights):
+        depth, columns = matrices[0].shape
+        x, matrix = batch.empty(count, depth), batch.empty(depth, columns)
+        calls.append(partial(paddle_fused.grouped_matmul, x, [matrix] * len(each), sizes, 1))
+    return calls
+
+
+@kernel("moe", known_as="npu_fused_moe", operator="grouped_matmul", example=example)
 def replace(layer) -> Replacement | NotFused | None:
     """The sparse block of a family, with the same arguments and results.
 

@@ -158,9 +158,16 @@ void check_grouped_matmul(Report* report) {
     const auto dout = Tensor::random(type, shape.rows * shape.columns);
     const auto weight = Tensor::random(type, shape.groups * shape.depth * shape.columns);
     Tensor out(type, dout.count()), dx(type, x.count()), dweight(type, weight.count());
-    grouped_matmul(type, shape, first.data(), x.data(), weight.data(), out.data());
-    grouped_matmul_dx(type, shape, first.data(), dout.data(), weight.data(), dx.data());
-    grouped_matmul_dweight(type, shape, first.data(), x.data(), dout.data(), dweight.data());
+    std::vector<const void*> matrices;
+    std::vector<void*> gradients;
+    for (int64_t g = 0; g < shape.groups; ++g) {
+      const int64_t at = g * shape.depth * shape.columns * element_size(type);
+      matrices.push_back(static_cast<const char*>(static_cast<const void*>(weight.data())) + at);
+      gradients.push_back(static_cast<char*>(static_cast<void*>(dweight.data())) + at);
+    }
+    grouped_matmul(type, shape, first.data(), x.data(), matrices.data(), out.data());
+    grouped_matmul_dx(type, shape, first.data(), dout.data(), matrices.data(), dx.data());
+    grouped_matmul_dweight(type, shape, first.data(), x.data(), dout.data(), gradients.data());
 
     // Adds x[r, i] W[g, i, j] and its like to whatever `visit` makes of them.
     const auto for_each = [&](const auto& visit) {

@@ -1,6 +1,8 @@
-// pf_grouped_matmul(x, weight, group_list; group_list_type, x_gradient, weight_gradient) -> out:
+// pf_grouped_matmul(factors, group_list; group_list_type, x_gradient, weight_gradient) -> out:
 // kernels/grouped_matmul as an operator. A gradient that is not asked for has no elements.
-//   x [T, K], weight [E, K, N], group_list [E] int64 -> out [T, N]; out[r] = x[r] weight[g] for the rows r of group g
+//   factors: x [T, K], then one weight [E, K, N] or E weights [K, N]; group_list [E] int64 -> out [T, N]
+//   out[r] = x[r] weight[g] for the rows r of group g
+// One list, because Paddle takes a list of gradients only where a gradient operator has no other output.
 // pf_grouped_matmul_dweight(x, dout, group_list; group_list_type) -> dweight [E, K, N]: x_g^T dout_g for each group.
 // group_list_type: 0 cumulative sums, 1 counts. The groups hold all T rows.
 #include "kernels/matmul/grouped_matmul.h"
@@ -13,11 +15,23 @@ namespace {
 constexpr char kForward[] = "pf_grouped_matmul", kDweight[] = "pf_grouped_matmul_dweight";
 constexpr int kCumulative = 0, kCounts = 1;
 
-void check_shapes(const Shape& x, const Shape& weight, const Shape& group_list) {
-  const bool ranks = x.size() == 2 && weight.size() == 3 && group_list.size() == 1;
-  if (ranks && x[1] == weight[1] && weight[0] == group_list[0]) return;
-  refuse(kForward, "x has shape " + text(x) + ", weight " + text(weight) + " and group_list " + text(group_list) +
-                       "; accepted: x [T, K], weight [E, K, N] and group_list [E].");
+using Tensors = std::vector<Tensor>;
+
+bool is_stacked(const Tensors& weight) { return weight.size() == 1 && weight[0].shape().size() == 3; }
+
+void check_shapes(const Tensor& x, const Tensors& weight, const Tensor& group_list) {
+  const Shape of_x = x.shape(), of_groups = group_list.shape();
+  const bool stacked = is_stacked(weight);
+  for (const Tensor& tensor : weight) {
+    Shape matrix = tensor.shape();
+    const int64_t groups = stacked ? matrix[0] : static_cast<int64_t>(weight.size());
+    if (stacked) matrix.erase(matrix.begin());
+    const bool ranks = of_x.size() == 2 && matrix.size() == 2 && of_groups.size() == 1;
+    if (ranks && of_x[1] == matrix[0] && of_groups[0] == groups && tensor.shape() == weight[0].shape()) continue;
+    refuse(kForward, "x has shape " + text(of_x) + ", weight " + text(tensor.shape()) +
+                         (stacked ? "" : " of " + std::to_string(groups)) + " and group_list " + text(of_groups) +
+                         "; accepted: x [T, K], weight [E, K, N] or E weights [K, N], and group_list [E].");
+  }
 }
 void check_dweight_shapes(const Shape& x, const Shape& dout, const Shape& group_list) {
   if (x.size() == 2 && dout.size() == 2 && group_list.size() == 1 && x[0] == dout[0]) return;
@@ -57,49 +71,86 @@ std::vector<int64_t> first_rows(const char* op, const Tensor& group_list, int gr
   return first;
 }
 
-kernels::GroupedMatmulShape kernel_shape(const Shape& x, const Shape& weight) {
-  return {weight[0], x[0], x[1], weight[2]};
+struct Factors {
+  const Tensor& x;
+  const Tensors weight;
+};
+
+Factors checked(const Tensors& factors, const Tensor& group_list, int group_list_type) {
+  if (factors.size() < 2)
+    refuse(kForward, "factors holds " + std::to_string(factors.size()) + " tensors; accepted: x, then the weights.");
+  const Factors found{factors[0], {factors.begin() + 1, factors.end()}};
+  for (const Tensor& tensor : found.weight)
+    check(kForward, {"x", found.x}, {"weight", tensor}, group_list, group_list_type);
+  check_shapes(found.x, found.weight, group_list);
+  return found;
 }
 
-std::vector<Tensor> forward(const Tensor& x, const Tensor& weight, const Tensor& group_list, int group_list_type,
-                            bool /*x_gradient*/, bool /*weight_gradient*/) {
-  check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
-  check_shapes(x.shape(), weight.shape(), group_list.shape());
-  const auto shape = kernel_shape(x.shape(), weight.shape());
+kernels::GroupedMatmulShape kernel_shape(const Tensor& x, const Tensors& weight, const Tensor& group_list) {
+  return {group_list.numel(), x.shape()[0], x.shape()[1], weight[0].shape().back()};
+}
+
+Tensors all_dense(Tensors tensors) {
+  for (Tensor& tensor : tensors) tensor = dense(tensor);
+  return tensors;
+}
+
+// The address of the matrix of each group, in `tensors`: one [E, K, N], or E of [K, N].
+template <typename Address>
+std::vector<Address> addresses(const Tensors& tensors, const kernels::GroupedMatmulShape& shape) {
+  std::vector<Address> found;
+  for (const Tensor& tensor : tensors) {
+    char* data = static_cast<char*>(const_cast<void*>(tensor.data()));
+    const int64_t matrices = tensors.size() == 1 ? shape.groups : 1;
+    for (int64_t g = 0; g < matrices; ++g)
+      found.push_back(data + g * shape.depth * shape.columns * phi::SizeOf(tensor.dtype()));
+  }
+  return found;
+}
+
+Tensors forward(const Tensors& factors, const Tensor& group_list, int group_list_type, bool /*x_gradient*/,
+                bool /*weight_gradient*/) {
+  const auto& [x, weight] = checked(factors, group_list, group_list_type);
+  const auto shape = kernel_shape(x, weight, group_list);
   check_size(kForward, {shape.rows, shape.columns});
-  const HostCall call(kForward, {x, weight});
+  const HostCall call(kForward, {x, weight[0]});
   const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
-  const Tensor rows = dense(x), matrices = dense(weight);
+  const Tensor rows = dense(x);
+  const Tensors matrices = all_dense(weight);
   Tensor out = paddle::empty({shape.rows, shape.columns}, x.dtype(), x.place());
   if (out.numel() > 0)
-    kernels::grouped_matmul(element_type(x.dtype()), shape, first.data(), rows.data(), matrices.data(), out.data());
+    kernels::grouped_matmul(element_type(x.dtype()), shape, first.data(), rows.data(),
+                            addresses<const void*>(matrices, shape).data(), out.data());
   return {out};
 }
 
-Tensor weight_gradient_of(const Tensor& x, const Tensor& dout, const kernels::GroupedMatmulShape& shape,
-                          const std::vector<int64_t>& first) {
+void weight_gradient_of(const Tensor& x, const Tensor& dout, const kernels::GroupedMatmulShape& shape,
+                        const std::vector<int64_t>& first, const Tensors& dweight) {
+  if (shape.groups * shape.depth * shape.columns == 0) return;
   const Tensor rows = dense(x), gradient = dense(dout);
-  Tensor dweight = paddle::empty({shape.groups, shape.depth, shape.columns}, x.dtype(), x.place());
-  if (dweight.numel() > 0)
-    kernels::grouped_matmul_dweight(element_type(x.dtype()), shape, first.data(), rows.data(), gradient.data(),
-                                    dweight.data());
-  return dweight;
+  kernels::grouped_matmul_dweight(element_type(x.dtype()), shape, first.data(), rows.data(), gradient.data(),
+                                  addresses<void*>(dweight, shape).data());
 }
 
-std::vector<Tensor> backward(const Tensor& dout, const Tensor& x, const Tensor& weight, const Tensor& group_list,
-                             int group_list_type, bool x_gradient, bool weight_gradient) {
-  check(kForward, {"x", x}, {"weight", weight}, group_list, group_list_type);
-  check_shapes(x.shape(), weight.shape(), group_list.shape());
-  check_gradient(kForward, {"the gradient of out", dout}, {"x", x}, {x.shape()[0], weight.shape()[2]});
-  const HostCall call("pf_grouped_matmul_grad", x);
-  const auto shape = kernel_shape(x.shape(), weight.shape());
+Tensors backward(const Tensor& dout, const Tensors& factors, const Tensor& group_list, int group_list_type,
+                 bool x_gradient, bool weight_gradient) {
+  const auto& [x, weight] = checked(factors, group_list, group_list_type);
+  const auto shape = kernel_shape(x, weight, group_list);
+  check_gradient(kForward, {"the gradient of out", dout}, {"x", x}, {shape.rows, shape.columns});
+  const HostCall call("pf_grouped_matmul_grad", {x, weight[0]});
   const auto first = first_rows(kForward, group_list, group_list_type, shape.rows);
-  const Tensor gradient = dense(dout), matrices = dense(weight);
+  const Tensor gradient = dense(dout);
   Tensor dx = empty_if(x_gradient, x);
-  if (dx.numel() > 0)
-    kernels::grouped_matmul_dx(element_type(x.dtype()), shape, first.data(), gradient.data(), matrices.data(),
-                               dx.data());
-  return {dx, weight_gradient ? weight_gradient_of(x, gradient, shape, first) : empty_if(false, weight)};
+  if (dx.numel() > 0) {
+    const Tensors matrices = all_dense(weight);
+    kernels::grouped_matmul_dx(element_type(x.dtype()), shape, first.data(), gradient.data(),
+                               addresses<const void*>(matrices, shape).data(), dx.data());
+  }
+  Tensors gradients;
+  for (const Tensor& tensor : weight) gradients.push_back(empty_if(weight_gradient, tensor));
+  if (weight_gradient) weight_gradient_of(x, gradient, shape, first, gradients);
+  gradients.insert(gradients.begin(), dx);
+  return gradients;
 }
 
 std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& group_list, int group_list_type) {
@@ -108,7 +159,10 @@ std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& g
   const kernels::GroupedMatmulShape shape{group_list.numel(), x.shape()[0], x.shape()[1], dout.shape()[1]};
   check_size(kDweight, {shape.groups, shape.depth, shape.columns});
   const HostCall call(kDweight, x);
-  return {weight_gradient_of(x, dout, shape, first_rows(kDweight, group_list, group_list_type, shape.rows))};
+  const auto first = first_rows(kDweight, group_list, group_list_type, shape.rows);
+  Tensor out = paddle::empty({shape.groups, shape.depth, shape.columns}, x.dtype(), x.place());
+  weight_gradient_of(x, dout, shape, first, {out});
+  return {out};
 }
 
 // Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
@@ -116,18 +170,16 @@ std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& g
 int64_t first(const Shape& shape) { return shape.empty() ? -1 : shape.front(); }
 int64_t last(const Shape& shape) { return shape.empty() ? -1 : shape.back(); }
 
-std::vector<Shape> infer_shapes(const Shape& x, const Shape& weight, const Shape&, int, bool, bool) {
-  return {{first(x), last(weight)}};
+std::vector<Shape> infer_shapes(const std::vector<Shape>& factors, const Shape&, int, bool, bool) {
+  return {{factors.empty() ? -1 : first(factors.front()), factors.empty() ? -1 : last(factors.back())}};
 }
-std::vector<DataType> infer_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
-std::vector<Shape> infer_gradient_shapes(const Shape&, const Shape& x, const Shape& weight, const Shape&, int, bool,
-                                         bool) {
-  return {x, weight};
-}
-std::vector<DataType> infer_gradient_dtypes(const DataType&, const DataType& x, const DataType& weight,
-                                            const DataType&) {
-  return {x, weight};
-}
+std::vector<DataType> infer_dtypes(const std::vector<DataType>& factors, const DataType&) { return {factors.at(0)}; }
+
+// As PF_FIRST_DERIVATIVE_ONLY, for a list.
+Tensors second_derivative(const Tensors& /*ddfactors*/) { refuse_second_derivative(kForward); }
+std::vector<Shape> infer_second_shapes(const std::vector<Shape>& ddfactors) { return {ddfactors.at(0)}; }
+std::vector<DataType> infer_second_dtypes(const std::vector<DataType>& ddfactors) { return {ddfactors.at(0)}; }
+
 std::vector<Shape> infer_dweight_shapes(const Shape& x, const Shape& dout, const Shape& group_list, int) {
   return {{first(group_list), last(x), last(dout)}};
 }
@@ -137,22 +189,26 @@ std::vector<DataType> infer_dweight_dtypes(const DataType& x, const DataType&, c
 }  // namespace paddle_fused::ops
 
 PD_BUILD_OP(pf_grouped_matmul)
-    .Inputs({"x", "weight", "group_list"})
+    .Inputs({paddle::Vec("factors"), "group_list"})
     .Outputs({"out"})
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
     .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
 
+// Paddle infers a list of gradients itself: the shapes and dtypes of what they are the gradients of.
 PD_BUILD_GRAD_OP(pf_grouped_matmul)
-    .Inputs({paddle::Grad("out"), "x", "weight", "group_list"})
-    .Outputs({paddle::Grad("x"), paddle::Grad("weight")})
+    .Inputs({paddle::Grad("out"), paddle::Vec("factors"), "group_list"})
+    .Outputs({paddle::Grad(paddle::Vec("factors"))})
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward));
 
-PF_FIRST_DERIVATIVE_ONLY(pf_grouped_matmul, "x", "out");
+PD_BUILD_DOUBLE_GRAD_OP(pf_grouped_matmul)
+    .Inputs({paddle::Grad(paddle::Grad(paddle::Vec("factors")))})
+    .Outputs({paddle::Grad(paddle::Grad("out"))})
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::second_derivative))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_second_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_second_dtypes));
 
 PD_BUILD_OP(pf_grouped_matmul_dweight)
     .Inputs({"x", "dout", "group_list"})

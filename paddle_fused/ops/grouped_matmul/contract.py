@@ -32,7 +32,7 @@ RULES = (
         "grouped_matmul.shape",
         _GMM,
         PARAM_INVALID,
-        "x of shape [T, K] and weight of shape [E, K, N]",
+        "x of shape [T, K] and weight of shape [E, K, N], or a list of E weights of shape [K, N]",
         "Reshape or transpose them.",
         _GMM_DOC,
     ),
@@ -86,7 +86,7 @@ RULES = (
     ),
     ContractRule(
         "grouped_matmul.list",
-        ("aclnnGroupedMatmulV5", "npu_grouped_matmul"),
+        _GMM,
         PARAM_INVALID,
         f"lists of 1 to {LIMITS['grouped_matmul.list']} tensors, as many x as weights where x is not grouped",
         "Join the tensors, or pass a group_list.",

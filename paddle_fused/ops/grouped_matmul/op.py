@@ -9,10 +9,10 @@ import operator
 
 import paddle
 
-from paddle_fused import ascend, contracts, native
-from paddle_fused.devices import default_device_of, is_captured
+from paddle_fused import ascend, contracts, native, paddle_release
+from paddle_fused.devices import is_captured
 from paddle_fused.dispatch import Backend, FusedOp
-from paddle_fused.sharding import Sharding, ShardingRule
+from paddle_fused.sharding import Sharding, ShardingRule, is_split
 
 from ..arguments import check_contract_dtype, check_one_device, dtype_name, no_16_bit_on_cpu
 
@@ -29,7 +29,7 @@ def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
 
     Args:
         x: [T, K], float32, bfloat16 or float16 (float64: composed only).
-        weight: [E, K, N], x's dtype.
+        weight: [E, K, N], or a list of E tensors [K, N], which are not copied; x's dtype.
         group_list: [E], int64 tensor or a list of integers.
         group_list_type: the meaning of group_list. 0: the row at which each group ends, the last being T.
             1: the number of rows of each group.
@@ -39,23 +39,47 @@ def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
 
     Raises:
         ValueError: for shapes and dtypes other than these, a group_list that decreases (type 0) or has a
-            negative number (type 1), groups that do not add up to T rows, more than 1024 groups, and a last
-            dimension of 65536 or more.
+            negative number (type 1), groups that do not add up to T rows, more than 1024 groups, more than
+            128 tensors in a list, and a last dimension of 65536 or more.
 
-    Source: aclnnGroupedMatmulV4 with one tensor each and group type 0; MindSpeed's npu_gmm and npu_gmm_v2.
+    Source: aclnnGroupedMatmulV4 with one x, one weight or a list, and group type 0; MindSpeed's npu_gmm and
+    npu_gmm_v2.
     """
-    check_product(x, weight)
-    _check_groups(group_list, group_list_type, weight.shape[0], x)
+    if _is_list(weight):
+        groups = _check_list(x, weight)
+        if any(map(is_split, (x, *weight))):  # the sharding rule has one weight
+            weight = paddle.stack(weight)
+    else:
+        _check_product(x, weight, "weight", 3)
+        groups = weight.shape[0]
+        if groups == 0:
+            _refuse_shapes(x, weight, "weight")
+    _check_groups(group_list, group_list_type, groups, x)
     return GROUPED_MATMUL(x, weight, group_list, int(group_list_type))
 
 
-def check_product(x, weight) -> None:
-    """Raises ContractError unless x [T, K] and weight [E, K, N] can be multiplied, for any groups."""
-    _check_matrices(x, weight, "weight", 3)
-    agree = x.shape[1] == weight.shape[1] or -1 in (x.shape[1], weight.shape[1])
-    if not agree or weight.shape[0] == 0:
-        came = f"x has shape {list(x.shape)} and weight {list(weight.shape)}"
-        contracts.refuse("grouped_matmul.shape", OPERATOR, came)
+def _check_list(x, weights) -> int:
+    """The number of ``weights``. Raises ContractError unless each can be multiplied with rows of x."""
+    if not 1 <= len(weights) <= contracts.limit("grouped_matmul.list"):
+        contracts.refuse("grouped_matmul.list", OPERATOR, f"weight holds {len(weights)} tensors")
+    for number, matrix in enumerate(weights):
+        name = f"weight[{number}]"
+        _check_product(x, matrix, name, 2)
+        if list(matrix.shape) != list(weights[0].shape):
+            _refuse_shapes(weights[0], matrix, name, "weight[0]")
+    return len(weights)
+
+
+def _check_product(x, weight, name: str, rank: int) -> None:
+    _check_matrices(x, weight, name, rank)
+    depth = weight.shape[-2]
+    if x.shape[1] != depth and -1 not in (x.shape[1], depth):
+        _refuse_shapes(x, weight, name)
+
+
+def _refuse_shapes(x, other, name: str, of_x: str = "x"):
+    came = f"{of_x} has shape {list(x.shape)} and {name} {list(other.shape)}"
+    contracts.refuse("grouped_matmul.shape", OPERATOR, came)
 
 
 def grouped_matmul_dweight(x, dout, group_list, group_list_type: int = CUMULATIVE):
@@ -66,8 +90,7 @@ def grouped_matmul_dweight(x, dout, group_list, group_list_type: int = CUMULATIV
     """
     _check_matrices(x, dout, "dout", 2)
     if x.shape[0] != dout.shape[0] and -1 not in (x.shape[0], dout.shape[0]):
-        came = f"x has shape {list(x.shape)} and dout {list(dout.shape)}"
-        contracts.refuse("grouped_matmul.shape", OPERATOR, came)
+        _refuse_shapes(x, dout, "dout")
     _check_groups(group_list, group_list_type, -1, x)
     return GROUPED_MATMUL_DWEIGHT(x, dout, group_list, int(group_list_type))
 
@@ -80,8 +103,7 @@ def _check_matrices(x, other, name: str, rank: int) -> None:
         came = f"x is {dtype_name(x)} and {name} {dtype_name(other)}"
         contracts.refuse("grouped_matmul.dtype", OPERATOR, came)
     if len(x.shape) != 2 or len(other.shape) != rank:
-        came = f"x has shape {list(x.shape)} and {name} {list(other.shape)}"
-        contracts.refuse("grouped_matmul.shape", OPERATOR, came)
+        _refuse_shapes(x, other, name)
     for tensor in (x, other):
         if tensor.shape[-1] >= contracts.limit("grouped_matmul.last_dim"):
             contracts.refuse("grouped_matmul.last_dim", OPERATOR, f"a tensor has shape {list(tensor.shape)}")
@@ -110,8 +132,8 @@ def _check_groups(group_list, group_list_type, groups: int, x) -> None:
         group_sizes(group_list, group_list_type, x.shape[0])
 
 
-def _is_list(group_list) -> bool:
-    return isinstance(group_list, (list, tuple))
+def _is_list(argument) -> bool:
+    return isinstance(argument, (list, tuple))
 
 
 def group_sizes(group_list, group_list_type: int, rows: int) -> list[int]:
@@ -141,28 +163,59 @@ def _sizes_are_known(x, group_list) -> bool:
 
 
 def _composed(x, weight, group_list, group_list_type):
+    matrices = weight if _is_list(weight) else _matrices_of(weight)
+    if not _sizes_are_known(x, group_list):
+        return _composed_of_program(x, weight, matrices, group_list, group_list_type)
+    sizes = group_sizes(group_list, group_list_type, x.shape[0])
+    rows = iter(paddle.split(x, [size for size in sizes if size])) if any(sizes) else iter(())
+    learns = paddle.is_grad_enabled()
+    # Kernels and gradients of several releases fail on an empty factor. The first rows of a matrix, none of
+    # them, are an empty product that gives the matrix a gradient of zeros.
+    parts = [
+        paddle.matmul(next(rows), matrix) if size else matrix[:0]
+        for size, matrix in zip(sizes, matrices, strict=True)
+        if size or (learns and not matrix.stop_gradient)
+    ]
+    out = paddle_release.concat(parts or [matrices[0].detach()[:0]])
+    return out if any(sizes) or x.stop_gradient else out + x.sum()  # keeps an empty x in the graph
+
+
+def _matrices_of(weight) -> list:
     experts, depth, columns = weight.shape
-    matrices = [w.reshape([depth, columns]) for w in paddle.split(weight, experts)]
-    if _sizes_are_known(x, group_list):
-        sizes = group_sizes(group_list, group_list_type, x.shape[0])
-        if any(sizes):  # kernels and gradients of several releases fail on an empty factor
-            full = [expert for expert, size in enumerate(sizes) if size]
-            rows = paddle.split(x, [sizes[expert] for expert in full])
-            return paddle.concat(
-                [paddle.matmul(part, matrices[expert]) for part, expert in zip(rows, full, strict=True)]
-            )
-        with default_device_of(x):
-            out = paddle.zeros([0, columns], x.dtype)
-        for tensor in (x, weight):  # an empty result that keeps both in the graph
-            out = out if tensor.stop_gradient else out + tensor.sum()
-        return out
-    # A captured program knows the sizes only when it runs: each expert multiplies all rows, with zeros in
-    # those of the others.
+    return [matrix.reshape([depth, columns]) for matrix in paddle.split(weight, experts)]
+
+
+def _composed_of_program(x, weight, matrices, group_list, group_list_type):
+    """In a captured program, which knows the sizes only when it runs."""
+    groups = len(matrices)
+    if not _has_frozen_factor(x, weight):
+        parts = paddle.split(x, _sizes_in_program(group_list, group_list_type, groups))
+        products = [paddle.matmul(*pair) for pair in zip(parts, matrices, strict=True)]
+        return paddle.concat(products)
     out = None
-    for rows, matrix in zip(_rows_of_each(x, group_list, group_list_type, experts), matrices, strict=True):
+    rows_of_each = _rows_of_each(x, group_list, group_list_type, groups)
+    for rows, matrix in zip(rows_of_each, matrices, strict=True):
         part = paddle.matmul(rows, matrix)
         out = part if out is None else out + part
     return out
+
+
+def _has_frozen_factor(x, weight) -> bool:
+    """Whether some factors learn and others do not: the gradient of matmul then fails if one is empty."""
+    return len({tensor.stop_gradient for tensor in (x, *_listed(weight))}) > 1
+
+
+def _sizes_in_program(group_list, group_list_type, groups: int) -> list:
+    if _is_list(group_list):
+        group_list = paddle.to_tensor(group_list, dtype="int64")
+    if group_list_type == CUMULATIVE:
+        before = paddle.concat([paddle.zeros([1], "int64"), group_list[:-1]])
+        group_list = group_list - before
+    return paddle.split(group_list, groups)
+
+
+def _listed(weight) -> tuple:
+    return tuple(weight) if _is_list(weight) else (weight,)
 
 
 def _rows_of_each(x, group_list, group_list_type, experts):
@@ -181,15 +234,15 @@ def _rows_of_each(x, group_list, group_list_type, experts):
 def _composed_dweight(x, dout, group_list, group_list_type):
     if _sizes_are_known(x, group_list):
         sizes = group_sizes(group_list, group_list_type, x.shape[0])
-        pairs = zip(paddle.split(x, sizes), paddle.split(dout, sizes), strict=True)
-        return paddle.stack([paddle.matmul(*pair, transpose_x=True) for pair in pairs])
-    experts = len(group_list) if _is_list(group_list) else group_list.shape[0]
-    each = _rows_of_each(x, group_list, group_list_type, experts)
-    return paddle.stack([paddle.matmul(rows, dout, transpose_x=True) for rows in each])
+    else:
+        groups = len(group_list) if _is_list(group_list) else group_list.shape[0]
+        sizes = _sizes_in_program(group_list, group_list_type, groups)
+    pairs = zip(paddle.split(x, sizes), paddle.split(dout, sizes), strict=True)
+    return paddle.stack([paddle.matmul(*pair, transpose_x=True) for pair in pairs])
 
 
 def _composed_refuses(x, other, group_list, group_list_type):
-    return no_16_bit_on_cpu(x, other)
+    return no_16_bit_on_cpu(x, *_listed(other))
 
 
 def _as_tensor(group_list, x):
@@ -199,8 +252,9 @@ def _as_tensor(group_list, x):
 
 
 def _native(x, weight, group_list, group_list_type):
-    groups, wanted = _as_tensor(group_list, x), (native.wants_gradient(x), native.wants_gradient(weight))
-    return native.call("pf_grouped_matmul", x, weight, groups, group_list_type, *wanted)[0]
+    factors, groups = [x, *_listed(weight)], _as_tensor(group_list, x)
+    wanted = (native.wants_gradient(x), any(map(native.wants_gradient, factors[1:])))
+    return native.call("pf_grouped_matmul", factors, groups, group_list_type, *wanted)[0]
 
 
 def _native_dweight(x, dout, group_list, group_list_type):
@@ -208,7 +262,7 @@ def _native_dweight(x, dout, group_list, group_list_type):
 
 
 def _tensors(x, other, group_list) -> tuple:
-    return (x, other) if _is_list(group_list) else (x, other, group_list)
+    return (x, *_listed(other), *(() if _is_list(group_list) else (group_list,)))
 
 
 def _native_refuses(x, other, group_list, group_list_type):
@@ -223,12 +277,13 @@ def _ascend_refuses(x, other, group_list, group_list_type):
     return ascend.refuses(*_tensors(x, other, group_list))
 
 
-def _ascend_mode(x, other, group_list, group_list_type):
-    if _sizes_are_known(x, group_list):
-        return "a matmul for each group: the plugin has no grouped one"
-    return (
-        "a matmul of all rows for each group, as their sizes are not known yet: the plugin has no grouped one"
-    )
+_BY_GROUP = "a matmul for each group: the plugin has no grouped one"
+_OF_ALL_ROWS = "a matmul of all rows for each group, as one factor is frozen: the plugin has no grouped one"
+
+
+def _ascend_mode(x, weight, group_list, group_list_type):
+    known = _sizes_are_known(x, group_list) or not _has_frozen_factor(x, weight)
+    return _BY_GROUP if known else _OF_ALL_ROWS
 
 
 def _groups(group_list) -> dict:
@@ -254,7 +309,7 @@ GROUPED_MATMUL = FusedOp(
 )
 GROUPED_MATMUL_DWEIGHT = FusedOp(
     "grouped_matmul_dweight",
-    ascend=Backend(_composed_dweight, _ascend_refuses, _ascend_mode),
+    ascend=Backend(_composed_dweight, _ascend_refuses, _BY_GROUP),
     native=Backend(_native_dweight, _native_refuses, "pf_grouped_matmul_dweight"),
     composed=Backend(_composed_dweight, _composed_refuses),
     sharding=Sharding(("x", "dout", "group_list", "group_list_type"), _sharding_rule_dweight),

@@ -151,7 +151,7 @@ def test_every_operator_runs_on_the_card(family):
 
 # By number of the family's operators: those of a dense decoder, and with experts.
 DENSE = {"flash_attention", "rms_norm", "add_rms_norm", "rotary_mul", "swiglu"}
-OPERATORS = {5: DENSE, 6: DENSE | {"moe_token_permute", "moe_token_unpermute"}}
+OPERATORS = {5: DENSE, 6: DENSE | {"moe_token_permute", "grouped_matmul", "moe_token_unpermute"}}
 
 
 def test_the_page_has_the_table():

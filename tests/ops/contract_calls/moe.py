@@ -22,6 +22,10 @@ def matmul(x=(3, 4), weight=(2, 4, 5), groups=(1, 2), kind=1, dtypes=("float32",
     return grouped_matmul(x, weight, groups, kind)
 
 
+def separate(weights=((4, 5), (4, 5)), groups=(1, 2)):
+    return grouped_matmul(paddle.zeros([3, 4]), [paddle.zeros(shape) for shape in weights], list(groups), 1)
+
+
 def lists(x=((3, 4),), weight=((2, 4, 5),), groups=(1, 3), dtype="float32", **keywords):
     if isinstance(groups, tuple):
         groups = paddle.to_tensor(groups)
@@ -74,6 +78,12 @@ CALLS = [
     ("grouped_matmul.shape", lambda: matmul(weight=(0, 4, 5), groups=())),
     ("grouped_matmul.shape", lambda: lists(weight=((4, 5), (4, 6)), groups=[1, 3], split_item=3)),
     ("grouped_matmul.shape", lambda: lists(((3, 4), (1, 4)), ((4, 5), (4, 6)), None, split_item=2)),
+    ("grouped_matmul.shape", lambda: separate(weights=((4, 5), (4, 6)))),
+    ("grouped_matmul.shape", lambda: separate(weights=((5, 5), (5, 5)))),
+    ("grouped_matmul.shape", lambda: separate(weights=((2, 4, 5),), groups=(3,))),
+    ("grouped_matmul.group_list", lambda: separate(groups=(3,))),
+    ("grouped_matmul.list", lambda: separate(weights=(), groups=())),
+    ("grouped_matmul.list", lambda: separate(weights=((4, 5),) * 129, groups=(3, *[0] * 128))),
     ("grouped_matmul.last_dim", lambda: matmul((3, 65536), (2, 65536, 1))),
     ("grouped_matmul.last_dim", lambda: matmul((3, 1), (2, 1, 65536))),
     ("grouped_matmul.groups", lambda: matmul((0, 1), (1025, 1, 1), (0,) * 1025)),

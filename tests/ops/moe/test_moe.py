@@ -132,6 +132,24 @@ def test_gradient_of_a_grouped_weight_as_an_operator(device, group_list, capture
             np.testing.assert_allclose(listed.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_frozen_weights_and_rows_of_a_captured_composition(device):
+    """The gradient of matmul fails there on an empty factor beside one that learns."""
+    x, weights = paddle.ones([5, 4]), [paddle.ones([4, 3]) for _ in range(3)]
+    weights[0].stop_gradient = weights[1].stop_gradient = False
+
+    def program(x, a, b, c, groups):
+        return grouped_matmul(x, [a, b, c], groups, 1)
+
+    for backend in _everywhere(device):
+        with use_backend(backend, strict=True):
+            out = paddle.jit.to_static(program, full_graph=True)(x, *weights, paddle.to_tensor([2, 0, 3]))
+            out.sum().backward()
+        assert out.tolist() == [[4] * 3] * 5
+        assert weights[0].grad.tolist() == [[2] * 3] * 4 and not weights[1].grad.any(), backend
+        for weight in weights[:2]:
+            weight.clear_gradient(False)
+
+
 # ---- wrong arguments of the host operators, past the checks in Python: words, and no crash
 
 PERMUTE, UNPERMUTE, RESTORE = "pf_moe_token_permute", "pf_moe_token_unpermute", "pf_moe_token_restore"
@@ -151,7 +169,7 @@ def _places(*values):
 
 
 def _groups(weight, *values, kind=1):
-    return (MATMUL, _tokens(), weight, _ints(*values), kind, True, True)
+    return (MATMUL, [_tokens(), weight], _ints(*values), kind, True, True)
 
 
 def _weight(*shape, dtype="float32"):
@@ -182,7 +200,19 @@ WRONG = {
     "group_list_type is 2; accepted": lambda: _groups(_weight(), 3, 0, kind=2),
     "weight [1, 5, 5]": lambda: _groups(_weight(1, 5, 5), 3),
     "weight is float16 and x is float32": lambda: _groups(_weight(1, 4, 5, dtype="float16"), 3),
-    "group_list is int32; accepted": lambda: (MATMUL, _tokens(), _weight(1, 4, 5), _places(3), 1, True, True),
+    "weight [4, 6] of 2": lambda: (
+        *(MATMUL, [_tokens(), _weight(4, 5), _weight(4, 6)]),
+        *(_ints(1, 2), 1, True, True),
+    ),
+    "factors holds 1 tensors; accepted": lambda: (MATMUL, [_tokens()], _ints(3), 1, True, True),
+    "group_list is int32; accepted": lambda: (
+        MATMUL,
+        [_tokens(), _weight(1, 4, 5)],
+        _places(3),
+        1,
+        True,
+        True,
+    ),
     "dout [2, 5]": lambda: (DWEIGHT, _tokens(), paddle.ones([2, 5]), _ints(3), 1),
 }
 
@@ -216,8 +246,8 @@ def test_a_captured_program_refuses_wrong_shapes_when_it_runs(words):
     tensors = [other for other in others if isinstance(other, paddle.Tensor)]
     attributes = [other for other in others if not isinstance(other, paddle.Tensor)]
 
-    def program(tensors):
-        return native.call(operator, *tensors, *attributes)[0]
+    def program(first, tensors):
+        return native.call(operator, first, *tensors, *attributes)[0]
 
     with pytest.raises(ValueError, match=re.escape(words)):
-        paddle.jit.to_static(program, full_graph=True)([first, *tensors])
+        paddle.jit.to_static(program, full_graph=True)(first, tensors)

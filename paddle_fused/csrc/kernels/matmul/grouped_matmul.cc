@@ -21,30 +21,30 @@ MatmulOperand transposed(const void* data, int64_t columns) { return {data, 1, c
 }  // namespace
 
 void grouped_matmul(ElementType type, const GroupedMatmulShape& shape, const int64_t* first, const void* x,
-                    const void* weight, void* out) {
+                    const void* const* weight, void* out) {
   for (int64_t g = 0; g < shape.groups; ++g)
     matmul({type, first[g + 1] - first[g], shape.columns, shape.depth, 1, 1},
            dense(element(x, type, first[g] * shape.depth), shape.depth),
-           dense(element(weight, type, g * shape.depth * shape.columns), shape.columns),
+           dense(weight[g], shape.columns),
            element(out, type, first[g] * shape.columns));
 }
 
 void grouped_matmul_dx(ElementType type, const GroupedMatmulShape& shape, const int64_t* first, const void* dout,
-                       const void* weight, void* dx) {
+                       const void* const* weight, void* dx) {
   for (int64_t g = 0; g < shape.groups; ++g)
     matmul({type, first[g + 1] - first[g], shape.depth, shape.columns, 1, 1},
            dense(element(dout, type, first[g] * shape.columns), shape.columns),
-           transposed(element(weight, type, g * shape.depth * shape.columns), shape.columns),
+           transposed(weight[g], shape.columns),
            element(dx, type, first[g] * shape.depth));
 }
 
 void grouped_matmul_dweight(ElementType type, const GroupedMatmulShape& shape, const int64_t* first, const void* x,
-                            const void* dout, void* dweight) {
+                            const void* dout, void* const* dweight) {
   for (int64_t g = 0; g < shape.groups; ++g)
     matmul({type, shape.depth, shape.columns, first[g + 1] - first[g], 1, 1},
            transposed(element(x, type, first[g] * shape.depth), shape.depth),
            dense(element(dout, type, first[g] * shape.columns), shape.columns),
-           element(dweight, type, g * shape.depth * shape.columns));
+           dweight[g]);
 }
 
 }  // namespace paddle_fused::kernels

@@ -3,7 +3,6 @@ from auto_parallel.row import Row
 OUT, X, WEIGHT = "output 0", "gradient of x", "gradient of weight"
 ODD, EVEN = "tokens [7, 65], indices [7, 2] of 4, None rows", "tokens [9, 16], indices [9] of 3, None rows"
 GROUPS = "groups [3, 0, 5, 1], [32, 48], type 0"
-LAYER = "12 tokens, H 20, I 12, 3 of 8 experts, probs"
 
 
 def _permute(case, split, gathered=False):
@@ -43,17 +42,5 @@ ROWS = [
         split={"x": 1},
         placements={OUT: "P", X: "S1", WEIGHT: "R"},
         summed=(WEIGHT,),
-    ),
-    Row(
-        operator="fused_moe",
-        case=LAYER,
-        split={"hidden": 0, "router": 0, "indices": 0},
-        placements={
-            OUT: "S0",
-            "gradient of hidden": "S0",
-            "gradient of router": "S0",
-            "gradient of gate_up_weight": "P",
-            "gradient of down_weight": "P",
-        },
     ),
 ]

@@ -14,7 +14,7 @@ known, -1. In dygraph it is [0, 2].
     dygraph [0, 2]
     program [0, 2]
 :change: Resize the outputs by k before the early return.
-:workaround: paddle_fused/ops/fused_moe/op.py
+:workaround: none
 """
 
 import paddle

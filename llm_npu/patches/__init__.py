@@ -39,6 +39,7 @@ def apply() -> None:
             fix_moe_gate_int64()
         fix_moe_gate_gradient()
         layers.fix_gemma_rotary_dtype()
+        layers.fix_means_of_no_losses()
         fix_qwen2_moe_norm_topk_prob()
         fix_qwen2_moe_gate_dtype()
         fix_qwen2_moe_auxiliary_loss()

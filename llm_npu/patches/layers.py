@@ -36,6 +36,33 @@ def fix_gemma_rotary_dtype() -> None:
 
 
 @functools.cache
+def fix_means_of_no_losses() -> None:
+    """PaddleNLP's Mistral, Mixtral, Gemma and GPT: the loss is NaN where no label has a loss above 0.
+
+    Their criteria average the losses above 0. There are none if all labels are ignored, and if all are learnt
+    so well that float32 rounds their losses to 0, which ends the training. Qwen2's criterion returns 0.
+    """
+    from paddlenlp.transformers.gemma.modeling import GemmaPretrainingCriterion
+    from paddlenlp.transformers.gpt.modeling import GPTPretrainingCriterion
+    from paddlenlp.transformers.mistral.modeling import MistralPretrainingCriterion
+    from paddlenlp.transformers.mixtral.modeling import MixtralPretrainingCriterion
+    from paddlenlp.transformers.qwen2.modeling import Qwen2PretrainingCriterion
+
+    for kind in (MistralPretrainingCriterion, MixtralPretrainingCriterion, GemmaPretrainingCriterion):
+        kind.forward = Qwen2PretrainingCriterion.forward
+
+    def forward(self, prediction_scores, masked_lm_labels, loss_mask=None):
+        with paddle.amp.auto_cast(False):
+            losses = self.loss_func(prediction_scores.astype("float32"), masked_lm_labels.unsqueeze(2))
+            losses = losses.flatten()
+            counted = (losses > 0).astype("float32") if loss_mask is None else loss_mask.flatten()
+            count = counted.sum()
+            return (losses * counted).sum() / (count + (count == 0).astype("float32"))
+
+    GPTPretrainingCriterion.forward = forward
+
+
+@functools.cache
 def fix_sequence_parallel_split_axis() -> None:
     """Paddle 3.0: weights of sequence parallel layers do not record their split dimension.
 

@@ -1,13 +1,17 @@
 """Each patch in llm_npu.patches is needed, and works."""
 
+import importlib
 import subprocess
 
+import numpy as np
 import paddle
 import pytest
 from safetensors import safe_open
 from safetensors.paddle import save_file
 
 from llm_npu.models import stored
+from llm_npu.models.families import config_class
+from llm_npu.patches import layers
 from paddle_fused import paddle_release
 
 # A dataset of which a sample cannot be read, read to the end or to the first error; one for each such sample.
@@ -141,6 +145,30 @@ def test_mixtures_of_experts_run(run_python):
     patched = [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
     # two of four experts get every token, each with a probability of 1/4: 4 * (1/4 + 1/4)
     assert printed("patched") == [*patched, "auxiliary loss 2.0", "gate paddle.float32"]
+
+
+@pytest.mark.default_run(every=True)
+@pytest.mark.parametrize("family", ["mistral", "mixtral", "gemma", "gpt"])
+def test_the_loss_of_labels_without_a_loss_is_zero(family):
+    """Upstream's criterion: tests/upstream/programs/paddlenlp/mean_of_no_losses.py."""
+    layers.fix_means_of_no_losses()
+    modeling = importlib.import_module(f"paddlenlp.transformers.{family}.modeling")
+    (kind,) = (value for name, value in vars(modeling).items() if name.endswith("PretrainingCriterion"))
+    criterion = kind(config_class(family)(vocab_size=3, **{"ignore_index": -100} if family == "gpt" else {}))
+    rows = np.array([[1.0, 2.0, 0.5], [60.0, 0.0, 0.0], [0.25, 0.0, -3.0]])  # the second token is certain
+    losses = np.log(np.exp(rows).sum(-1)) - rows[range(3), [1, 0, 2]]
+    for labels, expected in (
+        ([-100, -100, -100], 0.0),
+        ([-100, 0, -100], 0.0),
+        ([1, -100, 2], losses[[0, 2]].mean()),
+    ):
+        logits = paddle.to_tensor(rows[None], dtype="float32", stop_gradient=False)
+        loss = criterion(logits, paddle.to_tensor([labels]))
+        loss.backward()
+        assert float(loss) == pytest.approx(expected, rel=1e-6)
+        counted = np.array([label != -100 for label in labels]) & (losses > 1e-9) & (expected > 0)
+        assert ((logits.grad[0] != 0).all(-1).numpy() == counted).all()
+        assert paddle.isfinite(logits.grad).all()
 
 
 def test_safetensors_are_read_without_stride_kernels(tmp_path):

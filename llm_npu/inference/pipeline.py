@@ -147,6 +147,7 @@ class TextGeneration:
     def __init__(self, model, tokenizer, device: devices.Device, report, *, options, settings, ends):
         self.model, self.tokenizer, self.device, self.report = model, tokenizer, device, report
         self._options, self._settings, self._ends = options, settings, ends
+        self._process = encoding.Kept(tokenizer)
 
     def __call__(
         self,
@@ -180,7 +181,7 @@ class TextGeneration:
         given = [prompts] if alone else _listed(prompts)
         if streamer is not None:
             _check_streamer(streamer, len(given), decode)
-        with _current(self.device.name), encoding.running(self.tokenizer):
+        with _current(self.device.name), self._process.running():
             ids = [self._ids(prompt) for prompt in given]
             texts = []
             for first in range(0, len(ids), settings["batch_size"]):

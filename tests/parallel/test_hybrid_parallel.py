@@ -1,12 +1,13 @@
 """PaddleNLP's Trainer on 2 ranks (4, 8 and some methods: slow): losses and norms of one process."""
 
 import functools
+import json
 from pathlib import Path
 
 import pytest
 import ranks
 import run_inputs
-from hybrid_parallel.methods import EIGHT, FOUR, STEPS, TWO, UNFUSED, Method
+from hybrid_parallel.methods import EIGHT, FOUR, MODELS, STEPS, TWO, UNFUSED, Method
 from roundings import ADAM_EPSILON, assert_trained_alike
 
 pytestmark = pytest.mark.slow
@@ -17,12 +18,15 @@ AS_ON_A_CARD = {"VIRTUAL_NPU_SYNC_SENDS": "1"}
 
 
 def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> list[str]:
-    """The arguments of a very small Llama on a little text; before them the same one with a tied embedding.
+    """The arguments of a very small Llama on a little text; before them the folders of MODELS, as JSON.
 
-    ``count``: its layers. ``seed``: of the weights and the order of the samples.
+    ``count``: the layers. ``seed``: of the weights and the order of the samples.
     """
     sizes = {"num_hidden_layers": count, "num_attention_heads": 4}
-    tied = run_inputs.inputs(tmp_path_factory.mktemp("tied"), SOURCES, **sizes, tie_word_embeddings=True)
+    folders = {}
+    for name, different in MODELS.items():
+        made = run_inputs.inputs(tmp_path_factory.mktemp("model"), SOURCES, **sizes, **different)
+        folders[name] = str(made["model_name_or_path"])
     given = {
         **run_inputs.inputs(tmp_path_factory.mktemp("inputs"), SOURCES, **sizes),
         "split": "93,7,0",
@@ -36,7 +40,7 @@ def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> 
         "eval_steps": STEPS,
         "disable_tqdm": "true",
     }
-    return [tied["model_name_or_path"], *run_inputs.words(given)]
+    return [json.dumps(folders), *run_inputs.words(given)]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +84,7 @@ def check(found: dict, method: Method, alone: dict) -> None:
 def test_ranks_train_as_one(method, runs, record_property):
     record_property(*method.case.recorded)
     deep = "--virtual_pp_degree" in method.flags
-    check(runs(method.ranks, method.first, deep), method, runs(1, not method.tied, deep))
+    check(runs(method.ranks, method.first, deep), method, runs(1, not method.model, deep))
 
 
 def test_it_does_train(runs):

@@ -22,9 +22,19 @@ LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+# Models of other families, by the fields that differ.
+OTHERS = {
+    "GPT": {
+        "model_type": "gpt",
+        "num_key_value_heads": None,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    "Gemma": {"model_type": "gemma", "head_dim": 16},
+}
 
 
-def inputs(folder: Path, sources: Sequence[str] = ("heapq.py",), **sizes: int) -> dict[str, Path]:
+def inputs(folder: Path, sources: Sequence[str] = ("heapq.py",), **sizes: object) -> dict[str, Path]:
     """The arguments that name what is made in ``folder``.
 
     ``sources``: modules of Python's library, the text. ``sizes`` differ from those of ``LLAMA``.

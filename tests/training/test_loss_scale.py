@@ -6,7 +6,9 @@ import pytest
 import run_inputs
 from paddle.distributed.fleet.utils.mix_precision_utils import MixPrecisionLayer, MixPrecisionOptimizer
 from places import ROOT
+from run_inputs import OTHERS
 
+from llm_npu.models import library
 from llm_npu.patches.loss_scale import unscale_master_gradients
 from llm_npu.training import metrics
 
@@ -52,9 +54,10 @@ def test_paddles_scaler_overlooks_float32_gradients():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("model", ["Llama", *(OTHERS if library.found() == library.PADDLENLP else ())])
 @pytest.mark.parametrize("split", [(), TWO], ids=["one", "two"])
-def test_a_run_in_fp16_has_the_gradients_of_one_in_float32(run_python, tmp_path, split):
-    inputs = run_inputs.words(run_inputs.inputs(tmp_path))
+def test_a_run_in_fp16_has_the_gradients_of_one_in_float32(run_python, tmp_path, split, model):
+    inputs = run_inputs.words(run_inputs.inputs(tmp_path, **OTHERS.get(model, {})))
     run = [*inputs, "--max_seq_length", "32", "--max_steps", "3", "--save_steps", "3", "--do_eval", "false"]
     norms = {}
     for precision in ("--fp16", "--no_bf16"):

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
+import run_inputs
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 from roundings import ADAM_EPSILON, assert_trained_alike
-from run_inputs import losses
+from run_inputs import OTHERS, losses
 from safetensors.numpy import load_file
 from test_run_llama import MODEL, VOCABULARY
 
@@ -94,9 +95,14 @@ def stored(folder):
     }
 
 
-def test_fine_tuning_on_conversations(run, inputs, tmp_path):
-    out = tmp_path / "out"
-    status, said, _ = run(*inputs, "--output_dir", out, "--packing", "true")
+@pytest.mark.parametrize("other", [None, *OTHERS])
+def test_fine_tuning_on_conversations(run, inputs, model, tmp_path, other):
+    out, arguments = tmp_path / "out", [*inputs]
+    if other:  # with random weights
+        shutil.copytree(model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+        (tmp_path / "model/config.json").write_text(json.dumps(run_inputs.LLAMA | OTHERS[other]))
+        arguments[1] = str(tmp_path / "model")
+    status, said, _ = run(*arguments, "--output_dir", out, "--packing", "true")
     assert status == 0
     train, evaluation = losses(out)
     assert train[STEPS] < train[1] and evaluation[STEPS] < evaluation[2]

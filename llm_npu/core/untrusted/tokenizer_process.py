@@ -91,6 +91,10 @@ class TokenizerProcess:
         """The text of each row of ids, without special tokens."""
         return self._answer({"rows": [[*map(int, row)] for row in rows]})
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def close(self) -> None:
         for connection in (self._requests, self._replies):
             connection.close()  # at the end of its requests the process exits

@@ -117,6 +117,40 @@ def running(tokenizer) -> Iterator[None]:
             del _processes[tokenizer]
 
 
+class Kept:
+    """The process of ``tokenizer``, kept until this object is deleted or Python exits.
+
+    After an error, and where the tokenizer has got tokens or the process has ended since, a new one starts.
+    """
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+        self._process: TokenizerProcess | None = None
+        self._size = 0  # of the vocabulary
+        self._close: Callable[[], object] = lambda: None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """The process serves all calls inside."""
+        rust = backend(self._tokenizer)
+        if rust is None or self._tokenizer in _processes:
+            yield
+            return
+        size = rust.get_vocab_size()
+        if self._process is None or not self._process.is_running or size != self._size:
+            self._close()
+            self._process, self._size = TokenizerProcess(rust.to_str(), "the tokenizer"), size
+            self._close = weakref.finalize(self, self._process.close)
+        _processes[self._tokenizer] = self._process
+        try:
+            yield
+        except BaseException:  # an answer may not have been read
+            self._close()
+            raise
+        finally:
+            del _processes[self._tokenizer]
+
+
 def before_whitespace(text: str, first: int, last: int) -> int | None:
     """The last place from ``first`` to ``last`` with whitespace behind it and none before it."""
     places = (at for at in range(last, first, -1) if text[at].isspace() and not text[at - 1].isspace())

@@ -2,7 +2,11 @@
 
 import itertools
 import json
+import os
 import random
+import signal
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,3 +269,39 @@ def test_a_decoder_that_multiplies_is_refused(made, monkeypatch):
     rust.decoder = decoders.Sequence([decoders.Replace("a", "a" * 8)] * 20)
     with pytest.raises(UserError, match="256 MiB"):
         encoding.decoded(Rust(rust), [rust.encode("aaaa").ids])
+
+
+def processes() -> set[int]:
+    """The tokenizers' processes that this process has started."""
+    file = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    children = map(int, file.read_text().split())
+    return {
+        child for child in children if b"tokenizer_process" in Path(f"/proc/{child}/cmdline").read_bytes()
+    }
+
+
+def test_a_kept_process_serves_all_calls_and_ends_with_its_owner():
+    tokenizer = Rust(bpe())
+    kept = encoding.Kept(tokenizer)
+
+    def called(owner, text):
+        with owner.running():
+            encoding.ids(tokenizer, [text])
+            return processes()
+
+    first = called(kept, "a b")
+    assert len(first) == 1 and called(kept, "b a") == first == processes()
+    (number,) = first
+    os.kill(number, signal.SIGKILL)
+    os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
+    second = called(kept, "a b")
+    assert len(second) == 1 and second != first
+    tokenizer.backend_tokenizer.add_tokens(["<new>"])
+    third = called(kept, "<new>")
+    assert len(third) == 1 and third != second
+    with pytest.raises(KeyboardInterrupt), kept.running():
+        raise KeyboardInterrupt
+    assert not processes()
+    assert len(called(kept, "a b")) == 1
+    del kept
+    assert not processes()

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import run_inputs
 from methods_table import Case
 
 STEPS, SAMPLES, MICRO_BATCHES = 3, 8, 2
+# Models other than a Llama, by how their configurations differ from its.
+MODELS = {"tied embedding": {"tie_word_embeddings": True}, **run_inputs.OTHERS}
 
 
 @dataclass(frozen=True)
 class Method:
     """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
 
-    One that is not ``first`` runs after the others of as many processes, in processes of its own. ``tied``:
-    the model's output layer is its embedding. ``otherwise``: the seed of other roundings.
+    One that is not ``first`` runs after the others of as many processes, in processes of its own. ``model``:
+    one of MODELS, by default a Llama. ``otherwise``: the seed of other roundings.
     """
 
     name: str
@@ -27,14 +30,18 @@ class Method:
     flags: str
     bf16: bool = False
     first: bool = True
-    tied: bool = False
+    model: str = ""
     micro_batches: int = MICRO_BATCHES
     otherwise: int | None = None
 
     @property
     def kind(self) -> str:
         """Of runs that are compared with each other."""
-        return f"{', tied embedding' * self.tied}{', bf16' * self.bf16}"
+        return f"{self._suffix}{', bf16' * self.bf16}"
+
+    @property
+    def _suffix(self) -> str:
+        return f", {self.model}" if self.model else ""
 
     @property
     def key(self) -> str:
@@ -45,7 +52,7 @@ class Method:
         given = f"--nproc {self.ranks} {self.flags}".strip()
         if self.micro_batches != MICRO_BATCHES:
             given += f" --gradient_accumulation_steps {self.micro_batches}"
-        name = f"{self.name}{', tied embedding' * self.tied}"
+        name = f"{self.name}{self._suffix}"
         precision = "bfloat16" if self.bf16 else "float32"
         return Case(name, self.ranks, given, "dygraph", precision, on_a_card=self.bf16)
 
@@ -68,7 +75,7 @@ UNFUSED = {  # name: the seed of other roundings
 }
 ALONE = [
     method
-    for kind in ({}, {"bf16": True}, {"first": False, "tied": True})
+    for kind in ({}, {"bf16": True}, *({"first": False, "model": model} for model in MODELS))
     for method in (
         Method("one process", 1, 1, "", **kind),
         *(
@@ -89,7 +96,7 @@ TWO = [
     Method("sharding stage 1", 2, 2, "--sharding stage1", bf16=True, first=False),
     Method("tensor parallel with sequence parallel", 2, 1, SEQUENCE, bf16=True),
     Method("pipeline of 2 stages", 2, 1, STAGES, bf16=True, first=False),
-    Method("pipeline of 2 stages", 2, 1, STAGES, first=False, tied=True),
+    Method("pipeline of 2 stages", 2, 1, STAGES, first=False, model="tied embedding"),
     Method(
         "tensor parallel with sequence parallel, no logits",
         2,
@@ -98,14 +105,19 @@ TWO = [
         bf16=True,
         first=False,
     ),
-    Method("pipeline of 2 stages, no logits", 2, 1, f"{STAGES} {LOSS}", first=False, tied=True),
+    Method("pipeline of 2 stages, no logits", 2, 1, f"{STAGES} {LOSS}", first=False, model="tied embedding"),
+    Method("tensor parallel", 2, 1, TENSOR, first=False, model="GPT"),
+    Method("tensor parallel with sequence parallel", 2, 1, SEQUENCE, first=False, model="GPT"),
+    Method("sharding stage 1", 2, 2, "--sharding stage1", first=False, model="GPT"),
+    Method("tensor parallel", 2, 1, TENSOR, first=False, model="Gemma"),
+    Method("sharding stage 1", 2, 2, "--sharding stage1", first=False, model="Gemma"),
 ]
 FOUR = [
     Method("tensor 2 x data 2", 4, 2, TENSOR),
     Method("tensor 2 with sequence parallel x sharding stage 1 of 2", 4, 2, f"{SEQUENCE} --sharding stage1"),
     Method("tensor 2 x sharding stage 2 of 2", 4, 2, f"{TENSOR} --sharding stage2"),
     Method("tensor 2 x pipeline 2", 4, 1, f"{TENSOR} {STAGES}"),
-    Method("tensor 2 x pipeline 2", 4, 1, f"{TENSOR} {STAGES}", tied=True),
+    Method("tensor 2 x pipeline 2", 4, 1, f"{TENSOR} {STAGES}", model="tied embedding"),
     Method("pipeline 2 x sharding stage 1 of 2", 4, 2, f"{STAGES} --sharding stage1"),
     Method("pipeline 2 x data 2", 4, 2, STAGES),
     Method("sharding stage 1 of 2 x data 2", 4, 4, "--sharding stage1 --sharding_parallel_degree 2"),

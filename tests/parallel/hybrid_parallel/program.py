@@ -1,6 +1,6 @@
 """One of several ranks: trains by each method in turn with scripts/run_llama_npu.py, in one process.
 
-program.py FOLDER RANKS first|others TIED ARGUMENTS...    TIED: the model with a tied embedding
+program.py FOLDER RANKS first|others MODELS ARGUMENTS...    MODELS: JSON, {model of a Method: its folder}
 """
 
 import json
@@ -44,14 +44,14 @@ def roundings_of(method: Method) -> Iterator[None]:
     families.new_model = stock
 
 
-def main(folder: Path, count: int, which: str, tied: str, arguments: list[str]) -> None:
+def main(folder: Path, count: int, which: str, models: str, arguments: list[str]) -> None:
     run, found = train.main, {}
     for number, method in enumerate(methods(count, which == "first")):
         output_dir = folder / f"out-{count}-{number}"
         print(f"==== {method.key}", flush=True)
         words = [*arguments, *method.argv(), "--output_dir", str(output_dir)]
-        if method.tied:
-            words += ["--model_name_or_path", tied]
+        if method.model:
+            words += ["--model_name_or_path", json.loads(models)[method.model]]
         if number and method.flags:
             forget_groups()
         left: set[tuple[str, str]] = set()  # kernels that a card would leave to the host

@@ -13,7 +13,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models import other_library
 
-from . import ends, settings, stock_config
+from . import degrees, ends, settings, stock_config
 from .checks import check_file, check_sizes
 from .families import FAMILIES, config_class
 
@@ -52,7 +52,7 @@ def model_config(name_or_path: str, **overrides):
             f"the configuration of {name_or_path} does not make a {family.name}: {error}"
         ) from error
     check_sizes(family, config, name_or_path)
-    return config
+    return degrees.undivided(config)  # the file may name the degrees of the training that wrote it
 
 
 def model_type(name_or_path: str) -> str:

@@ -49,7 +49,8 @@ def checkpoints(tmp_path_factory):
 def test_tokens_are_those_of_one_rank(checkpoints, tmp_path, fields):
     folder, expected = checkpoints
     program, count = Path(generating_rank.__file__), Mesh(**fields).ranks
-    reports = ranks.run(program, count, tmp_path, json.dumps(fields), *(folder / kind for kind in KINDS))
+    given = (json.dumps(fields), "float32", *(folder / kind for kind in KINDS))
+    reports = ranks.run(program, count, tmp_path, *given)
     for report in reports:
         assert {kind: each["ids"] for kind, each in report.items()} == expected
 

@@ -4,15 +4,27 @@ import json
 from pathlib import Path
 
 import generating_rank
+import numpy as np
 import pytest
 import ranks
+import run_inputs
+from places import TESTS
+from precision import ROUNDING
 from tiny_models import VOCABULARY, build, fields_of
 
 from llm_npu.inference.mesh import Mesh
-from llm_npu.models import weights
+from llm_npu.models import pretrained, weights
+from llm_npu.training import checkpoint
 
 PROGRAM = Path(generating_rank.__file__)
 KINDS = ("llama", "llama-tied", "llama3", "qwen2", "qwen2-tied", "mistral")
+TENSOR, STAGES = "--tensor_parallel_degree 2", "--pipeline_parallel_degree 2"
+AUTO = "--enable_auto_parallel --fuse_attention_qkv false --fuse_attention_ffn false"
+# Of Llamas that two ranks train. Paddle sets up groups once in a process, so auto-parallel has its own.
+TRAININGS = [
+    {"trained with tensor parallelism": TENSOR, "trained in stages": STAGES},
+    {"trained with auto-parallel": f"{AUTO} {TENSOR}"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +37,32 @@ def checkpoints(tmp_path_factory):
         (folder / kind).mkdir()
         weights.save(model, folder / kind)
         expected[kind] = generating_rank.generated(model)
+    for kind, trained in _trained(tmp_path_factory.mktemp("trainings")).items():
+        (folder / kind).symlink_to(trained)
+        expected[kind] = generating_rank.generated(pretrained.load_model(trained))
     return folder, expected
+
+
+def _trained(folder: Path) -> dict[str, Path]:
+    """The checkpoint of each training."""
+    arguments = run_inputs.words(
+        {
+            **run_inputs.inputs(folder, num_attention_heads=4, initializer_range=0.3),
+            "bf16": "false",
+            "split": "80,20,0",
+            "do_eval": "false",
+            "max_seq_length": 32,
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": 2,
+            "max_steps": 2,
+            "save_steps": 2,
+        }
+    )
+    for number, methods in enumerate(TRAININGS):
+        runs = [[str(folder / name), None, flags] for name, flags in methods.items()]
+        program = TESTS / "parallel/resumed_runs.py"
+        ranks.run(program, 2, folder / f"program-{number}", json.dumps(runs), *arguments)
+    return {name: checkpoint.path_of(folder / name, 2) for methods in TRAININGS for name in methods}
 
 
 @pytest.mark.slow
@@ -44,12 +81,33 @@ def checkpoints(tmp_path_factory):
 def test_tokens_are_those_of_one_rank(checkpoints, tmp_path, fields):
     folder, expected = checkpoints
     mesh = Mesh(**fields)
-    kinds = [kind for kind in KINDS if not (mesh.auto and kind == "mistral")]  # which has no annotations
-    reports = ranks.run(PROGRAM, mesh.ranks, tmp_path, json.dumps(fields), *(folder / kind for kind in kinds))
+    kinds = [kind for kind in expected if not (mesh.auto and kind == "mistral")]  # which has no annotations
+    given = (json.dumps(fields), "float32", *(folder / kind for kind in kinds))
+    reports = ranks.run(PROGRAM, mesh.ranks, tmp_path, *given)
     for report in reports:
         assert {kind: each["ids"] for kind, each in report.items()} == {
             kind: expected[kind] for kind in kinds
         }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{"tensor": 2}, {"pipeline": 2}, {"tensor": 2, "auto": True}], ids=str)
+def test_bfloat16_is_as_accurate_as_on_one_rank(checkpoints, tmp_path, fields):
+    """The rule of tests/shared/precision.py: at most twice the error of one rank, and one rounding."""
+    folder = checkpoints[0]
+    kinds = ("llama", "qwen2")
+    given = (json.dumps(fields), "bfloat16", *(folder / kind for kind in kinds))
+    reports = ranks.run(PROGRAM, 2, tmp_path, *given)
+    for kind in kinds:
+        truth, one = (
+            np.array(generating_rank.last_logits(pretrained.load_model(folder / kind, dtype)))
+            for dtype in ("float32", "bfloat16")
+        )
+        error = np.abs(one - truth).max()
+        assert error > 0
+        for report in reports:
+            apart = np.abs(np.array(report[kind]["logits"]) - truth).max()
+            assert apart <= 2 * error + ROUNDING["bfloat16"] * np.abs(truth).max()
 
 
 def test_a_family_without_annotations_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ SCRIPT = ROOT / "scripts/generate.py"
 VOCABULARY = 300
 TENSOR = ("--tensor_parallel_degree",)
 PROMPTS = ["def ", "for each", "data[0:100:2]\t[b]x[/b]\u2028"]
+MOST_SECONDS = 60  # from the kill of a rank to the end of all: an idle machine needs 2 or 3
 SPEED = r"(\d+) tokens in [0-9.]+ s \([0-9.,]+ tokens/s\)"
 
 
@@ -66,18 +68,23 @@ def test_two_ranks_print_what_one_prints(run_python, checkpoint, axis):
     assert spoken(one)[1] == spoken(two)[1]
 
 
+@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_ends_the_others(start_python, checkpoint, tmp_path, rank):
+def test_a_killed_rank_ends_the_others(start_python, checkpoint, tmp_path, rank, axis):
     batch = tmp_path / "prompts.txt"
     batch.write_text("for each in x\n" * 10_000)
     given = ("--batch", batch, "--batch_size", "1", "--max_new_tokens", "40")
-    process = start_python(SCRIPT, checkpoint, *given, "--nproc", "2", *TENSOR, "2")
+    process = start_python(SCRIPT, checkpoint, *given, "--nproc", "2", f"--{axis}_parallel_degree", "2")
     for line in process.stdout:
         if line.startswith("for each in x"):
             break
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(children[rank]), signal.SIGKILL)
+    start = time.monotonic()
     _, stderr = process.communicate(timeout=ranks.TIMEOUT)
+    seconds = time.monotonic() - start
+    print(f"all processes ended {seconds:.1f} s after the kill")
+    assert seconds < MOST_SECONDS
     assert process.returncode == 128 + signal.SIGKILL
     assert f"rank {rank} was killed by SIGKILL" in stderr
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
@@ -102,7 +109,7 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
         (["--prompt", "x", "--seed", "-1"], "--seed is -1; accepted: 0 to 2**63 - 1"),
         (["--prompt", "x", "--decode", "sampling", "--temperature", "1e-40"], "accepted: 0.0001 or more"),
         (["--prompt", "x", "--decode", "beam", "--length_penalty", "nan"], "accepted: a finite number"),
-        (["--prompt", "x", "--nproc", "3", *TENSOR, "3"], "num_attention_heads 4, which is not a multiple"),
+        (["--prompt", "x", "--nproc", "3", *TENSOR, "3"], "has num_attention_heads 4"),
         (["--prompt", "x", *TENSOR, "2"], "is 2, but there are 1 processes; give --nproc 2, or other"),
         (["--prompt", "x", "--nproc", "2", *TENSOR, "2", "--device", "cpu"], "Give --device npu"),
         (["--prompt", "x", "--nproc", "2", *TENSOR, "2", "--tokenizer", "none"], "is not a local directory"),

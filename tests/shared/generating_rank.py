@@ -1,8 +1,8 @@
 """A rank that generates from checkpoints, with the library that is installed.
 
-Arguments: the folder of the report, the fields of ``Mesh`` as JSON, and the folders of checkpoints. The
-report has what ``generated`` returns for each checkpoint by its name, and the elements of this rank's
-parameters.
+Arguments: the folder of the report, the fields of ``Mesh`` as JSON, a dtype, and the folders of checkpoints.
+The report has for each checkpoint by its name what ``generated`` returns, with a 16-bit dtype what
+``last_logits`` does, and the elements of this rank's parameters.
 """
 
 import json
@@ -38,7 +38,17 @@ def generated(model) -> dict[str, list[list[int]]]:
     return found
 
 
-def main(fields: str, *checkpoints: str) -> None:
+def last_logits(model) -> list:
+    """Of the token that follows each row, float32 [B, 1, V]."""
+    import paddle
+
+    ids = paddle.to_tensor(np.random.default_rng(1).integers(3, VOCABULARY, (3, 9)))
+    with paddle.no_grad():
+        (logits,) = model(input_ids=ids, use_cache=False, return_dict=False)
+    return logits[:, -1:].astype("float32").tolist()
+
+
+def main(fields: str, dtype: str, *checkpoints: str) -> None:
     import ranks
 
     from llm_npu import patches, surgery
@@ -49,10 +59,11 @@ def main(fields: str, *checkpoints: str) -> None:
     mesh.join()
     report = {}
     for folder in map(Path, checkpoints):
-        model = mesh.load_model(folder)
+        model = mesh.load_model(folder, dtype)
         surgery.apply_fused_kernels(model)
         elements = sum(int(each.size) for each in model.parameters())
-        report[folder.name] = {"ids": generated(model), "elements": elements}
+        found = {"ids": generated(model)} if dtype == "float32" else {"logits": last_logits(model)}
+        report[folder.name] = {"elements": elements, **found}
     ranks.write(report)
 
 

@@ -13,7 +13,7 @@ UNDIVIDED: dict[str, object] = {}  # further fields of a model that one process 
 DIVIDED: dict[str, object] = {}  # and of one that processes share
 LENGTH = "seq_length"  # of the rows of a batch
 # Those that are no part of a config.json.
-UNSAVED: tuple[str, ...] = ()
+UNSAVED: tuple[str, ...] = (TENSOR_PARALLEL,)
 # Matrices whose parameters have the layout of the Hugging Face files; all others are transposed.
 UNTRANSPOSED = ("embed_tokens.weight",)
 # How a batch gives its documents to the model (``Collator.mask``); None: that depends on what is fused.

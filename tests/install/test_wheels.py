@@ -3,8 +3,12 @@
 (That a wheel can be built and works, tests/install/test_aarch64.py shows.)
 """
 
+import os
 import platform
 import re
+import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -71,3 +75,47 @@ def test_a_library_that_links_to_python_is_refused(tmp_path):
 def test_a_wheel_without_a_library_is_refused(tmp_path):
     with pytest.raises(SetupError, match=rf"{libraries.PLUGIN} is missing in .*some\.whl"):
         wheels.check_contents(wheel_of(tmp_path, **{libraries.PLUGIN: None}))
+
+
+@pytest.mark.slow
+@pytest.mark.paddlenlp
+def test_an_installed_wheel_trains_outside_any_clone(tmp_path):
+    """The wheel's Python files with the libraries under test, in an environment that has no other llm_npu."""
+    source, installed = tmp_path / "source", tmp_path / "environment"
+    for name in ("building", "paddle_fused", "llm_npu"):
+        ignored = shutil.ignore_patterns("*.so", "__pycache__", "csrc")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    without = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CUSTOM_"))
+    }
+
+    def run(*command, **variables):
+        done = subprocess.run(
+            list(map(str, command)), cwd=tmp_path, env=without | variables, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path)
+    run(sys.executable, "-m", "pip", "wheel", *options, source, PADDLE_FUSED_BUILD="off")
+    run(sys.executable, "-m", "venv", installed)
+    [site] = installed.glob("lib/python*/site-packages")
+    (site / "paddle.pth").write_text(
+        f"{Path(numpy.__file__).parents[1]}\n"
+    )  # not this project's: no .pth there
+    run(installed / "bin/python", "-m", "pip", "install", "--no-deps", *tmp_path.glob("*.whl"))
+    for name in libraries.BUILT_FILES:
+        (site / "paddle_fused" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(libraries.folder() / name, site / "paddle_fused" / name)
+    shutil.rmtree(source)
+    small = ("--num_hidden_layers", 1, "--max_seq_length", 32, "--max_steps", 2, "--save_steps", 2)
+    run(installed / "bin/llm-npu", "train", *small)
+    assert (tmp_path / "output/checkpoint-2/complete.json").is_file()
+    two = (*small, "--nproc", 2, "--tensor_parallel_degree", 2, "--output_dir", "two")
+    run(installed / "bin/llm-npu", "train", *two)
+    assert (tmp_path / "two/checkpoint-2/complete.json").is_file()
+    prompt = ("--prompt", "def __init__", "--max_new_tokens", 4)
+    text = run(installed / "bin/llm-npu", "generate", "output/checkpoint-2", *prompt)
+    assert "def __init__" in text

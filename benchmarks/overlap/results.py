@@ -4,11 +4,10 @@ A record of kind "time" is one contender on one case with one link, in seconds. 
 
     exposed     seconds beyond the products alone
     gain        by how much shorter than serial, as a share of serial
-    ideal       the end of a pipeline of as many chunks that loses nothing (pipeline_model.bound), from the
+    ideal       the end of a pipeline of as many chunks that loses nothing (ideal.bound), from the
                 products in those chunks and the collective, both measured alone
     bound       the same where the processor that multiplies also handles the collective's data
     hidden      (serial - median) / (serial - bound)
-    predicted   by the planner
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from rich.table import Table
 
 from benchmarks import report, timing
 from llm_npu.parallel.overlap import Product, Setting
-from llm_npu.parallel.overlap.pipeline_model import bound, mc2_chunks
 
 from .cases import BACKWARD, BLOCKS, RANKS, Case
+from .ideal import bound, mc2_chunks
 
 HIDDEN_GOAL, CHOICE_GOAL, GOAL_SECONDS = 0.9, 1.03, 0.08
 NOT_SETTINGS = ("product", "gradient", "collective", "planned", "stock")
@@ -59,7 +58,7 @@ def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) 
     alone = seconds["product"].median
     weight = seconds["gradient"].median if case.way == BACKWARD else 0.0
     product, setting = product_of(case), Setting.of(name)
-    figures |= {"exposed": median - alone - weight, "predicted": found["predicted"].get(name)}
+    figures |= {"exposed": median - alone - weight}
     if name == "serial":
         return figures
     chunks = mc2_chunks(product) if name == "mc2" else setting.chunks
@@ -104,7 +103,7 @@ def _goals(case: Case, ratio: float, seconds: dict, found: dict, made: list[dict
 
 
 def table(found: list[dict], title: str) -> Table:
-    right = ("ms ± spread", "gain", "exposed ms", "ideal ms", "bound ms", "hidden", "predicted ms")
+    right = ("ms ± spread", "gain", "exposed ms", "ideal ms", "bound ms", "hidden")
     made = report.blank(title, ("work", "link", "setting"), right)
     for record in found:
         if record["kind"] != "time":
@@ -120,7 +119,6 @@ def table(found: list[dict], title: str) -> Table:
             _milliseconds(record.get("ideal")),
             _milliseconds(record.get("bound")),
             _share(record.get("hidden")),
-            _milliseconds(record.get("predicted")),
         )
     return made
 

@@ -216,14 +216,7 @@ def examine(case: Case, group, rounds: int, only: list[str] | None) -> dict:
             verify(case, name, work.results(name), wanted)
     seconds = timing.interleaved(work.seconds, names, rounds)
     plan = work.plan()
-    planned = (
-        {}
-        if plan is None
-        else {
-            "choice": str(plan.setting),
-            "predicted": {str(setting): value for setting, value in plan.predicted.items()},
-        }
-    )
+    planned = {} if plan is None else {"choice": str(plan.setting)}
     return {"seconds": seconds, **planned}
 
 

@@ -1,8 +1,7 @@
 """Chooses backend and number of chunks for each shape, identically on all ranks.
 
-The model of pipeline_model.py predicts the time of every setting, from rates that calibration.py measures
-when a shape first occurs. The settings predicted to be nearly the best are timed, and the fastest is chosen:
-``serial``, no overlap, if nothing is faster.
+When a shape first occurs, its few settings are timed, and the fastest is chosen: ``serial``, no overlap, if
+nothing is faster.
 """
 
 from __future__ import annotations
@@ -14,59 +13,52 @@ from dataclasses import dataclass
 
 from llm_npu.core.errors import UserError
 
-from . import calibration, mc2, trial
-from .pipeline_model import predict
+from . import mc2, trial
 from .product import KINDS, MC2, PIPELINED, SERIAL, Product, Setting
 
 AUTO = "auto"
 CHUNKS = (2, 4, 8, 16)
 LEAST_GAIN = 0.01  # relative; a smaller gain is noise, and the simpler setting wins
-NEARLY = 0.15  # settings predicted at most this much slower than the best are still tried
 
 
 @dataclass(frozen=True)
 class OverlapPlan:
-    """The choice for ``product``, with the predicted seconds of settings and the measured ones of those
-    tried.
+    """The choice for ``product``, with the ``measured`` seconds of each setting; none for a single setting.
 
-    ``refused`` is the reason why ``mc2`` was not available. A customised setting has no predictions.
+    ``refused`` is the reason why ``mc2`` was not available.
     """
 
     product: Product
     setting: Setting
-    predicted: Mapping[Setting, float]
-    tried: Mapping[Setting, float]
+    measured: Mapping[Setting, float]
     refused: str | None = None
 
     @property
     def gain(self) -> float | None:
-        """The predicted gain over serial, as a share of the serial time."""
-        if not self.predicted:
+        """The gain over serial, as a share of the serial time."""
+        if not self.measured:
             return None
-        return 1 - self.predicted[self.setting] / self.predicted[Setting(SERIAL)]
+        return 1 - self.measured[self.setting] / self.measured[Setting(SERIAL)]
 
     def __str__(self) -> str:
-        if not self.predicted:
+        if not self.measured:
             return f"overlap: {self.product}: {self.setting}, without a choice"
-        chosen, serial = (self.predicted[each] * 1e3 for each in (self.setting, Setting(SERIAL)))
-        times = f"{chosen:.3g} ms, serial {serial:.3g} ms"
-        if self.tried:
-            times += f", tried {self.tried[self.setting] * 1e3:.3g} ms"
+        chosen, serial = (self.measured[each] * 1e3 for each in (self.setting, Setting(SERIAL)))
         because = f"; no mc2: {self.refused}" if self.refused else ""
-        return f"overlap: {self.product}: {self.setting}, predicted {times} ({self.gain:+.1%}){because}"
+        times = f"{chosen:.3g} ms, serial {serial:.3g} ms"
+        return f"overlap: {self.product}: {self.setting}, {times} ({self.gain:+.1%}){because}"
 
 
 class Planner:
     """Chooses settings by shape.
 
     Args:
-        customized: settings that are not asked of the model, such as
+        customized: settings that are not timed, such as
             ``{"all_reduce:2048x4096x1024": "pipelined:4"}``: the kind (``all_reduce``, ``all_gather``,
             ``reduce_scatter``), the rows and the depth of the left factor on one rank, and the columns. A key
             ``all_reduce`` is for all shapes of that kind.
-        report: called with each new plan on the group's first rank, ``print`` for example. trials: number of
-        runs of each setting that is predicted to be nearly the best;
-            with 0 the prediction alone decides.
+        report: called with each new plan on the group's first rank, ``print`` for example.
+        trials: timed runs of each setting.
 
     Raises:
         ValueError: for an invalid key or setting.
@@ -78,8 +70,8 @@ class Planner:
         report: Callable[[OverlapPlan], object] | None = None,
         trials: int = 5,
     ):
-        if not isinstance(trials, int) or trials < 0:
-            raise UserError(f"trials is {trials!r}; accepted: 0 or a number of runs.")
+        if not isinstance(trials, int) or trials < 1:
+            raise UserError(f"trials is {trials!r}; accepted: a number of runs, 1 or more.")
         self._trials = trials
         self._customized = {_key(key): Setting.of(value) for key, value in (customized or {}).items()}
         self._report = report
@@ -113,22 +105,16 @@ class Planner:
             return None
         if setting.backend == MC2 and (refused := mc2.reason_of_any(product, group)):
             raise UserError(f"{refused}.")
-        return OverlapPlan(product, setting, {}, {})
+        return OverlapPlan(product, setting, {})
 
     def _chosen(self, product: Product, group) -> OverlapPlan:
         refused = mc2.reason_of_any(product, group)
         settings = settings_for(product, with_mc2=refused is None)
         if len(settings) == 1:
-            return OverlapPlan(product, settings[0], {}, {}, refused)
-        rates = calibration.measure(product, group)
-        predicted = calibration.agreed([predict(product, each, rates) for each in settings], group)
-        times = dict(zip(settings, predicted, strict=True))
-        candidates = nearly_best(times)
-        if not self._trials or len(candidates) == 1:
-            return OverlapPlan(product, best(times), times, {}, refused)
-        taken = calibration.agreed(trial.seconds(product, candidates, group, self._trials), group)
-        tried = dict(zip(candidates, taken, strict=True))
-        return OverlapPlan(product, best(tried), times, tried, refused)
+            return OverlapPlan(product, settings[0], {}, refused)
+        taken = trial.agreed(trial.seconds(product, settings, group, self._trials), group)
+        measured = dict(zip(settings, taken, strict=True))
+        return OverlapPlan(product, best(measured), measured, refused)
 
 
 def settings_for(product: Product, with_mc2: bool) -> list[Setting]:
@@ -142,11 +128,6 @@ def best(times: Mapping[Setting, float]) -> Setting:
     """The setting with the shortest time; the first of equally good ones."""
     shortest = min(times.values())
     return next(each for each, time in times.items() if time <= shortest * (1 + LEAST_GAIN))
-
-
-def nearly_best(times: Mapping[Setting, float]) -> list[Setting]:
-    shortest = min(times.values())
-    return [each for each, time in times.items() if time <= shortest * (1 + NEARLY)]
 
 
 def chooser(text: str, say: Callable[[str], object]) -> Setting | Planner:

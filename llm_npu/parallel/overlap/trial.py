@@ -1,4 +1,4 @@
-"""Times the settings that the model's predictions favour."""
+"""Times the settings of a product, on all ranks together."""
 
 from __future__ import annotations
 
@@ -41,3 +41,10 @@ def seconds(product: Product, settings: Sequence[Setting], group, turns: int) ->
                 best[position] = min(best[position], time.perf_counter() - began)
             del kept
     return best
+
+
+def agreed(values: list[float], group) -> list[float]:
+    """The first rank's ``values`` on every rank: times differ, and all ranks must choose the same."""
+    shared = paddle.to_tensor(values, dtype="float32")
+    dist.broadcast(shared, src=group.ranks[0], group=group)
+    return [float(value) for value in shared.numpy()]

@@ -24,14 +24,10 @@ def examine(group) -> dict:
     plans = [planner.plan(_on(group, product), group) for product in SHAPES]
     again = [planner.plan(_on(group, product), group) for product in SHAPES]
     customised = Planner({"all_reduce": "serial", "all_gather:96x256x256": "pipelined:3"})
-    predicting = Planner(trials=0)
-    alone = [predicting.plan(_on(group, product), group) for product in SHAPES]
     return {
         "settings": [str(plan.setting) for plan in plans],
-        "tried": [_by_name(plan.tried) for plan in plans],
-        "without trials": [[str(plan.setting), _by_name(plan.predicted), len(plan.tried)] for plan in alone],
+        "measured": [_by_name(plan.measured) for plan in plans],
         "gains": [plan.gain for plan in plans],
-        "predicted": [_by_name(plan.predicted) for plan in plans],
         "refused": [plan.refused for plan in plans],
         "kept": all(one is other for one, other in zip(plans, again, strict=True)),
         "reported": reported,

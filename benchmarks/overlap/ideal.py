@@ -1,0 +1,74 @@
+"""A lower bound for any pipeline of a product and its collective.
+
+There are two lanes, compute and link. A chunk of the product must exist before its collective starts
+(reduce), or vice versa (gather). Collectives follow each other on the link, products on the compute lane.
+Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from llm_npu.parallel.overlap import Product
+from llm_npu.parallel.overlap.product import GATHER, item_size
+
+# Chunks chosen by the virtual NPU's fused operators (mm_operands.cc). A card's operators do not report
+# theirs.
+MC2_CHUNKS, MC2_ROWS, MC2_BYTES = 8, 32, 1 << 16
+
+
+def reduce_lanes(products: list[float], collectives: list[float], beside: float = 0.0) -> float:
+    """The end of a pipeline of products, each followed by a collective, and of ``beside``, computed last."""
+    computed = travelled = 0.0
+    for product, collective in zip(products, collectives, strict=True):
+        computed += product
+        travelled = max(travelled, computed) + collective
+    return max(computed + beside, travelled)
+
+
+def gather_lanes(own: float, products: list[float], collectives: list[float]) -> float:
+    """The end of a pipeline of collectives, each followed by a product; ``own`` is computed first."""
+    computed, travelled = own, 0.0
+    for product, collective in zip(products, collectives, strict=True):
+        travelled += collective
+        computed = max(computed, travelled) + product
+    return computed
+
+
+def bound(
+    product: Product,
+    chunks: int,
+    multiply: float,
+    communicate: float,
+    handled: float = 0.0,
+    beside: float = 0.0,
+) -> float:
+    """The end of an ideal pipeline of ``chunks``: the whole product takes ``multiply``, its collective
+    ``communicate``, and both are cut without loss. ``beside`` is the time of the product beside, if any.
+
+    ``handled``: seconds that the processor itself spends on the collective, copying and adding. It computes
+    no products meanwhile; a card's transfers cost it none.
+    """
+    communicated, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
+    if product.kind != GATHER:
+        return _reduced([multiply / chunks] * chunks, communicated, worked, beside)
+    own = multiply / product.ranks
+    return _gathered(own, [(multiply - own) / chunks] * chunks, communicated, worked)
+
+
+def _gathered(own: float, products: list[float], communicated: list[float], worked: list[float]) -> float:
+    slowed = [time + work for time, work in zip(products, worked, strict=True)]
+    return gather_lanes(own, slowed, communicated)
+
+
+def _reduced(products: list[float], communicated: list[float], worked: list[float], beside: float) -> float:
+    # A collective runs during the next chunk's product; the last one slows down the product beside.
+    slowed = [time + work for time, work in zip(products, [0.0, *worked[:-1]], strict=True)]
+    return reduce_lanes(slowed, communicated, beside + worked[-1] if beside else 0.0)
+
+
+def mc2_chunks(product: Product) -> int:
+    """The number of chunks that a fused operator makes; 1 if its product runs whole, beside another."""
+    if product.beside:
+        return 1
+    width = product.depth if product.kind == GATHER else product.columns
+    row = width * item_size(product.dtype)
+    return max(1, min(MC2_CHUNKS, product.parts // MC2_ROWS, product.parts * row // MC2_BYTES))

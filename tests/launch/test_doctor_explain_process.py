@@ -19,7 +19,6 @@ from places import ROOT
 from test_launch import WAITS, Ranks
 
 from llm_npu.doctor import explain
-from llm_npu.doctor.explain import shown
 from llm_npu.launch import supervisor
 
 OOM = "RuntimeError: NPU out of memory. Tried to allocate 30.00 MiB (NPU 3; 60.96 GiB total capacity)\n"
@@ -217,10 +216,3 @@ def test_what_an_earlier_start_wrote_is_not_explained(tmp_path):
     assert explain.of_rank(log, 0, "").startswith("cause    device-memory")
     assert explain.of_rank(log, log.stat().st_size, "rank 1 ended with exit code 1") == ""
     assert explain.of_rank(tmp_path / "none", 0, "rank 1 was killed by SIGKILL").startswith("follows  killed")
-
-
-def test_an_explanation_fits_a_line():
-    for file in (ROOT / "tests/tools/doctor/failure_logs").glob("*/*.txt"):
-        found = explain.explain_text(file.read_text(encoding="utf-8").split("---\n", 1)[1])
-        for line in explain.text(found).splitlines():
-            assert len(line) <= shown.WIDTH or line.split()[0] in ("run", "source") or line[:9].isspace()

@@ -28,7 +28,7 @@ built for another Paddle.
     command_line       arguments, errors and exit codes of commands
     streams            stdout and stderr of commands
     strict_json        JSON without NaN and infinity
-    info, parity, fuzz tools: ``python -m paddle_fused.info``
+    info, parity tools: ``python -m paddle_fused.info``
 """
 
 import importlib

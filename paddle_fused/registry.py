@@ -1,6 +1,6 @@
 """The registry of operators. Each is registered once, in the ``__init__.py`` of its folder in ``ops``.
 
-The public names of ``paddle_fused``, ``contracts``, the programs ``info``, ``parity`` and ``fuzz``, the
+The public names of ``paddle_fused``, ``contracts``, the programs ``info`` and ``parity``, the
 surgery's switches, the tests and the documentation are derived from the registrations. Each operator folder
 contains:
 

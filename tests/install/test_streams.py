@@ -87,7 +87,6 @@ def test_what_a_reader_reads_is_unchanged():
         ("-m", "paddle_fused.info"),
         ("-m", "paddle_fused.info", "--help"),
         ("-m", "paddle_fused.parity", "swiglu"),
-        ("-m", "paddle_fused.fuzz", "swiglu", "--calls", "10"),
         ("-m", "paddle_fused.contracts"),
         ("-m", "paddle_fused.instruction_set"),
         ("-m", "paddle_fused.virtual_npu", "--env"),

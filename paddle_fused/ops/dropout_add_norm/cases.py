@@ -90,7 +90,7 @@ def _random_case(operator, random) -> OpCase:
     has = tuple(name for name in OPTIONAL if random.integers(2))
     if "residual" not in has:
         # The norm takes out what scales a whole row, so that rowscale's gradient is what rounding leaves of
-        # terms that cancel: with the huge weights of the fuzz, anything.
+        # terms that cancel: with the huge weights of random calls, anything.
         has = tuple(name for name in has if name != "rowscale")
     float32 = tuple(name for name in ("residual", "weight") if random.integers(4) == 0)
     float32 += ("bias",) * ("weight" in float32)

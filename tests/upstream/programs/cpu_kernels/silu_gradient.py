@@ -12,7 +12,7 @@ gradient is about 0.
 :should print:
     -0.0
 :change: With s = 1 / (1 + exp(-x)) compute s * (1 + x * (1 - s)), which is finite for every finite x.
-:workaround: paddle_fused/fuzz.py
+:workaround: tests/ops/reports/test_random_calls.py
 """
 
 import paddle

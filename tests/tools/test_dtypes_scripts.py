@@ -1,21 +1,21 @@
 """scripts/check_dtypes.py, python -m benchmarks watch and the audit of a training."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
-import check_dtypes
 import paddle
 import pytest
+from places import ROOT
 from planted_dtypes import planted
 from tiny_models import fields_of
 
 from benchmarks.device import watch
 from benchmarks.step import LlamaSize
+from llm_npu.commands import check_dtypes
 from llm_npu.config.arguments import DataArguments
 from llm_npu.dtypes import DtypeCheck
 
-SCRIPT = Path(check_dtypes.__file__)
+SCRIPT = ROOT / "scripts" / "check_dtypes.py"
 PROGRAM = """
 from planted_dtypes.planted import Training
 

@@ -102,5 +102,5 @@ def test_usage(run_python):
 def test_bad_settings_on_the_command_line_are_one_line_and_exit_code_2(run_python):
     result = run_python("-m", "paddle_fused.virtual_npu", "-c", "pass", VIRTUAL_NPU_DEVICES="99")
     assert result.returncode == 2
-    assert result.stderr.startswith("paddle_fused.virtual_npu: VIRTUAL_NPU_DEVICES is '99'")
+    assert result.stderr.startswith("error: VIRTUAL_NPU_DEVICES is '99'")
     assert result.stderr.count("\n") == 1

@@ -32,6 +32,7 @@ COMMANDS = {
         "commands.train", "train or fine-tune a language model", "before the first step", prints_result=False
     ),
     "generate": Command("commands.generate", "continue prompts with a checkpoint", "before the last prompt"),
+    "export": Command("commands.export", "write a checkpoint as a program for paddle.inference"),
     "prepare_data": Command("commands.prepare_data", "tokenise text once, for many runs"),
     "merge_checkpoint": Command(
         "training.checkpoint.__main__", "merge the parts of a checkpoint from several machines"

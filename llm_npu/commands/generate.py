@@ -13,17 +13,13 @@ seconds, with its exit code.
 """
 
 import argparse
-import dataclasses
-import shutil
-import tempfile
 from pathlib import Path
 
-from llm_npu import config, device, launch
-from llm_npu.commands import PROGRAM
+from llm_npu import device
+from llm_npu.commands import ranks
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted import plain_json
-from llm_npu.doctor import explain
 from llm_npu.inference.mesh import Mesh
 from llm_npu.inference.options import OPTIONS, Option
 from llm_npu.models import library
@@ -38,28 +34,13 @@ def main(argv: list[str]) -> int:
     if any("\ud800" <= letter <= "\udfff" for prompt in prompts for letter in prompt):
         raise UserError("a prompt is not valid Unicode; give text in the encoding of the terminal")
     mesh = mesh_of(arguments)
-    chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
-    early = config.Early(
-        argv=tuple(argv),
-        device=arguments.device,
-        nproc=arguments.nproc,
-        is_rank=config.process_count() > 1,
+    return ranks.run(
+        "generate",
+        argv,
+        arguments.device,
+        arguments.nproc,
+        lambda chosen: generate(arguments, prompts, chosen, mesh),
     )
-    if early.starts_ranks:
-        return start(early, chosen)
-    launch.prepare_rank(early, chosen)
-    with launch.watch_machines():
-        return generate(arguments, prompts, chosen, mesh)
-
-
-def start(early: config.Early, chosen: device.Device) -> int:
-    """Run the script on ``--nproc`` ranks; the logs of failed ranks remain, in a temporary folder."""
-    folder = tempfile.mkdtemp(prefix="generate-")
-    early = dataclasses.replace(early, output_dir=Path(folder))
-    code = launch.start([PROGRAM, "generate"], early, chosen, explain.of_rank)
-    if code in (0, 2):
-        shutil.rmtree(folder)
-    return code
 
 
 def mesh_of(arguments: argparse.Namespace) -> Mesh:
@@ -70,12 +51,7 @@ def mesh_of(arguments: argparse.Namespace) -> Mesh:
         auto=arguments.enable_auto_parallel,
         to_static=arguments.to_static,
     )
-    processes = max(arguments.nproc, config.process_count())
-    if mesh.ranks != processes:
-        raise UserError(
-            f"--tensor_parallel_degree {mesh.tensor} times --pipeline_parallel_degree {mesh.pipeline} is "
-            f"{mesh.ranks}, but there are {processes} processes; give --nproc {mesh.ranks}, or other degrees"
-        )
+    ranks.check_processes(mesh, arguments.nproc)
     mesh.check(arguments.checkpoint)
     return mesh
 
@@ -130,11 +106,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     given.add_argument("--prompt", action="append", help="text to continue; may be given several times")
     given.add_argument("--batch", type=paths.given, help="text file with a prompt in each line")
     parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
-    parser.add_argument("--batch_size", type=_positive, default=8, help="prompts at once (default: 8)")
+    parser.add_argument("--batch_size", type=ranks.positive, default=8, help="prompts at once (default: 8)")
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)
-    parser.add_argument("--nproc", type=_positive, default=1, help="ranks that share the model, one a device")
-    parser.add_argument("--tensor_parallel_degree", type=_positive, default=1, help="ranks for each layer")
-    parser.add_argument("--pipeline_parallel_degree", type=_positive, default=1, help="stages of layers")
+    parser.add_argument(
+        "--nproc", type=ranks.positive, default=1, help="ranks that share the model, one a device"
+    )
+    parser.add_argument(
+        "--tensor_parallel_degree", type=ranks.positive, default=1, help="ranks for each layer"
+    )
+    parser.add_argument("--pipeline_parallel_degree", type=ranks.positive, default=1, help="stages of layers")
     parser.add_argument(
         "--enable_auto_parallel",
         action="store_true",
@@ -145,7 +125,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
     parser.add_argument("--tokenizer", type=paths.expanded, help="its folder (default: the checkpoint)")
-    parser.add_argument("--max_new_tokens", type=_positive, default=32)
+    parser.add_argument("--max_new_tokens", type=ranks.positive, default=32)
     parser.add_argument("--decode", choices=DECODES, default="greedy")
     parser.add_argument(
         "--unfused", action="store_true", help=f"the layers of {library.names.TITLE}, without fused operators"
@@ -187,10 +167,3 @@ def speed(done: list, tokens: str, seconds: str) -> str:
     """``12 tokens in 0.5 s (24 tokens/s)`` of all batches."""
     count, time = (sum(getattr(each, name) for each in done) for name in (tokens, seconds))
     return f"{count} tokens in {time:.3f} s ({count / time:,.1f} tokens/s)"
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError  # argparse names the option and the text
-    return number

@@ -66,12 +66,6 @@ def export(
     from .tables import whole_tables
 
     folder = Path(folder)
-    if library.found() == library.PADDLEFORMERS:
-        raise UserError(
-            "the models of PaddleFormers cannot be captured as one program; generate with "
-            "scripts/generate.py, or export the checkpoint of a Llama or Qwen2 in an environment with the "
-            "extra paddlenlp"
-        )
     check_target(folder, backend)
     if isinstance(model, (str, Path)):
         model = load_model(model, dtype)
@@ -96,7 +90,13 @@ def export(
 
 
 def check_target(folder: Path, backend: str) -> None:
-    """UserError if ``folder`` exists, and for an unknown backend."""
+    """UserError beside PaddleFormers, if ``folder`` exists, and for an unknown backend."""
+    if library.found() == library.PADDLEFORMERS:
+        raise UserError(
+            "the models of PaddleFormers cannot be captured as one program; generate with "
+            "llm-npu generate, or export the checkpoint of a Llama or Qwen2 in an environment with the "
+            "extra paddlenlp"
+        )
     if folder.exists():
         raise UserError(f"{folder} exists already; name a folder that does not")
     if backend not in RUNS_ON:

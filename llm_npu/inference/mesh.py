@@ -64,6 +64,11 @@ class Mesh:
         config = SimpleNamespace(**(family.defaults | fields))
         degrees.check_tensor_parallel(family, config, self.tensor, folder)
         degrees.check_stages(config, self.pipeline, folder)
+        if self.pipeline > 1 and family.learned_positions:  # made beside the embedding
+            raise UserError(
+                f"--pipeline_parallel_degree is given, but {folder} is a {family.title}, which is not cut "
+                "into stages for inference; give --tensor_parallel_degree"
+            )
         if self.auto and family.model_type not in ANNOTATED:
             raise UserError(
                 f"--enable_auto_parallel is given, but {folder} is a {family.title}; accepted: "

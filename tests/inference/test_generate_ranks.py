@@ -135,3 +135,11 @@ def test_a_mesh_that_does_not_fit_is_refused(tmp_path, fields, sentence):
     with pytest.raises(ValueError, match=sentence):
         Mesh(**fields).check(tmp_path)
     Mesh(2, 2).check(tmp_path)
+
+
+def test_stages_of_a_gpt_are_refused(tmp_path):
+    fields = run_inputs.LLAMA | run_inputs.OTHERS["GPT"]
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    Mesh(tensor=2).check(tmp_path)
+    with pytest.raises(ValueError, match="is a GPT, which is not cut into stages for inference"):
+        Mesh(pipeline=2).check(tmp_path)

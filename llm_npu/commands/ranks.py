@@ -1,0 +1,56 @@
+"""A command that runs alone, or on each rank of ``--nproc``. Importing this module imports no framework."""
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from llm_npu import config, device, launch
+from llm_npu.commands import PROGRAM
+from llm_npu.core.errors import UserError
+from llm_npu.doctor import explain
+from llm_npu.inference.mesh import Mesh
+
+
+def run(name: str, argv: Sequence[str], wanted: str, nproc: int, work: Callable[[device.Device], int]) -> int:
+    """The exit code of ``work(device)`` on this process, or of the command ``name argv`` on ``nproc`` ranks.
+
+    Args:
+        wanted: ``--device``.
+    """
+    chosen = device.select(wanted)  # the device decides which plugin Paddle loads
+    early = config.Early(argv=tuple(argv), device=wanted, nproc=nproc, is_rank=config.process_count() > 1)
+    if early.starts_ranks:
+        return _start(name, early, chosen)
+    launch.prepare_rank(early, chosen)
+    with launch.watch_machines():
+        return work(chosen)
+
+
+def _start(name: str, early: config.Early, chosen: device.Device) -> int:
+    """Start the ranks; the logs of failed ones remain, in a temporary folder."""
+    folder = tempfile.mkdtemp(prefix=f"{name}-")
+    early = dataclasses.replace(early, output_dir=Path(folder))
+    code = launch.start([PROGRAM, name], early, chosen, explain.of_rank)
+    if code in (0, 2):
+        shutil.rmtree(folder)
+    return code
+
+
+def check_processes(mesh: Mesh, nproc: int) -> None:
+    """UserError if the degrees of ``mesh`` are for another number of processes."""
+    processes = max(nproc, config.process_count())
+    if mesh.ranks != processes:
+        raise UserError(
+            f"--tensor_parallel_degree {mesh.tensor} times --pipeline_parallel_degree {mesh.pipeline} is "
+            f"{mesh.ranks}, but there are {processes} processes; give --nproc {mesh.ranks}, or other degrees"
+        )
+
+
+def positive(text: str) -> int:
+    """For argparse, which names the option and the text."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number

@@ -7,7 +7,9 @@ import paddle
 
 def cast_inputs(*tensors) -> tuple:
     """The inputs of a matmul or of attention, cast to the dtype of the active auto_cast, if there is one."""
-    tracer = paddle.base.framework._dygraph_tracer()
-    if tracer is None or tracer._amp_level == paddle.base.core.AmpLevel.O0:
+    core, framework = paddle.base.core, paddle.base.framework
+    # A program that is being captured has its own state.
+    state = core._get_amp_attrs() if framework.in_pir_mode() else framework._dygraph_tracer()
+    if state is None or state._amp_level == core.AmpLevel.O0:
         return tensors
-    return tuple(tensor.astype(tracer._amp_dtype) for tensor in tensors)
+    return tuple(tensor.astype(state._amp_dtype) for tensor in tensors)

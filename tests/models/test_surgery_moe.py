@@ -250,6 +250,19 @@ def test_block_is_captured_whole(kind, device):
 
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
+def test_captured_block_computes_in_the_dtype_of_amp(level, on_npu):
+    block, hidden = block_of("mixtral"), tokens_of([2, 13], "float32")
+    apply_fused_kernels(block, kernels=["moe"])
+    with paddle.amp.auto_cast(level=level, dtype="bfloat16"):
+        eager = block(hidden)[0]
+        paddle_fused.reset_what_ran()
+        captured = paddle.jit.to_static(block.forward, full_graph=True)(hidden)[0]
+    ran = {each.dtype for each in paddle_fused.what_ran() if each.operator == "grouped_matmul"}
+    assert ran == {"bfloat16"}
+    np.testing.assert_allclose(values(captured), values(eager), atol=2e-2 * np.abs(values(eager)).max())
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_amp_computes_in_bfloat16_as_the_unfused_model(kind, level, on_npu):
     model = model_of(kind)

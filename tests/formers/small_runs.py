@@ -35,4 +35,6 @@ def fields(family: str) -> dict[str, object]:
     """Of the smallest model."""
     tiny = FAMILIES[family].presets[FAMILIES[family].tiny]
     kept = {name: value for name, value in tiny.items() if name not in run_inputs.LLAMA}
+    if "rope_scaling" in kept:  # its factor is that of the positions
+        kept["max_position_embeddings"] = tiny["max_position_embeddings"]
     return {**kept, **SIZES, **MORE.get(family, {}), "model_type": family}

@@ -12,6 +12,7 @@ import pytest
 import run_inputs
 from paddleformers.nn.pp_model import CriterionLayerPipe
 from places import ROOT
+from roundings import ADAM_EPSILON, assert_trained_alike
 from run_inputs import losses
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -20,6 +21,7 @@ from small_runs import MORE, RUN, SCRIPT, STEPS, fields
 from llm_npu.models.families import config_class, model_class
 from llm_npu.parallel.pipeline_trainer import mean_over_rows
 from llm_npu.training import checkpoint, metrics
+from paddle_fused.parity import ROUNDING
 
 TRAINED = [
     "llama",
@@ -149,6 +151,8 @@ STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *SP, *PP,
 SHARE_EXPERTS = [
     *((f, *each) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for each in (*SHARED, *STAGES)),
     *((f, 4, *TP, *PP, *TWICE) for f in ("qwen3_moe", "deepseek_v3")),
+    *((f, 2, *TP, *SP, *TWICE, *SWITCHES) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
+    *((f, 2, *PP, *TWICE, *SWITCHES) for f in ("ernie4_5_moe", "deepseek_v3")),
 ]
 
 
@@ -173,6 +177,7 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
     ("family", "method"),
     [
         *((family, TP) for family in ("llama", "qwen2", "ernie4_5", "qwen3", "qwen3_moe")),
+        *((family, (*TP, *SWITCHES)) for family in ("qwen3", "ernie4_5")),
         *((family, (*TP, *SP)) for family in ("deepseek_v3", "ernie4_5_moe")),
     ],
 )
@@ -306,21 +311,47 @@ def tuned(run_python, finished, conversations, out, *more):
     }
     done = run_python(SCRIPT, *run_inputs.words(arguments), "--no_bf16", *more)
     assert done.returncode == 0, done.stdout + done.stderr
-    return losses(out)[0]
+    return losses(out)[0], done.stdout
+
+
+LORA, PACKED = ("--finetuning_type", "lora"), ("--packing", "first_fit")
+FLOAT16 = ("--fp16", "--scale_loss", "262144")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [PACKED, LORA, FLOAT16, (*LORA, *PACKED, *FLOAT16), (*LORA, "--sharding", "stage1", "--nproc", "2")],
+    ids=" ".join,
+)
+def test_the_loss_without_logits_trains_as_with_them(run_python, finished, conversations, tmp_path, method):
+    precision = "float16" if "--fp16" in method else "float32"
+    found = []
+    for name, more in {
+        "without": SWITCHES[2:],
+        "with": (SWITCHES[2], "false"),
+        "unfused": ("--disable_fused_options", "--padding", "none" if "--packing" in method else "longest"),
+    }.items():
+        more = (*method, *more, "--adam_epsilon", ADAM_EPSILON)
+        trained, said = tuned(run_python, finished, conversations, tmp_path / name, *more)
+        assert (f"ran      linear_cross_entropy {precision}: ascend" in said) is (name == "without"), said
+        found.append([*trained.values()])
+    here, there, unfused = found
+    assert_trained_alike("losses", here, there, [unfused], ROUNDING[precision])
 
 
 @pytest.mark.slow
 def test_packed_conversations_train_as_without_fused_operators(run_python, finished, conversations, tmp_path):
     run = functools.partial(tuned, run_python, finished, conversations)
-    fused = run(tmp_path / "fused", "--packing", "first_fit")
-    stock = run(tmp_path / "stock", "--packing", "first_fit", "--disable_fused_options", "--padding", "none")
+    fused, _ = run(tmp_path / "fused", *PACKED)
+    stock, _ = run(tmp_path / "stock", *PACKED, "--disable_fused_options", "--padding", "none")
     assert fused[STEPS] < fused[1] - 0.3
     assert [fused[step] for step in (1, 2, 3)] == pytest.approx([stock[step] for step in (1, 2, 3)], rel=2e-5)
 
 
 @pytest.mark.slow
 def test_lora_trains_and_its_merged_model_generates(run_python, finished, conversations, tmp_path):
-    trained = tuned(run_python, finished, conversations, tmp_path / "out", "--finetuning_type", "lora")
+    trained, _ = tuned(run_python, finished, conversations, tmp_path / "out", *LORA)
     assert trained[STEPS] < trained[1] - 0.1
     merged = tmp_path / "out" / "merged"
     done = run_python(

@@ -124,7 +124,7 @@ def test_paddles_launcher_sees_the_devices(run_python, front_end, tmp_path):
             "npu:1 names one device, but 2 processes take one each",
         ),
         (["--nproc", "17"], "17 processes need a device each, but there are 8 virtual NPUs"),
-        (["--nproc", "two"], "--nproc: invalid int value: 'two'"),
+        (["--nproc", "two"], "--nproc: 'two' is not a whole number"),
         (["--nproc", "0"], "--nproc is 0, but must be 1 or more"),
         (["--nproc", "2", "--max_restarts", "-1"], "--max_restarts is -1, but must be 0 or more"),
     ],

@@ -64,7 +64,7 @@ class Mesh:
         config = SimpleNamespace(**(family.defaults | fields))
         degrees.check_tensor_parallel(family, config, self.tensor, folder)
         degrees.check_stages(config, self.pipeline, folder)
-        if self.pipeline > 1 and family.learned_positions:  # made beside the embedding
+        if self.pipeline > 1 and not family.generates_in_stages:
             raise UserError(
                 f"--pipeline_parallel_degree is given, but {folder} is a {family.title}, which is not cut "
                 "into stages for inference; give --tensor_parallel_degree"

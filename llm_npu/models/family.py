@@ -167,6 +167,7 @@ class Family:
     ``learned_positions``: a vector for each position. ``stored_as``: a layout of its own.
     ``logits_in_float32``: under mixed precision the forward returns float32 logits. ``exported_as``: the
     family whose classes export the model. ``sequence_parallel``: its layers can share the tokens of a row.
+    ``generates_in_stages``: its first layer takes the embeddings as they are.
 
     Presets: ``presets``, {name: fields that differ from the library's defaults}, the first one tiny;
     ``aliases``, their names in the library's scripts.
@@ -202,6 +203,7 @@ class Family:
     logits_in_float32: bool = False
     exported_as: str | None = None
     sequence_parallel: bool = True
+    generates_in_stages: bool = True
 
     @property
     def tiny(self) -> str:

@@ -7,18 +7,20 @@ from tiny_models import FIELDS, build, fields_of, logits_of
 
 from llm_npu.models import pretrained, weights
 
+KINDS = [name for name in FIELDS if name not in ("gemma", "gpt")]  # their fields are PaddleNLP's
+
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     return torch_interpreter.checkpoints(
         tmp_path_factory.mktemp("checkpoints"),
-        {name: fields_of(name) for name in FIELDS},
+        {name: fields_of(name) for name in KINDS},
         lambda name, folder: weights.save(build(name), folder),
     )
 
 
 @pytest.mark.parametrize("writer", ["ours", "theirs"])
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", KINDS)
 def test_logits_agree(checkpoints, on_cpu, name, writer):
     ours = logits_of(pretrained.load_model(checkpoints / name / writer), IDS)
     assert_same_logits(ours, checkpoints / name / f"{writer}.npy", terms=96)

@@ -23,6 +23,7 @@ FAMILY = Family(
     fixed={"tie_word_embeddings": True, "hidden_activation": "gelu"},
     activations=("gelu",),  # not its approximation by tanh
     sequence_parallel=False,
+    generates_in_stages=False,
     presets={
         "gemma-tiny": TINY_SIZES | {"num_key_value_heads": 1, "head_dim": 64},
         # Gemma, arXiv 2403.08295, table 1; the vocabulary is that of the released models.

@@ -52,6 +52,7 @@ FAMILY = Family(
     biases=True,
     learned_positions=True,
     stored_as=gpt2.LAYOUT,
+    generates_in_stages=False,
     presets={
         "gpt-tiny": TINY_SIZES | {"intermediate_size": 1024},
         # GPT-2, the fields of the released models.

@@ -29,7 +29,8 @@ SIZES = {
     "max_position_embeddings": 512,
 }
 QWEN2 = {"model_type": "qwen2", "tie_word_embeddings": True}
-MIXTRAL = {"model_type": "mixtral", "intermediate_size": 384, "num_local_experts": 4}
+MIXTRAL = {"model_type": "mixtral", "intermediate_size": 384}
+MIXTRAL |= {"num_local_experts": 4, "num_experts_per_tok": 2}
 LLAMA3 = {
     "max_position_embeddings": 8192,
     "rope_scaling": {

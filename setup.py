@@ -53,7 +53,7 @@ class BuildExtension(build_ext):
 
     def get_outputs(self):
         base = ROOT if self.inplace or self.editable_mode else Path(self.build_lib)
-        return [str(base / "paddle_fused" / file) for file in libraries.BUILT_FILES]
+        return [str(base / file) for file in libraries.BUILT_FILES]
 
     def get_output_mapping(self):
         return {}
@@ -99,7 +99,6 @@ try:
 except libraries.SetupError as error:
     raise SystemExit(str(error)) from None
 
-built = ["lib/*.so", "virtual_npu/plugin/*.so", "virtual_npu/*.json"]
 setup(
     # pip says which version it has installed, and so what it was built for.
     version=f"{VERSION}+paddle{installed_paddle.version()}" if with_native else f"{VERSION}+python",
@@ -108,7 +107,8 @@ setup(
     ext_modules=[Extension("paddle_fused.lib.native", sources=[])] if with_native else [],
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative, "bdist_wheel": Wheel},
     package_data={
-        "paddle_fused": ["data/*.json", *(built if with_native else [])],
+        "paddle_fused": ["lib/*.so"] if with_native else [],
+        "virtual_npu": ["data/*.json", *(["plugin/*.so", "*.json"] if with_native else [])],
         "llm_npu": ["acceptance/data/*.json", "doctor/data/*.json", "core/data/*.json", "plan/data/*.json"],
     },
 )

@@ -94,7 +94,7 @@ def build(source: Path, build: Path, destination: Path) -> None:
     there = find_paddle()
     if there is None:
         raise SetupError("paddlepaddle is not installed; its headers are needed.", "Build with pip.")
-    sources = libraries.sources_digest(source / "paddle_fused")  # before the compiler reads them
+    sources = libraries.sources_digest(source)  # before the compiler reads them
     forget_tools(build)
     configure = ["cmake", "-S", str(source / "paddle_fused" / "csrc"), "-B", str(build), "-G", "Ninja"]
     configure += [
@@ -116,7 +116,7 @@ def build(source: Path, build: Path, destination: Path) -> None:
                 f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}):",
                 "\n".join(errors[:12]),
             )
-    *built, stamp_file = (destination / "paddle_fused" / file for file in libraries.BUILT_FILES)
+    *built, stamp_file = (destination / file for file in libraries.BUILT_FILES)
     for target in built:
         target.parent.mkdir(parents=True, exist_ok=True)
         # A running process may have mapped the old library: replace the file, do not write into it.

@@ -176,7 +176,7 @@ def check_contents(wheel: Path) -> str:
     find_tools({"readelf": "binutils"})
     glibc = (0, 0)
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
-        for name in (f"paddle_fused/{file}" for file in libraries.BUILT_FILES):
+        for name in libraries.BUILT_FILES:
             if name not in archive.namelist():
                 raise SetupError(f"{name} is missing in {wheel}.", "Build it again.")
             if not name.endswith(".so"):

@@ -154,7 +154,7 @@ def checks() -> str:
 
 def settings() -> str:
     """The environment variables of the virtual NPU and of the host kernels."""
-    from paddle_fused.virtual_npu.settings import SETTINGS
+    from virtual_npu.settings import SETTINGS
 
     rows = ["| variable | meaning | accepted | default |", "|---|---|---|---|"]
     rows += [

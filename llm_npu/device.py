@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import virtual_npu
 from llm_npu.core import machines
 from llm_npu.core.errors import UserError, caused_by_the_user
-from paddle_fused import host_memory, virtual_npu
+from paddle_fused import host_memory
 
 ACCEPTED = (
     "npu (a card if there is one, else the virtual NPU), npu:N, virtual_npu, virtual_npu:N, npu:card, cpu"

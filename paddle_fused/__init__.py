@@ -1,20 +1,19 @@
-"""Fused operators for Ascend NPUs and for the host, and the virtual NPU, which emulates a card.
+"""Fused operators for Ascend NPUs and for the host.
 
     import paddle_fused
 
     out = paddle_fused.rms_norm(x, weight)
     paddle_fused.what_ran()
 
-Importing this package imports no framework, because ``paddle_fused.virtual_npu`` must run before ``import
-paddle``. The operators import paddle on first access, which raises SetupError if the native libraries were
-built for another Paddle.
+Importing this package imports no framework, because a device is chosen before ``import paddle``. The
+operators import paddle on first access, which raises SetupError if the native libraries were built for
+another Paddle.
 
     ops                one package for each operator
     masks              attention masks, compiled to CANN's sparse modes
     compat             the operators under the names of torch_npu and MindSpeed
     contracts          CANN's rules, dtypes, limits and error numbers
     sharding           operators on distributed tensors
-    virtual_npu        the emulated device
     dispatch           backend selection, ``use_backend``, ``what_ran``
     registry           the registrations of the operators
     ascend, native     the plugin's operators; the host operators
@@ -49,7 +48,7 @@ _MODULES = ("compat", "contracts", "masks")
 
 def __getattr__(name: str):
     if name == "__all__":
-        return sorted([*_PUBLIC, *_operators(), *_MODULES, "virtual_npu"])
+        return sorted([*_PUBLIC, *_operators(), *_MODULES])
     operator = None if name.startswith("_") else _operators().get(name)
     if operator is None and name not in (*_PUBLIC, *_MODULES):
         names = ", ".join(__getattr__("__all__"))

@@ -42,4 +42,4 @@ def check_fits(stamp_file: Path, subject: str) -> PaddleBuild:
 def check_package() -> None:
     """Raises SetupError if the native libraries are for another Paddle. Without libraries, any fits."""
     if libraries.is_built(libraries.folder()):
-        check_fits(libraries.folder() / libraries.STAMP, f"paddle_fused in {libraries.folder().parent}")
+        check_fits(libraries.folder() / libraries.STAMP, f"paddle_fused in {libraries.folder()}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from . import command_line, libraries, virtual_npu
+from . import command_line, libraries, paddle_release
 
 LIBRARY = libraries.folder() / libraries.KERNELS
 OPENMP = "libiomp5.so"  # the kernels use the copy in Paddle's wheel
@@ -23,7 +23,7 @@ def chosen() -> str:
     SetupError if the library is not built, OSError if it cannot be loaded.
     """
     libraries.check_built()
-    paddle = virtual_npu.paddle_folder()
+    paddle = paddle_release.paddle_folder()
     if paddle is not None and (paddle / "libs" / OPENMP).is_file():
         ctypes.CDLL(str(paddle / "libs" / OPENMP), ctypes.RTLD_GLOBAL)
     kernels = ctypes.CDLL(str(LIBRARY))

@@ -19,7 +19,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from . import command_line, paddle_release, registry, strict_json, virtual_npu
+import virtual_npu
+
+from . import command_line, paddle_release, registry, strict_json
 
 if TYPE_CHECKING:
     from .ops.case import OpCase

@@ -21,7 +21,8 @@ import ranks
 from places import TESTS
 
 import paddle_fused
-from paddle_fused import paddle_release, virtual_npu
+import virtual_npu
+from paddle_fused import paddle_release
 
 THREADS = "2"
 _STDERR = pytest.StashKey()
@@ -238,7 +239,7 @@ def run_program(run_python, tmp_path):
     def run(text, **options) -> subprocess.CompletedProcess:
         file = tmp_path / "program.py"
         file.write_text(textwrap.dedent(text))
-        return run_python("-m", "paddle_fused.virtual_npu", file, **options)
+        return run_python("-m", "virtual_npu", file, **options)
 
     return run
 

@@ -18,11 +18,11 @@ import gc
 import time
 from dataclasses import asdict
 
+import virtual_npu
 from benchmarks import contest, machine, options, report, timing
 from benchmarks.contest import Wrong
 from benchmarks.step import LlamaSize
 from benchmarks.step.paddle_llama import PaddleLlama
-from paddle_fused import virtual_npu
 
 PLACES = ("cpu", "npu")
 OP_GOAL_US = 3.0

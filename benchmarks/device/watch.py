@@ -14,9 +14,9 @@ missed goal is printed, since a busy machine can miss it.
 import contextlib
 import time
 
+import virtual_npu
 from benchmarks import contest, machine, options, report, timing
 from benchmarks.contest import Wrong
-from paddle_fused import virtual_npu
 
 from .command import SIZE, llama
 

@@ -19,7 +19,7 @@ class ModelWorker:
     """
 
     def __init__(self, kernels: list[str] | str, fused_adamw: bool, threads: int, dtype: str, size: dict):
-        from paddle_fused import virtual_npu
+        import virtual_npu
 
         virtual_npu.activate()
         import paddle
@@ -56,7 +56,7 @@ class ModelWorker:
         return self._peak(self._step)
 
     def train_launches(self):
-        from paddle_fused import virtual_npu
+        import virtual_npu
 
         virtual_npu.reset_kernel_record()
         self._step()

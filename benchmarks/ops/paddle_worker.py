@@ -12,7 +12,7 @@ class PaddleWorker(OperatorWorker):
 
     def __init__(self, device: str, contender: str, threads: int):
         import paddle_fused
-        from paddle_fused import virtual_npu
+        import virtual_npu
 
         if device == "npu":
             virtual_npu.activate()

@@ -24,7 +24,7 @@ def run(job: dict, threads: int, gbps: float | None = None, latency_us: float = 
         question, answer = Path(folder) / "job.json", Path(folder) / "answer.json"
         question.write_text(json.dumps(job))
         command = [
-            *(sys.executable, "-m", "paddle_fused.virtual_npu", "-m", "paddle.distributed.launch"),
+            *(sys.executable, "-m", "virtual_npu", "-m", "paddle.distributed.launch"),
             *("--devices", ",".join(map(str, range(RANKS))), "--log_dir", folder, "--log_level", "ERROR"),
             *(str(WORKER), str(question), str(answer)),
         ]

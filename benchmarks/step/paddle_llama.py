@@ -19,7 +19,7 @@ class PaddleLlama(Training):
     def __init__(
         self, model: str, device: str, cured: bool, dtype: str, size: dict, threads: int | None = None
     ):
-        from paddle_fused import virtual_npu
+        import virtual_npu
 
         if cured:
             virtual_npu.activate()

@@ -24,7 +24,7 @@ AGREE = 1e-4  # relative difference of losses in float32
 
 def main(words):
     arguments = parse(words)
-    from paddle_fused import virtual_npu
+    import virtual_npu
 
     virtual_npu.activate()
     import paddle

@@ -24,11 +24,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import virtual_npu
 from llm_npu import device
 from llm_npu.core import cards, paths, stopping
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.plain_text import printable
-from paddle_fused import command_line, virtual_npu
+from paddle_fused import command_line
 
 from . import journal, process, reference
 from .pieces import BY_NAME, OF_THE_VIRTUAL_NPU, PIECES, Job, Piece

@@ -17,11 +17,12 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+import virtual_npu
 from llm_npu import config, device
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError
 from llm_npu.models import library
-from paddle_fused import command_line, strict_json, virtual_npu
+from paddle_fused import command_line, strict_json
 
 BATCH = 2
 FILES = (".yaml", ".yml", ".json")

@@ -12,6 +12,7 @@ after SIGHUP, with a checkpoint of the last finished step. docs/reference/exit_c
 of lost ranks.
 """
 
+import virtual_npu
 from llm_npu import config, device, launch, profiling
 from llm_npu.cluster import hccl
 from llm_npu.commands import PROGRAM
@@ -19,7 +20,6 @@ from llm_npu.core import console
 from llm_npu.doctor import explain
 from llm_npu.models import library
 from llm_npu.numerics import reproducible
-from paddle_fused import virtual_npu
 
 
 def main(argv: list[str]) -> int:

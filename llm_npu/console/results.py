@@ -12,7 +12,7 @@ from llm_npu.models import lora
 from llm_npu.training import checkpoint, metrics
 from llm_npu.training.checkpoint import merged
 from llm_npu.training.run import Feature, Run
-from paddle_fused.virtual_npu import KernelRecord
+from virtual_npu import KernelRecord
 
 PROMPT = "def __init__(self"
 SHOWN_KERNELS = 5

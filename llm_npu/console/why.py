@@ -16,6 +16,7 @@ from itertools import chain
 from typing import TypeVar
 
 import paddle_fused
+import virtual_npu
 from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.data.collate import ROWS
@@ -26,8 +27,8 @@ from llm_npu.surgery.report import Report
 from llm_npu.training.optimizer import innermost
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
-from paddle_fused import masks, virtual_npu
-from paddle_fused.virtual_npu import KernelRecord
+from paddle_fused import masks
+from virtual_npu import KernelRecord
 
 TITLE, INDENT = "why      ", "         "
 OPTIMIZER = "optimizer"  # its name in the column of layers

@@ -43,7 +43,7 @@ def environment(library: str, module: str) -> dict[str, str]:
 def become(arguments: list[str]) -> NoReturn:
     """Replaces this process by Python with ``arguments``, in the environment of this process.
 
-    It gets the options of this interpreter, such as -O, -W and -X, as in paddle_fused.virtual_npu.
+    It gets the options of this interpreter, such as -O, -W and -X, as in virtual_npu.
     """
     paths.ensure_home()
     options = subprocess._args_from_interpreter_flags()

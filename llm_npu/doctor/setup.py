@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import virtual_npu
 from llm_npu import device
 from llm_npu.device import Device, VisibleCards
-from paddle_fused import virtual_npu
 
 from .cann import Cann, find_cann
 from .probe import Probe, run_probe

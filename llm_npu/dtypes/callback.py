@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import virtual_npu
 from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
-from paddle_fused import virtual_npu
 
 from .auditing import audit
 from .report import Report

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import paddle
 from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
-from paddle_fused.virtual_npu import AICPUWarnings, HostFallback
-from paddle_fused.virtual_npu.source_lines import LIBRARIES
+from virtual_npu import AICPUWarnings, HostFallback
+from virtual_npu.source_lines import LIBRARIES
 
 from .operators import OperatorHooks
 from .placing import Call

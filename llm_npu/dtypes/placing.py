@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from paddle_fused.virtual_npu import card_dtypes, placement
+from virtual_npu import card_dtypes, placement
 
 from .report import WIDE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paddle import nn
 
-from paddle_fused.virtual_npu.source_lines import FRAMEWORKS, of_callstack, operators
+from virtual_npu.source_lines import FRAMEWORKS, of_callstack, operators
 
 from . import sources
 from .placing import Call

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paddle_fused.virtual_npu import NARROWER, AICPUWarning, HostFallback
-from paddle_fused.virtual_npu.source_lines import Source
+from virtual_npu import NARROWER, AICPUWarning, HostFallback
+from virtual_npu.source_lines import Source
 
 __all__ = ["WIDE", "AICPUWarning", "Finding", "Report", "Source", "report_of"]
 

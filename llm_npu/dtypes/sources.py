@@ -12,7 +12,7 @@ from types import FrameType
 
 from paddle import nn
 
-from paddle_fused.virtual_npu.source_lines import Source, frames, is_inside
+from virtual_npu.source_lines import Source, frames, is_inside
 
 
 def layer_of_frame(frame: FrameType | None, paths: Mapping[int, str]) -> str:

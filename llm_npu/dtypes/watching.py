@@ -14,11 +14,11 @@ from typing import Literal, get_args
 import paddle
 from paddle import nn
 
+import virtual_npu
 from llm_npu.core import plugin_log
 from llm_npu.core.errors import UserError
-from paddle_fused import virtual_npu
-from paddle_fused.virtual_npu import AICPUWarning, HostFallback
-from paddle_fused.virtual_npu.source_lines import of_frame, program_of_frame
+from virtual_npu import AICPUWarning, HostFallback
+from virtual_npu.source_lines import of_frame, program_of_frame
 
 from . import sources
 from .operators import OperatorHooks

@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import virtual_npu
 from llm_npu.config import Early
 from llm_npu.core import stopping
 from llm_npu.core.errors import UserError
@@ -32,7 +33,6 @@ from llm_npu.core.refusal import Sentences
 from llm_npu.device import Device, find_cards
 from llm_npu.launch import fake_process_group, folder_lock, own_file
 from llm_npu.launch.supervisor import Explainer, Supervisor
-from paddle_fused import virtual_npu
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
 LOOPBACK = "127.0.0.1"  # of rank 0's store: nobody else has to reach it

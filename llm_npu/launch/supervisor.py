@@ -7,7 +7,7 @@ after ``STOPPED_LIMIT`` seconds. A run therefore ends within ``STOPPED_LIMIT + G
 stopped, and within ``GRACE`` seconds after one is killed.
 
 A rank that hangs while it runs is not noticed here but in the collectives that wait for it: on the virtual
-NPU by csrc/virtual_npu/collectives/watchdog.cc, on a card by HCCL. docs/design/index.md has the whole course
+NPU by virtual_npu/csrc/collectives/watchdog.cc, on a card by HCCL. docs/design/index.md has the whole course
 of events.
 
 Importing this module imports no framework.

@@ -126,7 +126,7 @@ def check_memory(family: Family, config) -> None:
     """
     import paddle
 
-    from paddle_fused import virtual_npu
+    import virtual_npu
 
     on_host = virtual_npu.is_active() or paddle.device.get_device() == "cpu"
     if virtual_npu.is_dry() or not on_host:

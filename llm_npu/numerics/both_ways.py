@@ -15,11 +15,11 @@ import numpy as np
 import paddle
 
 import paddle_fused
+import virtual_npu
 from llm_npu import surgery
 from llm_npu.core.ranks import Ranks
 from llm_npu.training.checkpoint.random_state import random_state, set_random_state
 from llm_npu.training.stock_trainer import TrainerCallback
-from paddle_fused import virtual_npu
 
 from .comparison import Comparison, compare
 from .recording import Recording, recording

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 # Communication operators of a program, and their kinds. (Some passes still insert the older c_... names.)
 KINDS = {

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Sequence
 
+import virtual_npu
 from llm_npu.core.ranks import gathered
 from llm_npu.parallel.communication import BYTES, Collective, table
 from llm_npu.parallel.session import Session
-from paddle_fused import virtual_npu
 
 
 def parameters(session: Session) -> list[str]:

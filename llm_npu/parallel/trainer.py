@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 
+import virtual_npu
 from llm_npu.core.console import say
 from llm_npu.parallel.communication import collectives_sent
 from llm_npu.parallel.explain import communication, explain
@@ -14,7 +15,6 @@ from llm_npu.patches.gradient_norm import GradientNorm
 from llm_npu.training.nonfinite import bad_numbers
 from llm_npu.training.stock_trainer import TrainerCallback
 from llm_npu.training.trainer import PretrainTrainer
-from paddle_fused import virtual_npu
 
 STAGES = {"stage1": 1, "stage2": 2, "stage3": 3}
 

@@ -9,8 +9,9 @@ import paddle
 import paddle.distributed as dist
 from paddle.base import core
 
+import virtual_npu
 from llm_npu.patches.program_kernels import on_custom_device, use_available_kernels
-from paddle_fused import paddle_release, virtual_npu
+from paddle_fused import paddle_release
 
 
 def apply() -> None:

@@ -13,7 +13,7 @@ import functools
 import paddle
 from paddle.distributed.auto_parallel.static import engine
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 
 def on_custom_device() -> bool:

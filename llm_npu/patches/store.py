@@ -31,7 +31,7 @@ def fix_store_at_exit() -> None:
     connection, the thread writes its first log line (which nobody reads), and that needs a lock of the logger
     that has been destroyed. A line that has been reached before needs no lock: the patch opens and closes a
     connection as soon as there is a store, in both ways. The virtual NPU does the same for programs that do
-    not use this package (csrc/virtual_npu/collectives/store.h).
+    not use this package (virtual_npu/csrc/collectives/store.h).
     """
     _when_rank_0_has_the_store(_close_connections)
 

@@ -8,9 +8,9 @@ import shutil
 import warnings
 from pathlib import Path
 
+import virtual_npu
 from llm_npu.core.errors import UserError
 from llm_npu.profiling import folders, msprof, timeline
-from paddle_fused import virtual_npu
 
 TRACE, PADDLE_TRACE, SUMMARY = "trace.json", "host.paddle_trace.json", "summary.txt"
 

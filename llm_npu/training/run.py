@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import paddle_fused
+import virtual_npu
 from llm_npu import data, surgery
 from llm_npu.config import Early, RunConfig
 from llm_npu.core.console import Display, say
@@ -24,8 +25,7 @@ from llm_npu.device import Device
 from llm_npu.models.library import names
 from llm_npu.training import evaluation, loss_choice, metrics, model, out_of_memory, resume
 from llm_npu.training.trainer import PretrainTrainer
-from paddle_fused import virtual_npu
-from paddle_fused.virtual_npu import KernelRecord
+from virtual_npu import KernelRecord
 
 
 class Feature:

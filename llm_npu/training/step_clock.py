@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+import virtual_npu
 from llm_npu.training.stock_trainer import TrainerCallback
-from paddle_fused import virtual_npu
 
 
 class StepTimes(NamedTuple):

@@ -5,10 +5,10 @@
     contracts.refuse("attention.head_dim", "flash_attention", "the head size is 900")  # ContractError
     contracts.reason("attention.head_dim", "flash_attention", "the head size is 900")  # its text
 
-A rule has the text, not the condition: ``op.py`` and csrc/virtual_npu/custom_ops check the arguments and name
+A rule has the text, not the condition: ``op.py`` and virtual_npu/csrc/custom_ops check the arguments and name
 the rule that a call breaks. The rules of an operator are in ``contract.py`` of its package, those of the
 plugin's products with collectives here. The build writes them to a header for the C++ operators
-(csrc/virtual_npu/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a page.
+(virtual_npu/csrc/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a page.
 Contract modules import only the standard library, ``rule`` and each other.
 """
 

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddle_fused import virtual_npu
+import virtual_npu
 from paddle_fused.command_line import UserError
 
 UNITTESTS = Path("backends/npu/tests/unittests")

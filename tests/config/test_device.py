@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 from llm_npu.device import Device, VisibleCards, decide, find_cards, select
-from paddle_fused.virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER
+from virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER
 
 CARDS = VisibleCards(plugin=None, count=2, missing=())
 NO_CARD = VisibleCards(plugin=None, count=0, missing=("there is no card (no /dev/davinci<N>)",))
@@ -183,7 +183,7 @@ def test_select_before_paddle(run_python, name, printed):
 
 @pytest.mark.slow
 def test_select_cpu_leaves_an_activated_environment(run_python):
-    result = run_python("-m", "paddle_fused.virtual_npu", "-c", SELECT, "cpu")
+    result = run_python("-m", "virtual_npu", "-c", SELECT, "cpu")
     assert (result.returncode, result.stdout) == (0, "cpu Place(cpu) []\n"), result.stderr
 
 

@@ -36,7 +36,7 @@ RUN = "python scripts/run_llama_npu.py"
 QUICK = (
     f"{RUN} --overwrite_output_dir",
     f"{RUN} --help",
-    "python -m paddle_fused.virtual_npu train.py --its --own arguments",
+    "python -m virtual_npu train.py --its --own arguments",
     "python -m llm_npu.doctor",
 )
 

@@ -39,7 +39,7 @@ def texts():
     """Every text of the product, in Python and in the C++ of the collectives."""
     files = [*(ROOT / "llm_npu").rglob("*.py"), *(ROOT / "paddle_fused").rglob("*.py")]
     found = [text for file in files for text in said(ast.parse(file.read_text(encoding="utf-8")))]
-    for file in (ROOT / "paddle_fused/csrc/virtual_npu/collectives").glob("*.cc"):
+    for file in (ROOT / "virtual_npu/csrc/collectives").glob("*.cc"):
         found.append(re.sub(r'"\s*\+[^";]*\+\s*"', "...", file.read_text(encoding="utf-8")))
     return found
 

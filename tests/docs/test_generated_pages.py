@@ -10,7 +10,7 @@ from places import ROOT
 from llm_npu.config.environment import OF_A_CARD
 from llm_npu.doctor.checks import CHECKS
 from paddle_fused import contracts, registry
-from paddle_fused.virtual_npu.settings import SETTINGS
+from virtual_npu.settings import SETTINGS
 
 DOCS = ROOT / "docs"
 NAMED = re.compile(r"^\| \[?`([^`]+)`", re.MULTILINE)

@@ -181,7 +181,7 @@ SYMPTOMS = {
 def found(run_python, tmp_path_factory):
     program = tmp_path_factory.mktemp("patches") / "program.py"
     program.write_text(PROGRAM)
-    done = run_python("-m", "paddle_fused.virtual_npu", program)
+    done = run_python("-m", "virtual_npu", program)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     return json.loads(line.removeprefix("FOUND "))

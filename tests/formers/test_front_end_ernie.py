@@ -110,7 +110,7 @@ def run(run_python, checkout, tmp_path_factory):
 @pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("stages", [1, 2])
 def test_as_published_then_fused(run, tmp_path, stages):
-    unmodified = ("-m", "paddle_fused.virtual_npu")
+    unmodified = ("-m", "virtual_npu")
     unfused = run(tmp_path / "unfused", unmodified, stages=stages)
     reference = run(tmp_path / "float32", unmodified, *FLOAT32, stages=stages)
     fused = run(tmp_path / "fused", PREFIX, *FUSED, stages=stages)

@@ -10,7 +10,7 @@ from front_ends import assert_tracks, configuration, finished, train
 
 pytestmark = pytest.mark.slow
 
-UNMODIFIED = ("-m", "paddle_fused.virtual_npu", Path(sys.executable).with_name("paddleformers-cli"))
+UNMODIFIED = ("-m", "virtual_npu", Path(sys.executable).with_name("paddleformers-cli"))
 *FUSED, _, _ = front_ends.of_page("train")  # its "train sft.yaml" is added by train()
 ADDED, COMPLETE = front_ends.yaml_of_page()
 # What runs of PaddleFormers 1.2.0 without CUDA; see with_own_norm for the RMSNorm.

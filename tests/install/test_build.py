@@ -24,7 +24,8 @@ SOURCES += tuple(
     f"paddle_fused/{name}.py" for name in ("__init__", "built_for", "libraries", "paddle_release", "registry")
 )
 SOURCES += ("building",)
-SOURCES += tuple(f"paddle_fused/{folder}" for folder in ("csrc", "data", "contracts", "ops"))
+SOURCES += ("paddle_fused/csrc", "paddle_fused/contracts", "paddle_fused/ops")
+SOURCES += ("virtual_npu/__init__.py", "virtual_npu/csrc", "virtual_npu/data")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who may import whom: scripts, benchmarks -> commands -> tools -> layers -> paddle_fused -> operators.
+"""Who may import whom: scripts, benchmarks -> commands -> tools -> layers -> virtual_npu -> operators.
 
 The rules are checked on the source text, so they hold for code that no test runs; each rule is shown to
 notice a violation in a made-up source tree.
@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-PACKAGES = ("paddle_fused", "llm_npu", "scripts", "benchmarks", "tests")
-SUPPLIED = (
-    "paddle_fused.virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
-)
+PACKAGES = ("paddle_fused", "virtual_npu", "llm_npu", "scripts", "benchmarks", "tests")
+SUPPLIED = "virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
 TOP = ("scripts", "benchmarks", "tests")
-# Where the libraries are, which Paddle there is, the command line: for all of paddle_fused.
+# Where the libraries are, which Paddle there is, the command line: for all packages.
 GROUND = (
     "paddle_fused.libraries",
     "paddle_fused.paddle_release",
@@ -34,8 +32,6 @@ PUBLIC = {
         ".streams",
         ".command_line",
         ".paddle_release",
-        ".virtual_npu.source_lines",
-        ".virtual_npu",
         ".info",
         ".parity",
         ".masks",
@@ -45,7 +41,7 @@ PUBLIC = {
         ".strict_json",
         ".ops.layer",
     )
-}
+} | {"virtual_npu", "virtual_npu.source_lines"}
 UNDER_OPERATORS = tuple(
     f"paddle_fused.{name}"
     for name in (
@@ -65,6 +61,8 @@ UNDER_OPERATORS = tuple(
         "sharding",
     )
 )
+# Commands that compare the operators of the card, or of the virtual NPU where there is none.
+EITHER_DEVICE = ("paddle_fused.parity",)
 OPERATORS = ("paddle_fused.ops", "paddle_fused.masks", "paddle_fused.compat")
 # The layers of llm_npu, the lowest first: each imports only those before it, and itself.
 LAYERS = tuple(
@@ -97,8 +95,8 @@ TOOLS = tuple(
 BEFORE_PADDLE = (
     "paddle_fused",
     "paddle_fused.contracts",
-    "paddle_fused.virtual_npu",
-    "paddle_fused.virtual_npu.__main__",
+    "virtual_npu",
+    "virtual_npu.__main__",
     "llm_npu.__main__",
     "llm_npu.commands",
     "llm_npu.device",
@@ -122,15 +120,17 @@ def reason_against(importer: str, imported: str) -> str | None:
     if below(imported, *TOP):
         siblings = any(below(importer, top) and below(imported, top) for top in TOP)
         return None if siblings else ", ".join(TOP) + " are at the top, each for itself"
-    if below(importer, "llm_npu", *TOP) and below(imported, "paddle_fused") and imported not in PUBLIC:
-        return "only public modules of paddle_fused are for others"
-    if below(importer, "paddle_fused") and below(imported, "llm_npu"):
+    operations = ("paddle_fused", "virtual_npu")
+    if below(importer, "llm_npu", *TOP) and below(imported, *operations) and imported not in PUBLIC:
+        return "only public modules of paddle_fused and virtual_npu are for others"
+    if below(importer, *operations) and below(imported, "llm_npu"):
         return "operations know tensors, not models"
+    if below(importer, "paddle_fused") and below(imported, "virtual_npu") and importer not in EITHER_DEVICE:
+        return "paddle_fused also serves machines with a card; virtual_npu stands on it"
     if below(importer, SUPPLIED):
         return None if below(imported, SUPPLIED) else "the supplied package stands alone"
-    if below(importer, "paddle_fused.virtual_npu") and not below(
-        imported, "paddle_fused.virtual_npu", *GROUND
-    ):
+    read_by_build = ("paddle_fused.contracts",) if below(importer, "virtual_npu.csrc") else ()
+    if below(importer, "virtual_npu") and not below(imported, "virtual_npu", *GROUND, *read_by_build):
         return "the virtual NPU stands alone, but for where its library is and what it is for"
     if below(importer, *OPERATORS) and not below(imported, *OPERATORS, *UNDER_OPERATORS):
         return "an operator uses " + ", ".join(UNDER_OPERATORS)
@@ -291,7 +291,7 @@ def tree(tmp_path):
         "paddle_fused",
         "paddle_fused/ops",
         "paddle_fused/ops/rms_norm",
-        "paddle_fused/virtual_npu",
+        "virtual_npu",
         "llm_npu",
         "scripts",
         "benchmarks",
@@ -300,7 +300,7 @@ def tree(tmp_path):
         add(f"{package}/__init__.py")
     for module in (
         "paddle_fused/dispatch",
-        "paddle_fused/virtual_npu/settings",
+        "virtual_npu/settings",
         "llm_npu/surgery/swap",
         "llm_npu/parallel/trainer",
         "llm_npu/plan/answer",
@@ -310,8 +310,11 @@ def tree(tmp_path):
         add(f"{module}.py")
     add("paddle_fused/ops/rms_norm/op.py", "import paddle\nfrom paddle_fused.dispatch import FusedOp\n")
     add("paddle_fused/ops/rms_norm/contract.py", "import re\n")
-    add("paddle_fused/virtual_npu/activation.py", "import os\nfrom .settings import SETTINGS\n")
-    add("llm_npu/training/trainer.py", "import paddle\nfrom paddle_fused import virtual_npu, rms_norm\n")
+    add("virtual_npu/activation.py", "import os\nfrom .settings import SETTINGS\n")
+    add(
+        "llm_npu/training/trainer.py",
+        "import paddle\nimport virtual_npu\nfrom paddle_fused import rms_norm\n",
+    )
     add("llm_npu/training/stock_trainer.py", "import paddlenlp.trainer\nimport paddleformers.trainer\n")
     add("llm_npu/models/paddlenlp/lora_classes.py", "import paddlenlp.peft\n")
     add("llm_npu/device.py", "def later():\n    import paddle\n")
@@ -323,18 +326,20 @@ def tree(tmp_path):
     ("file", "text", "reason"),
     [
         ("paddle_fused/ops/swiglu/op.py", "import llm_npu.training.trainer", "not models"),
-        ("paddle_fused/ops/swiglu/op.py", "from ... import virtual_npu", "an operator uses"),
+        ("paddle_fused/ops/swiglu/op.py", "import virtual_npu", "stands on it"),
+        ("paddle_fused/ascend.py", "import virtual_npu", "stands on it"),
+        ("paddle_fused/info.py", "import virtual_npu", "stands on it"),
         ("paddle_fused/dispatch.py", "from .ops.rms_norm import op", "not the other way"),
         (
             "paddle_fused/dispatch.py",
             "def f():\n    from paddle_fused.ops.rms_norm.op import x",
             "not the other way",
         ),
-        ("paddle_fused/virtual_npu/settings.py", "from ..ops.rms_norm import op", "stands alone"),
-        ("paddle_fused/virtual_npu/site/paddle_custom_device/a.py", "import paddle_fused", "stands alone"),
+        ("virtual_npu/settings.py", "from paddle_fused.ops.rms_norm import op", "stands alone"),
+        ("virtual_npu/site/paddle_custom_device/a.py", "import paddle_fused", "stands alone"),
         ("llm_npu/data/rows.py", "from paddle_fused.dispatch import FusedOp", "only public"),
         ("llm_npu/data/rows.py", "from paddle_fused import dispatch", "only public"),
-        ("scripts/bench.py", "from paddle_fused.virtual_npu.settings import SETTINGS", "only public"),
+        ("scripts/bench.py", "from virtual_npu.settings import SETTINGS", "only public"),
         ("llm_npu/data/rows.py", "import scripts.run", "at the top"),
         ("llm_npu/data/rows.py", "from benchmarks import report", "at the top"),
         ("scripts/a.py", "from benchmarks.report import table", "each for itself"),
@@ -373,7 +378,7 @@ def test_cycles_are_noticed(tree):
 
 def test_what_runs_before_paddle_does_not_import_it(run_python):
     code = (
-        "import sys, paddle_fused, paddle_fused.virtual_npu, llm_npu.device, llm_npu.config\n"
+        "import sys, paddle_fused, virtual_npu, llm_npu.device, llm_npu.config\n"
         "sys.exit(' '.join(m for m in sys.modules if m.startswith(('paddle.', 'paddlenlp'))) or 0)"
     )
     result = run_python("-c", code)

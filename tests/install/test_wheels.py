@@ -58,7 +58,7 @@ def wheel_of(folder: Path, **replaced: Path | None) -> Path:
     with zipfile.ZipFile(folder / "some.whl", "w") as archive:
         for name, file in files.items():
             if file:
-                archive.write(file, f"paddle_fused/{name}")
+                archive.write(file, name)
     return folder / "some.whl"
 
 

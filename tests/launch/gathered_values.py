@@ -1,6 +1,6 @@
 """A rank of test_ranks.py: what the processes tell each other, watched for dtypes that a card lacks."""
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

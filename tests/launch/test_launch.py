@@ -98,7 +98,7 @@ def test_paddles_launcher_starts_the_script(run_python, arguments, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.default_run(every=True)
-@pytest.mark.parametrize("front_end", ["paddle_fused.virtual_npu", "llm_npu.formers"])
+@pytest.mark.parametrize("front_end", ["virtual_npu", "llm_npu.formers"])
 def test_paddles_launcher_sees_the_devices(run_python, front_end, tmp_path):
     """That of Paddle 3.0 by PADDLE_XCCL_BACKEND only."""
     program = tmp_path / "program.py"

@@ -24,7 +24,7 @@ SIZES = {
 # Runs the script ARGV[1:] while the host kernel of SwiGLU is off by 20 %.
 WRONG_KERNEL = """
 import runpy, sys
-from paddle_fused import virtual_npu
+import virtual_npu
 virtual_npu.activate()
 import paddle_fused
 paddle_fused.swiglu

@@ -254,7 +254,7 @@ AUTO_PARALLEL = ("llama-auto", "llama-network")
 
 @pytest.fixture(scope="module")
 def static_training(run_python):
-    done = run_python("-m", "paddle_fused.virtual_npu", PROGRAM, *AUTO_PARALLEL, PYTHONPATH=str(SHARED))
+    done = run_python("-m", "virtual_npu", PROGRAM, *AUTO_PARALLEL, PYTHONPATH=str(SHARED))
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

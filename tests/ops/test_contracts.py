@@ -14,7 +14,7 @@ import paddle_fused
 from paddle_fused import contracts
 from paddle_fused.contracts.__main__ import page
 from paddle_fused.ops.arguments import FLOAT64_NOTE
-from paddle_fused.virtual_npu.settings import SETTINGS
+from virtual_npu.settings import SETTINGS
 
 
 def test_every_rule_is_broken_by_a_call():

@@ -96,7 +96,7 @@ def test_strict_virtual_npu_keeps_the_host_kernels_away(run_program):
 
 
 def test_host_operators_are_on_the_record_of_the_virtual_npu():
-    from paddle_fused import virtual_npu
+    import virtual_npu
 
     x, weight = _tensors("npu:0")
     virtual_npu.reset_kernel_record()

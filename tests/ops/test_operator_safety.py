@@ -5,7 +5,8 @@ import paddle
 import pytest
 from custom_operator import run
 
-from paddle_fused import native, registry, use_backend, virtual_npu
+import virtual_npu
+from paddle_fused import native, registry, use_backend
 
 
 def _float(*shape):

@@ -8,7 +8,7 @@ from places import ROOT
 
 from paddle_fused import libraries
 
-PACKAGES = ("paddle_fused", "llm_npu")
+PACKAGES = ("paddle_fused", "virtual_npu", "llm_npu")
 BUILT = {Path(file).parts[-2 if file.endswith(".so") else -1] for file in libraries.BUILT_FILES}
 
 
@@ -23,11 +23,11 @@ def make_clone(folder: Path) -> Path:
 def build_in(clone: Path) -> None:
     """The libraries under test in the clone, as if they had been built there."""
     for name in libraries.BUILT_FILES:
-        file = clone / "paddle_fused" / name
+        file = clone / name
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(libraries.folder() / name, file)
     stamp = json.loads(file.read_text())
-    file.write_text(json.dumps({**stamp, "sources": libraries.sources_digest(clone / "paddle_fused")}))
+    file.write_text(json.dumps({**stamp, "sources": libraries.sources_digest(clone)}))
 
 
 def install(clone: Path, site: Path) -> Path:
@@ -35,5 +35,6 @@ def install(clone: Path, site: Path) -> Path:
     for name in PACKAGES:
         shutil.copytree(clone / name, site / name)
     build_in(site)
-    shutil.rmtree(site / "paddle_fused/csrc")
+    for name in libraries.PACKAGES:
+        shutil.rmtree(site / name / "csrc")
     return site

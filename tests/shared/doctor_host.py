@@ -6,9 +6,9 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import virtual_npu
 from llm_npu.doctor import Setup
 from llm_npu.models.library import names
-from paddle_fused import virtual_npu
 
 PADDLE = metadata.version("paddlepaddle")
 ANOTHER_PADDLE = "3.0.0" if PADDLE != "3.0.0" else "3.1.1"

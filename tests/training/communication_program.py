@@ -7,7 +7,7 @@ import sys
 
 import ranks
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import ranks
 from places import ROOT
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

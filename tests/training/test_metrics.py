@@ -10,12 +10,12 @@ import pytest
 import ranks
 import tiny_models
 
+import virtual_npu
 from llm_npu.core import console, peak_flops
 from llm_npu.training import metrics, step_clock
 from llm_npu.training.metrics import Recorder, Utilization, flops_per_token
 from llm_npu.training.step import FinishedStep
 from llm_npu.training.step_clock import StepClock, StepTimes
-from paddle_fused import virtual_npu
 
 PROGRAM = Path(__file__).parent / "communication_program.py"
 

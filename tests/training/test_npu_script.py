@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+import virtual_npu
 from llm_npu.config import ineffective_variables
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import trained_tokenizer
 from llm_npu.models.library import names
 from llm_npu.training import metrics
-from paddle_fused import virtual_npu
 
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
 EXPORTED = {

@@ -242,7 +242,7 @@ def test_flashmask_attention_by_its_stock_name(run_python, tmp_path):
     )
 
     def printed(patch):
-        done = run_python("-m", "paddle_fused.virtual_npu", file, patch, tmp_path)
+        done = run_python("-m", "virtual_npu", file, patch, tmp_path)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout.splitlines()
 

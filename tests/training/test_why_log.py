@@ -10,6 +10,7 @@ from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 from places import ROOT
 
 import paddle_fused
+import virtual_npu
 from llm_npu.config import ModelArguments
 from llm_npu.console import why
 from llm_npu.models import lora, weights
@@ -17,7 +18,7 @@ from llm_npu.surgery import apply_fused_kernels
 from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import STOCK, Line, explain, grouped, table
 from llm_npu.surgery.names import collapsed
-from paddle_fused import masks, virtual_npu
+from paddle_fused import masks
 from paddle_fused.dispatch import OPERATORS
 
 SCRIPT = ROOT / "scripts/run_llama_npu.py"

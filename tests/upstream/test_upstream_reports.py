@@ -10,14 +10,14 @@ from defects.report import ROOT, read, reports
 
 PATCHES = sorted((ROOT / "llm_npu/patches").rglob("*.py"))
 CAPTURED = ROOT / "paddle_fused/captured.py"
-VIRTUAL_NPU = ROOT / "paddle_fused/virtual_npu/patches.py"
+VIRTUAL_NPU = ROOT / "virtual_npu/patches.py"
 # Comments that name a release tell of a defect, or of a difference between releases.
 RELEASE = re.compile(r"\bPaddle(?:NLP|Formers)?(?:'s)? 3\.[\d.b]+|\bPaddleFormers 1\.[\d.]+")
 NO_DEFECTS = {  # files that name a release for another reason
     "paddle_fused/paddle_release.py": "differences between releases",
     "paddle_fused/csrc/framework/paddle_release.h": "differences between releases",
-    "paddle_fused/virtual_npu/activation.py": "sets what 3.0 reads",
-    "paddle_fused/csrc/virtual_npu/phi_kernels/math/fused_linear_param_grad_add.cc": "follows 3.0",
+    "virtual_npu/activation.py": "sets what 3.0 reads",
+    "virtual_npu/csrc/phi_kernels/math/fused_linear_param_grad_add.cc": "follows 3.0",
     "llm_npu/config/conflicts.py": "refuses what 3.0 cannot",
     "llm_npu/config/environment.py": "who reads a variable",
     "llm_npu/doctor/checks/pairs.py": "who reads a variable",

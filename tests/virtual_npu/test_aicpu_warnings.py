@@ -11,7 +11,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddle_fused.virtual_npu import (
+from virtual_npu import (
     AICPUWarning,
     AICPUWarnings,
     aicpu_warnings,
@@ -263,5 +263,5 @@ def test_libraries_are_not_the_program():
     assert source_lines.is_inside(paddle.__file__) and source_lines.is_inside(np.__file__)
     assert source_lines.is_inside(os.__file__) and source_lines.is_inside("<frozen runpy>")
     assert not source_lines.is_inside("<string>") and not source_lines.is_inside(__file__)
-    own = aicpu_warnings.__file__.replace("paddle_fused/virtual_npu", "llm_npu/training")
+    own = aicpu_warnings.__file__.replace("virtual_npu", "llm_npu/training")
     assert source_lines.is_inside(own, source_lines.LIBRARIES) and not source_lines.is_inside(own)

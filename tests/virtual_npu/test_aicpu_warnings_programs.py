@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from paddle_fused.virtual_npu import environment, paddle_folder
+from virtual_npu import environment, paddle_folder
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ print("end")
 LINE = 7
 QUIET = {"VIRTUAL_NPU_QUIET": "1"}
 RUN = ("-m", "llm_npu.dtypes", "run")
-ON_NPU = ("-m", "paddle_fused.virtual_npu")
+ON_NPU = ("-m", "virtual_npu")
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paddle_fused.virtual_npu.patches import CPU_DESCRIPTION, patch_variables
+from virtual_npu.patches import CPU_DESCRIPTION, patch_variables
 
 # The exact sum is a*a - round(a*a), which a fused multiply-add keeps and separate instructions round to zero.
 FUSED_MULTIPLY_ADD = """

@@ -25,7 +25,7 @@ def test_kernels_of_one_instruction_set(isa, run_python):
 
 SWIGLU = """
 import os
-from paddle_fused import virtual_npu; virtual_npu.activate()
+import virtual_npu; virtual_npu.activate()
 os.environ["PADDLE_FUSED_ISA"] = "{isa}"  # past the check of activate()
 import paddle; paddle.set_device("npu:0")
 from paddle_fused.paddle_release import swiglu

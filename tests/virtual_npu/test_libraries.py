@@ -9,9 +9,9 @@ import pytest
 from paddle_fused import libraries
 
 CHECKS = "import os; from llm_npu.doctor import Setup; from llm_npu.doctor.checks import packages, plugin"
-CHOSEN = "from paddle_fused import libraries; print(libraries.PACKAGE, libraries.folder())"
+CHOSEN = "from paddle_fused import libraries; print(libraries.ROOT, libraries.folder())"
 LOAD = "import paddle_fused; paddle_fused.load_operators()"
-ENV = ("-m", "paddle_fused.virtual_npu", "--env")
+ENV = ("-m", "virtual_npu", "--env")
 NOTHING = ("-S", "-E")  # no site-packages and no PYTHONPATH
 SOURCE = "paddle_fused/csrc/kernels/elementwise/cast.cc"
 
@@ -48,11 +48,11 @@ def one_line(text: str) -> str:
 
 @pytest.mark.slow
 def test_a_clone_uses_the_installation_that_was_built_from_it(in_clone, clone, site):
-    packages = [str(folder / "paddle_fused") for folder in (clone, site)]
-    assert in_clone("-c", CHOSEN).stdout.split() == packages
+    roots = [str(folder) for folder in (clone, site)]
+    assert in_clone("-c", CHOSEN).stdout.split() == roots
     done = in_clone(*ENV)
     assert done.returncode == 0, done.stderr
-    assert f"CUSTOM_DEVICE_ROOT={packages[1]}/virtual_npu/plugin" in done.stdout
+    assert f"CUSTOM_DEVICE_ROOT={roots[1]}/virtual_npu/plugin" in done.stdout
     assert in_clone("-m", "paddle_fused.instruction_set").returncode == 0
     done = in_clone("-c", LOAD)
     assert done.returncode == 0, done.stderr
@@ -69,12 +69,12 @@ def test_the_doctor_compares_the_code_of_a_clone_with_what_is_installed(in_clone
 
 def test_an_installation_uses_its_own(run_python, clone, site):
     done = run_python("-c", CHOSEN, cwd=clone.parent, PYTHONPATH=str(site))
-    assert done.stdout.split() == [str(site / "paddle_fused")] * 2
+    assert done.stdout.split() == [str(site)] * 2
 
 
 def test_an_installation_without_libraries_says_how_to_have_them(run_python, clone, site):
     for file in libraries.BUILT_FILES:
-        (site / "paddle_fused" / file).unlink()
+        (site / file).unlink()
     done = run_python(*ENV, cwd=clone.parent, PYTHONPATH=str(site))
     assert done.returncode == 2
     cure = "Run `pip install .` in the project's folder, with g++ there and without PADDLE_FUSED_BUILD=off."
@@ -89,8 +89,9 @@ def test_a_clone_refuses_an_installation_of_other_sources(in_clone, clone, site)
         rf"{clone} hides the installation in {site}, and .* differ\. "
         rf"Run `pip install \.` in {clone}, or .* in another folder.*"
     )
-    for program, code in (("info", 1), ("parity", 1), ("instruction_set", 1), ("virtual_npu", 2)):
-        done = in_clone("-m", f"paddle_fused.{program}", *(["--env"] if program == "virtual_npu" else []))
+    programs = [("-m", f"paddle_fused.{name}") for name in ("info", "parity", "instruction_set")]
+    for program, code in (*((program, 1) for program in programs), (ENV, 2)):
+        done = in_clone(*program)
         assert done.returncode == code, done.stderr
         assert sentence.search(one_line(done.stderr)), done.stderr
     done = in_clone("-c", LOAD)
@@ -111,16 +112,16 @@ def test_the_doctor_says_once_that_a_clone_hides_the_installation(in_clone, clon
 
 def test_libraries_in_the_clone_come_first_unless_only_the_installed_ones_fit(in_clone, clone, site):
     clones.build_in(clone)
-    assert in_clone("-c", CHOSEN).stdout.split()[1] == str(clone / "paddle_fused")
+    assert in_clone("-c", CHOSEN).stdout.split()[1] == str(clone)
     change(clone)
     plugin = f"{CHECKS}; print(*plugin.files(Setup(os.environ)))"
     done = in_clone("-c", plugin)
     assert "level='warning'" in one_line(done.stdout), done.stdout + done.stderr
     assert "built from other C++ sources" in done.stdout and f"`pip install -e .` in {clone}" in done.stdout
-    stamp = site / "paddle_fused" / libraries.STAMP
-    sources = libraries.sources_digest(clone / "paddle_fused")
+    stamp = site / libraries.STAMP
+    sources = libraries.sources_digest(clone)
     stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "sources": sources}))
-    assert in_clone("-c", CHOSEN).stdout.split()[1] == str(site / "paddle_fused")
+    assert in_clone("-c", CHOSEN).stdout.split()[1] == str(site)
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["installed", "in place"])
@@ -128,17 +129,17 @@ def test_libraries_for_another_paddle(in_clone, clone, site, in_place):
     if in_place:
         clones.build_in(clone)
     built = clone if in_place else site
-    stamp = built / "paddle_fused" / libraries.STAMP
+    stamp = built / libraries.STAMP
     stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "paddle_version": "3.2.9"}))
     done = in_clone(*ENV)
-    assert done.returncode == 2 and f"{built}/paddle_fused/virtual_npu/plugin was built for" in done.stderr
+    assert done.returncode == 2 and f"{built}/virtual_npu/plugin was built for" in done.stderr
     cure = "Install paddlepaddle 3.2.9, or build it again. Run `pip install {}` in {}"
     assert cure.format("-e ." if in_place else ".", clone) in one_line(done.stderr)
 
 
 @pytest.mark.parametrize("public", ["rms_norm", "compat"])
 def test_nothing_public_is_imported_with_libraries_for_another_paddle(run_python, clone, site, public):
-    stamp = site / "paddle_fused" / libraries.STAMP
+    stamp = site / libraries.STAMP
     stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "paddle_commit": "0" * 40}))
     done = run_python("-c", f"from paddle_fused import {public}", cwd=clone.parent, PYTHONPATH=str(site))
     assert done.returncode == 1
@@ -166,21 +167,22 @@ def test_metadata_that_a_build_left_in_a_clone_is_no_installation(in_clone, clon
 
 
 def test_the_digest_is_of_what_is_compiled(clone):
-    package = clone / "paddle_fused"
-    before = libraries.sources_digest(package)
-    assert before == libraries.sources_digest(libraries.PACKAGE)
-    for other in ("csrc/checks/main.cc", "csrc/notes.md", "native.py"):
-        (package / other).write_text("something else")
-    assert libraries.sources_digest(package) == before
+    before = libraries.sources_digest(clone)
+    assert before == libraries.sources_digest(libraries.ROOT)
+    kernel = clone / "paddle_fused/csrc/kernels/elementwise/cast.cc"
+    for other in ("paddle_fused/csrc/checks/main.cc", "virtual_npu/csrc/notes.md", "paddle_fused/native.py"):
+        (clone / other).write_text("something else")
+    assert libraries.sources_digest(clone) == before
     seen = {before}
-    compiled = (
-        "csrc/kernels/elementwise/cast.cc",
-        "csrc/CMakeLists.txt",
-        "contracts/rule.py",
-        "ops/swiglu/contract.py",
-    )
-    for file in (*compiled, "data/npu_kernels.json"):
-        (package / file).write_text("something else")
-        seen.add(libraries.sources_digest(package))
-    (package / "csrc/kernels/elementwise/cast.cc").rename(package / "csrc/kernels/elementwise/other.cc")
-    assert len({*seen, libraries.sources_digest(package)}) == 7
+    for file in (
+        "paddle_fused/csrc/kernels/elementwise/cast.cc",
+        "paddle_fused/csrc/CMakeLists.txt",
+        "paddle_fused/contracts/rule.py",
+        "paddle_fused/ops/swiglu/contract.py",
+        "virtual_npu/csrc/runtime/plugin.cc",
+        "virtual_npu/data/npu_kernels.json",
+    ):
+        (clone / file).write_text("something else")
+        seen.add(libraries.sources_digest(clone))
+    kernel.rename(kernel.with_name("other.cc"))
+    assert len({*seen, libraries.sources_digest(clone)}) == 8

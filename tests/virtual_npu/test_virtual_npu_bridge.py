@@ -5,7 +5,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_trace_and_record_name_each_operator_once_and_not_what_it_calls(run_prog
     program = """
         import paddle
         import paddle_custom_device
-        from paddle_fused import virtual_npu
+        import virtual_npu
         paddle.set_device("npu")
         x = paddle.ones([4], dtype="float16")
         virtual_npu.reset_kernel_record()
@@ -69,7 +69,7 @@ def test_bridge_can_be_switched_off(run_program):
     program = """
         import paddle
         paddle.set_device("npu")
-        from paddle_fused import virtual_npu
+        import virtual_npu
         paddle.erfinv(paddle.full([3], 0.5))
         print("recorded", [row.name for row in virtual_npu.kernel_record()])
     """

@@ -1,4 +1,4 @@
-"""``paddle_fused.virtual_npu``: activation, what it refuses, the supplied package, record, environment."""
+"""``virtual_npu``: activation, what it refuses, the supplied package, record, environment."""
 
 import json
 import os
@@ -10,10 +10,10 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_fused import virtual_npu
+import virtual_npu
 from paddle_fused.paddle_release import installed_paddle
-from paddle_fused.virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, STAMP
-from paddle_fused.virtual_npu.settings import SETTINGS, check_settings
+from virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, STAMP
+from virtual_npu.settings import SETTINGS, check_settings
 
 # ---- the process that pytest runs in: active --
 
@@ -69,7 +69,7 @@ def test_version_has_the_keys_of_the_real_one_and_says_it_is_virtual(capsys):
 @pytest.mark.slow
 def test_emulated_cann_level_is_a_setting(run_python):
     code = "import paddle_custom_device.npu as npu; print(npu.cann_version)"
-    result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, VIRTUAL_NPU_CANN="7.0.0")
+    result = run_python("-m", "virtual_npu", "-c", code, VIRTUAL_NPU_CANN="7.0.0")
     assert (result.returncode, result.stdout) == (0, "7.0.0\n"), result.stderr
 
 
@@ -139,7 +139,7 @@ def test_operators_are_found_when_somebody_registered_them_before(run_python):
         f"assert extension_utils.load_op_meta_info_and_register_op({LIBRARY!r}) == []\n"
         "from paddle_custom_device.npu import rms_norm_npu\n"
     )
-    result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, LD_LIBRARY_PATH=None)
+    result = run_python("-m", "virtual_npu", "-c", code, LD_LIBRARY_PATH=None)
     assert result.returncode == 0, result.stderr
 
 
@@ -180,7 +180,7 @@ def test_record_counts_kernels_and_says_where_a_card_would_run_them():
 
 
 def test_record_without_the_plugin_is_refused(run_python):
-    code = "from paddle_fused import virtual_npu; virtual_npu.kernel_record()"
+    code = "import virtual_npu; virtual_npu.kernel_record()"
     result = run_python("-c", code)
     assert "RuntimeError: There is no record of kernels: the virtual NPU is not loaded." in result.stderr
 
@@ -190,7 +190,7 @@ def test_record_without_the_plugin_is_refused(run_python):
 
 @pytest.mark.slow
 def test_paddle_imported_before_is_refused(run_python):
-    code = "import paddle; from paddle_fused import virtual_npu; virtual_npu.activate()"
+    code = "import paddle; import virtual_npu; virtual_npu.activate()"
     result = run_python("-c", code)
     assert result.returncode == 1
     assert "RuntimeError: paddle is imported already" in result.stderr
@@ -222,7 +222,8 @@ def test_plugin_refuses_another_paddle_by_itself(run_python, tmp_path):
     # Whoever sets CUSTOM_DEVICE_ROOT by hand goes past the checks in Python, so the library has its own.
     plugin = tmp_path / "virtual_npu" / "plugin"
     plugin.mkdir(parents=True)
-    (tmp_path / "lib").symlink_to(PLUGIN_FOLDER.parents[1] / "lib")  # where it looks for the host kernels
+    # Where it looks for the host kernels.
+    (tmp_path / "paddle_fused").symlink_to(PLUGIN_FOLDER.parents[1] / "paddle_fused")
     version = paddle.version.full_version.encode()
     library = (PLUGIN_FOLDER / LIBRARY).read_bytes()
     assert library.count(b"paddle version=" + version) == 1
@@ -307,9 +308,9 @@ def test_environment_keeps_the_python_path_and_does_not_grow():
 def test_banner_is_printed_once_and_can_be_silenced(run_python):
     code = (
         "import subprocess, sys\n"
-        "from paddle_fused import virtual_npu\n"
+        "import virtual_npu\n"
         "virtual_npu.activate(); virtual_npu.activate()\n"
-        "child = 'from paddle_fused.virtual_npu import activate; activate(); import paddle_custom_device'\n"
+        "child = 'from virtual_npu import activate; activate(); import paddle_custom_device'\n"
         "sys.exit(subprocess.run([sys.executable, '-c', child]).returncode)\n"
     )
     loud = run_python("-c", code, VIRTUAL_NPU_DEVICES="2")
@@ -323,7 +324,7 @@ def test_exported_environment_survives_a_shell(run_python, tmp_path):
     awkward = tmp_path / "it's a $folder"
     awkward.mkdir()
     (awkward / "found.py").write_text("")
-    lines = run_python("-m", "paddle_fused.virtual_npu", "--env", PYTHONPATH=str(awkward))
+    lines = run_python("-m", "virtual_npu", "--env", PYTHONPATH=str(awkward))
     assert lines.returncode == 0, lines.stderr
     assert "not a card" in lines.stderr  # the banner stays out of what the shell evaluates
     code = "import found, paddle; print(paddle.device.get_all_custom_device_type())"

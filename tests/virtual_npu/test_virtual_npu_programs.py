@@ -1,4 +1,4 @@
-"""python -m paddle_fused.virtual_npu: programs run as with Python itself, on the virtual devices."""
+"""python -m virtual_npu: programs run as with Python itself, on the virtual devices."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import paddle
 import pytest
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 PROGRAM = """\
 import json, sys
@@ -36,9 +36,7 @@ def test_programs_run_as_with_python_itself(run_python, program, how, end):
     arguments += ["--flag", "a b", end]
     folder = program.parents[1]
     plain = run_python("-O", *arguments, cwd=folder)
-    emulated = run_python(
-        "-O", "-m", "paddle_fused.virtual_npu", *arguments, cwd=folder, VIRTUAL_NPU_QUIET="1"
-    )
+    emulated = run_python("-O", "-m", "virtual_npu", *arguments, cwd=folder, VIRTUAL_NPU_QUIET="1")
     assert plain.returncode == {"0": 0, "7": 7, "fail": 1}[end]
     assert (emulated.returncode, emulated.stdout, emulated.stderr) == (
         plain.returncode,
@@ -54,7 +52,7 @@ def test_programs_find_the_device_and_the_package(run_python, tmp_path):
         "paddle.set_device('npu:1')\n"
         "print(paddle.ones([2]).place, paddle_custom_device.npu.full_version)\n"
     )
-    result = run_python("-m", "paddle_fused.virtual_npu", script)
+    result = run_python("-m", "virtual_npu", script)
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"Place(npu:1) {paddle.version.full_version}+virtual\n"
     assert "not a card" in result.stderr
@@ -67,9 +65,9 @@ def test_paddles_info_lines_stay_out_of_a_programs_output(run_python, how):
     # Paddle warns of more than one thread in another way.
     variables = {"GLOG_minloglevel": None, "VIRTUAL_NPU_QUIET": "1", "OMP_NUM_THREADS": "1"}
     if how == "program":
-        result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, **variables)
+        result = run_python("-m", "virtual_npu", "-c", code, **variables)
     else:
-        lines = run_python("-m", "paddle_fused.virtual_npu", "--env", **variables)
+        lines = run_python("-m", "virtual_npu", "--env", **variables)
         assert "\nexport GLOG_minloglevel=1\n" in f"\n{lines.stdout}"
         script = f'{lines.stdout}\nexec "{sys.executable}" -c "{code}"'
         environment = {name: value for name, value in {**os.environ, **variables}.items() if value}
@@ -83,7 +81,7 @@ def test_paddles_info_lines_stay_out_of_a_programs_output(run_python, how):
 def test_what_the_user_has_paddle_log_is_left_alone(run_python, name, value):
     code = "import os; print(os.environ.get('GLOG_minloglevel'))"
     variables = {"GLOG_minloglevel": None, name: value}
-    result = run_python("-m", "paddle_fused.virtual_npu", "-c", code, **variables)
+    result = run_python("-m", "virtual_npu", "-c", code, **variables)
     assert result.stdout == ("0\n" if name == "GLOG_minloglevel" else "None\n"), result.stderr
 
 
@@ -92,15 +90,15 @@ def test_the_environment_for_paddles_launcher():
 
 
 def test_usage(run_python):
-    nothing = run_python("-m", "paddle_fused.virtual_npu")
+    nothing = run_python("-m", "virtual_npu")
     assert (nothing.returncode, nothing.stdout) == (2, "")
-    assert nothing.stderr.startswith("usage: python -m paddle_fused.virtual_npu SCRIPT")
-    asked = run_python("-m", "paddle_fused.virtual_npu", "--help")
+    assert nothing.stderr.startswith("usage: python -m virtual_npu SCRIPT")
+    asked = run_python("-m", "virtual_npu", "--help")
     assert (asked.returncode, asked.stdout) == (0, nothing.stderr)
 
 
 def test_bad_settings_on_the_command_line_are_one_line_and_exit_code_2(run_python):
-    result = run_python("-m", "paddle_fused.virtual_npu", "-c", "pass", VIRTUAL_NPU_DEVICES="99")
+    result = run_python("-m", "virtual_npu", "-c", "pass", VIRTUAL_NPU_DEVICES="99")
     assert result.returncode == 2
     assert result.stderr.startswith("error: VIRTUAL_NPU_DEVICES is '99'")
     assert result.stderr.count("\n") == 1

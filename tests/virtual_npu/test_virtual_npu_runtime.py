@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_fused.virtual_npu import plugin_files
+from virtual_npu import plugin_files
 
 CHUNK = 1 << 20
 
@@ -120,7 +120,7 @@ def test_plugin_built_for_another_paddle_is_not_loaded(run_python, tmp_path):
     foreign = tmp_path / "virtual_npu" / "plugin"
     foreign.mkdir(parents=True)
     (foreign / library.name).write_bytes(stamped)
-    (tmp_path / "lib").symlink_to(plugin_files.PACKAGE_FOLDER.parent / "lib")
+    (tmp_path / "paddle_fused").symlink_to(plugin_files.PACKAGE_FOLDER.parent / "paddle_fused")
     done = run_python(
         "-c",
         "import paddle; print(paddle.device.get_all_custom_device_type())",
@@ -168,7 +168,7 @@ def test_kill_leaves_nothing_that_stops_the_next_run(run_program, tmp_path):
     )
     for _ in range(2):
         running = subprocess.Popen(
-            [sys.executable, "-m", "paddle_fused.virtual_npu", str(program)],
+            [sys.executable, "-m", "virtual_npu", str(program)],
             stdout=subprocess.PIPE,
             text=True,
         )

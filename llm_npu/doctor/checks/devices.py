@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 from ..finding import Finding, error, ok
 from ..setup import Setup

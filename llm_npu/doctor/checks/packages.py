@@ -15,7 +15,7 @@ from ..finding import Finding, error, ok, warning
 from ..setup import Setup
 
 PROJECT = "paddle-ascend-llm"
-PACKAGES = ("paddle_fused", "llm_npu")
+PACKAGES = ("paddle_fused", "virtual_npu", "llm_npu")
 FRAMEWORKS = ("paddlepaddle", *library.LIBRARIES)  # other versions have their private names elsewhere
 INSTALL = "Run `pip install '.[paddlenlp]'` or `pip install '.[paddleformers]'` in the project's folder."
 
@@ -62,7 +62,7 @@ def code(setup: Setup) -> Iterator[Finding]:
     hidden = libraries.hidden_package()
     if hidden is None:
         return
-    here, there = libraries.PACKAGE.parent, hidden.parent
+    here, there = libraries.ROOT, hidden
     modules = [file.relative_to(here) for package in PACKAGES for file in (here / package).rglob("*.py")]
     other = sorted(
         file for file in modules if "csrc" not in file.parts and not _same(here / file, there / file)

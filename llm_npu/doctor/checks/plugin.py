@@ -26,9 +26,7 @@ def files(setup: Setup) -> Iterator[Finding]:
     except ValueError:
         return  # reported by the check of the device
     if libraries.is_outdated():
-        what = (
-            f"the native libraries in {libraries.PACKAGE} were built from other C++ sources than those in it"
-        )
+        what = f"the native libraries in {libraries.ROOT} were built from other C++ sources than those in it"
         yield warning("plugin", what, libraries.how_to_build())
     elif setup.kind == "virtual":
         yield ok(

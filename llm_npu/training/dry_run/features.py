@@ -15,6 +15,7 @@ from pathlib import Path
 import paddle
 from paddle.distributed import fleet
 
+import virtual_npu
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
 from llm_npu.core.errors import UserError
@@ -23,7 +24,7 @@ from llm_npu.launch import fake_process_group
 from llm_npu.models.families import FAMILIES
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.stock_trainer import TrainerCallback
-from paddle_fused import paddle_release, virtual_npu
+from paddle_fused import paddle_release
 
 from . import journal
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import paddle
 
+import virtual_npu
 from llm_npu.core import ranks
 from llm_npu.core.console import Display, say
 from llm_npu.training.checkpoint.saving import Saved
@@ -34,7 +35,7 @@ from llm_npu.training.metrics.record_file import RecordFile
 from llm_npu.training.metrics.records import read
 from llm_npu.training.step import FinishedStep
 from llm_npu.training.stock_trainer import TrainerCallback
-from paddle_fused import paddle_release, strict_json, virtual_npu
+from paddle_fused import paddle_release, strict_json
 
 FILE = "metrics.jsonl"
 

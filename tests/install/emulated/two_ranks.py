@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "shared"))
 import ranks
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 if "PADDLE_TRAINER_ID" not in os.environ:
     os.environ["VIRTUAL_NPU_QUIET"] = "1"

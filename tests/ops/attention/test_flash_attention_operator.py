@@ -6,7 +6,7 @@ import pytest
 from attention_operator import FAR, Case, attend, lengths, tensors
 from precision import npu, values
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 pytestmark = pytest.mark.usefixtures("on_npu")
 

@@ -55,7 +55,7 @@ def test_modes(form, run_python, tmp_path):
     program.write_text(PROGRAM)
     done = run_python(
         "-m",
-        "paddle_fused.virtual_npu",
+        "virtual_npu",
         program,
         result,
         VIRTUAL_NPU_FLASH_ATTENTION_ABI=form,

@@ -121,7 +121,7 @@ for device in ("cpu", "npu:0"):
 
 
 def test_static_programs_train(run_python):
-    done = run_python("-m", "paddle_fused.virtual_npu", "-c", STATIC)
+    done = run_python("-m", "virtual_npu", "-c", STATIC)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-2:] == ["cpu native", "npu:0 ascend"]
 

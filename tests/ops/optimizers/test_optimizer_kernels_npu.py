@@ -178,7 +178,7 @@ for name in sys.argv[1:]:
 
 def test_static_programs_train_master_weights(run_python):
     names = ["AdamW", "Adam", "Momentum", "SGD", "Lamb"]
-    done = run_python("-m", "paddle_fused.virtual_npu", "-c", STATIC, *names)
+    done = run_python("-m", "virtual_npu", "-c", STATIC, *names)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == names
 
@@ -187,7 +187,7 @@ FORCED = """
 import sys
 import numpy as np
 import paddle
-from paddle_fused import virtual_npu
+import virtual_npu
 
 def trained(threads):
     paddle.base.core.set_num_threads(threads)
@@ -217,7 +217,7 @@ def test_instruction_sets_and_thread_counts_agree(run_python, tmp_path):
     for isa in available():
         out = tmp_path / f"{isa}.npz"
         variables = {"PADDLE_FUSED_ISA": isa, "OMP_NUM_THREADS": "2"}
-        done = run_python("-m", "paddle_fused.virtual_npu", script, out, **variables)
+        done = run_python("-m", "virtual_npu", script, out, **variables)
         assert done.returncode == 0, done.stderr[-2000:]
         results[isa] = np.load(out)
     for values in results.values():

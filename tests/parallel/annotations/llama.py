@@ -26,6 +26,7 @@ from roundings import ADAM_EPSILON
 from tiny_models import SIZES, VOCABULARY
 
 import paddle_fused
+import virtual_npu
 from llm_npu import patches, surgery
 from llm_npu.models import families, layout
 from llm_npu.parallel import Degrees, Session, Settings
@@ -33,7 +34,7 @@ from llm_npu.parallel.communication import collectives_of, collectives_sent
 from llm_npu.parallel.loss import CausalLoss
 from llm_npu.patches.gradient_norm import GradientNorm
 from llm_npu.training.checkpoint import tensors
-from paddle_fused import paddle_release, virtual_npu
+from paddle_fused import paddle_release
 
 SEED = int(sys.argv[3])
 OTHER_ROUNDINGS = range(4)  # seeds

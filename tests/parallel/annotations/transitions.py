@@ -12,9 +12,9 @@ import ranks
 from paddle.distributed.auto_parallel.static.dist_input_spec import DistributedInputSpec
 
 import paddle_fused
+import virtual_npu
 from llm_npu import patches
 from llm_npu.parallel.communication import collectives_of
-from paddle_fused import virtual_npu
 
 assert paddle_fused.rms_norm  # importing an operator brings the patches that captured programs need
 NAMES = ("R", "S0", "S1", "P")

@@ -8,9 +8,9 @@ import paddle.distributed as dist
 import ranks
 
 import paddle_fused
+import virtual_npu
 from llm_npu import patches
 from llm_npu.parallel import gradients
-from paddle_fused import virtual_npu
 
 STEPS, ROWS, INPUTS, OUTPUTS = 3, 4, 8, 6
 STAGES = {0: None, 1: dist.ShardingStage1, 2: dist.ShardingStage2, 3: dist.ShardingStage3}

@@ -16,11 +16,11 @@ import ranks
 from fused_models.rounding import round_otherwise
 
 import paddle_fused
+import virtual_npu
 from hybrid_parallel.many_runs import forget_groups
 from hybrid_parallel.methods import Method, methods
 from llm_npu.commands import train
 from llm_npu.models import families
-from paddle_fused import virtual_npu
 
 
 def noted(fallback: virtual_npu.HostFallback, left: set[tuple[str, str]]) -> bool:

@@ -37,7 +37,7 @@ def test_what_is_sent():
 
 
 def test_the_chunks_of_mc2_are_those_of_the_virtual_npus_operators():
-    source = Path(paddle_fused.__file__).parent / "csrc/virtual_npu/custom_ops/mm_operands.cc"
+    source = Path(paddle_fused.__file__).parent / "virtual_npu/csrc/custom_ops/mm_operands.cc"
     found = dict(re.findall(r"constexpr int64_t (k\w+) = ([^;]+);", source.read_text()))
     most, rows, content = (found[name] for name in ("kMostChunks", "kFewestRows", "kFewestBytes"))
     assert (int(most), int(rows)) == (ideal.MC2_CHUNKS, ideal.MC2_ROWS)

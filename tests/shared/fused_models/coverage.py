@@ -185,7 +185,7 @@ def operators_written(library: str) -> set[str]:
 
 
 def main() -> int:
-    from paddle_fused import virtual_npu
+    import virtual_npu
 
     virtual_npu.activate()  # before anything imports paddle
     import paddle

@@ -57,7 +57,7 @@ def written() -> str:
 
 
 def main() -> int:
-    from paddle_fused import virtual_npu
+    import virtual_npu
 
     virtual_npu.activate()  # before anything imports paddle
     text = PAGE.read_text()

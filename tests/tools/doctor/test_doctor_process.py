@@ -10,8 +10,8 @@ import pytest
 from doctor_host import BROKEN, card_host, write
 from places import ROOT
 
+import virtual_npu
 from llm_npu.models import library
-from paddle_fused import virtual_npu
 
 PADDLE = metadata.version("paddlepaddle")
 LIBRARY = library.found()

@@ -12,9 +12,9 @@ from places import ROOT
 from profiled import chrome
 from profiled.files import arrows, nanoseconds, output, processes, span, table, timeline
 
+import virtual_npu
 from llm_npu import profiling
 from llm_npu.profiling import folders, msprof
-from paddle_fused import virtual_npu
 
 PROGRAMS = Path(__file__).parent / "profiled"
 TYPES = {"aicpu": {"AI_CPU"}, "host": {"HOST_CPU"}, "npu": {"AI_CORE", "AI_VECTOR_CORE"}}
@@ -24,7 +24,7 @@ TYPES = {"aicpu": {"AI_CPU"}, "host": {"HOST_CPU"}, "npu": {"AI_CORE", "AI_VECTO
 def one_rank(run_python, tmp_path_factory):
     """The folder of one process that recorded two steps of four, and what it says has run in these."""
     folder = tmp_path_factory.mktemp("one_rank") / "with space; and more"
-    done = run_python("-m", "paddle_fused.virtual_npu", PROGRAMS / "one_rank.py", folder)
+    done = run_python("-m", "virtual_npu", PROGRAMS / "one_rank.py", folder)
     assert done.returncode == 0, done.stderr
     return folder / "rank_0", json.loads(done.stdout)["ran"]
 
@@ -345,6 +345,6 @@ def test_msprof_is_missing(tmp_path, monkeypatch):
 
 
 def test_call_sites_of_a_device_that_is_not_there(run_python):
-    done = run_python("-c", "from paddle_fused import virtual_npu; virtual_npu.record_call_sites(True)")
+    done = run_python("-c", "import virtual_npu; virtual_npu.record_call_sites(True)")
     assert done.returncode != 0 and "which is not loaded" in done.stderr
     assert virtual_npu.is_active()

@@ -8,7 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

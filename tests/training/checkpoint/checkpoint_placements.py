@@ -6,7 +6,7 @@ checkpoint_placements.py FOLDER
 import sys
 from pathlib import Path
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

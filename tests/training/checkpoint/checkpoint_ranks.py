@@ -15,7 +15,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

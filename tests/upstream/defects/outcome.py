@@ -44,7 +44,7 @@ def run(report: Report, folder: Path, start_python) -> Outcome:
     """What becomes of the program, started by the fixture ``start_python`` or, on several ranks, here."""
     if report.processes > 1:
         return _run_ranks(report, folder)
-    command = ["-m", "paddle_fused.virtual_npu"] if report.fields["device"] == "npu" else []
+    command = ["-m", "virtual_npu"] if report.fields["device"] == "npu" else []
     log = folder / "printed.txt", folder / "errors.txt"
     with log[0].open("w") as printed, log[1].open("w") as errors:
         process = start_python(*command, report.file, stdout=printed, stderr=errors, **report.environment)

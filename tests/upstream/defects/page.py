@@ -70,10 +70,10 @@ def _how(report: Report) -> str:
     set_first = "".join(f"{name}={value} " for name, value in report.environment.items())
     file = report.file.name
     if report.processes > 1:
-        command = f"{set_first}python -m paddle_fused.virtual_npu -m paddle.distributed.launch "
+        command = f"{set_first}python -m virtual_npu -m paddle.distributed.launch "
         command += f"--nproc_per_node {report.processes} {file}"
     elif report.fields["device"] == "npu":
-        command = f"{set_first}python -m paddle_fused.virtual_npu {file}"
+        command = f"{set_first}python -m virtual_npu {file}"
     else:
         command = f"{set_first}python {file}"
     return f"Run: `{command}`"

@@ -15,7 +15,7 @@ from pathlib import Path
 def main() -> int:
     here = Path(__file__).resolve()
     sys.path += [str(here.parents[1]), str(here.parents[2] / "shared"), str(here.parents[3])]
-    from paddle_fused import virtual_npu
+    import virtual_npu
 
     virtual_npu.activate()  # before anything imports paddle
 

@@ -10,7 +10,7 @@ from attention_golden import assert_close, composed
 from flash_attention_program import DTYPES, device_tensor, flash_attention, numpy_of
 from peak_memory import grown_by
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 
 @dataclass

@@ -16,7 +16,7 @@ def here():
 
 def in_another_process(run_python, tmp_path, **variables):
     path = tmp_path / "results.npz"
-    done = run_python("-m", "paddle_fused.virtual_npu", PROGRAM, path, VIRTUAL_NPU_QUIET="1", **variables)
+    done = run_python("-m", "virtual_npu", PROGRAM, path, VIRTUAL_NPU_QUIET="1", **variables)
     assert done.returncode == 0, done.stderr
     with np.load(path) as results:
         return {name: [results[f"{name}.{i}"] for i in range(6)] for name in CASES}
@@ -78,7 +78,7 @@ FORMS = {
 def test_every_public_form(form, run_python, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(FORMS[form])
-    done = run_python("-m", "paddle_fused.virtual_npu", program, VIRTUAL_NPU_FLASH_ATTENTION_ABI=form)
+    done = run_python("-m", "virtual_npu", program, VIRTUAL_NPU_FLASH_ATTENTION_ABI=form)
     assert done.returncode == 0, done.stderr
     x = paddle.to_tensor(np.random.default_rng(0).standard_normal((1, 12, 2, 16)), dtype="float16")
     expected = float(flash_attention(x, x, x, causal=True)[0].astype("float64").sum())
@@ -90,7 +90,7 @@ def test_unknown_form_is_refused_when_called(run_python, tmp_path):
     program = tmp_path / "program.py"
     # The Python face would refuse the name at once; the plugin has to answer where nobody asked it.
     program.write_text(
-        "import os\nfrom paddle_fused import virtual_npu\nvirtual_npu.activate()\n"
+        "import os\nimport virtual_npu\nvirtual_npu.activate()\n"
         "os.environ['VIRTUAL_NPU_FLASH_ATTENTION_ABI'] = 'v9'\n" + FORMS["tensor13"]
     )
     done = run_python(program)

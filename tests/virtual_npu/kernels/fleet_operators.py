@@ -2,7 +2,7 @@
 
 import sys
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

@@ -8,7 +8,7 @@ import paddle
 import pytest
 from precision import DTYPES, ROUNDING, npu, values
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 SHAPES = [((6,), 5, 7), ((3, 4), 32, 17), ((1,), 1, 1), ((2, 3, 5), 9, 130)]
 

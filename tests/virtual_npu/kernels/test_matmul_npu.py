@@ -5,7 +5,7 @@ import paddle
 import pytest
 from instruction_sets import available
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 HALF_UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # relative error of rounding once, at most
 LOW = tuple(HALF_UNIT)
@@ -324,9 +324,7 @@ def test_instruction_sets_and_threads(run_python, tmp_path):
     fused = None
     for isa in available():
         file = tmp_path / f"{isa}.npz"
-        done = run_python(
-            "-m", "paddle_fused.virtual_npu", program, file, PADDLE_FUSED_ISA=isa, OMP_NUM_THREADS="2"
-        )
+        done = run_python("-m", "virtual_npu", program, file, PADDLE_FUSED_ISA=isa, OMP_NUM_THREADS="2")
         assert done.returncode == 0, done.stderr[-2000:]
         results = np.load(file)
         for name in results:

@@ -1,4 +1,4 @@
-// The thunks of the bridge (../../virtual_npu/bridge/thunks.S) without Paddle: what a caller passes, by the calling
+// The thunks of the bridge (virtual_npu/csrc/bridge/thunks.S) without Paddle: what a caller passes, by the calling
 // convention of the processor, is what the entry behind them finds in the registers and on the stack.
 //
 // More arguments are passed than there are registers of either kind: integers and floating-point numbers in turn, so
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "virtual_npu/bridge/thunks.h"
+#include "bridge/thunks.h"
 
 namespace {
 

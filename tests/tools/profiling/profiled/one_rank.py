@@ -5,8 +5,8 @@ import sys
 
 import paddle
 
+import virtual_npu
 from llm_npu import profiling
-from paddle_fused import virtual_npu
 
 
 def main(folder: str) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 virtual_npu.activate()
 

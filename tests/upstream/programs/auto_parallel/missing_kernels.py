@@ -29,8 +29,8 @@ registers its own.)
     dtypes that the device type supports.
 :workaround:
     llm_npu.patches.program_kernels.use_available_kernels,
-    paddle_fused/csrc/virtual_npu/phi_kernels/collectives/collectives.cc,
-    paddle_fused/csrc/virtual_npu/phi_kernels/collectives/c_allreduce.cc
+    virtual_npu/csrc/phi_kernels/collectives/collectives.cc,
+    virtual_npu/csrc/phi_kernels/collectives/c_allreduce.cc
 """
 
 from paddle.base import core

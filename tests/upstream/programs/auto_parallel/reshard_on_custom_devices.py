@@ -15,7 +15,7 @@ before Paddle's.)
 :change:
     Take a CustomContext, too, and call the collective of its ``XCCLCommContext``
     (``RESHARD_FUNCTOR_WITH_COMM``).
-:workaround: paddle_fused/csrc/virtual_npu/bridge/reshard.cc
+:workaround: virtual_npu/csrc/bridge/reshard.cc
 """
 
 import paddle

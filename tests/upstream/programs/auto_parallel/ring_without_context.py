@@ -22,7 +22,7 @@ its ring as CUDA does, which is proposed in the report about rings.
     ``CreateXCCLCommContext``, and call ``SetDevContext``. And raise an error in ``ParseDeviceContext``
     if a communicator has no context.
 :workaround:
-    paddle_fused/csrc/virtual_npu/phi_kernels/collectives/ring_context.cc,
+    virtual_npu/csrc/phi_kernels/collectives/ring_context.cc,
     llm_npu.patches.auto_parallel.fix_xccl_ring_creation
 """
 

@@ -20,8 +20,8 @@ libraries have run their exit handlers, by two handlers of this program that run
     Stop and join the thread in an ``atexit`` handler (or in the destructor of the global store, called
     from Python's exit), before glog's statics are destroyed.
 :workaround:
-    llm_npu.patches.store.fix_store_at_exit, paddle_fused/csrc/virtual_npu/collectives/store.h,
-    paddle_fused/csrc/virtual_npu/collectives/store.cc
+    llm_npu.patches.store.fix_store_at_exit, virtual_npu/csrc/collectives/store.h,
+    virtual_npu/csrc/collectives/store.cc
 """
 
 import ctypes

@@ -19,7 +19,7 @@ of that.
     Remove the clip: exp of a large negative number is 0, and ``log_softmax`` needs no lower bound when
     it is computed as x - max - log(sum).
 :workaround:
-    paddle_fused/ops/attention/composed.py, paddle_fused/csrc/virtual_npu/phi_kernels/nn/cross_entropy.cc
+    paddle_fused/ops/attention/composed.py, virtual_npu/csrc/phi_kernels/nn/cross_entropy.cc
 """
 
 import paddle

@@ -14,7 +14,7 @@ first step should change a weight by the learning rate, as it does with dense gr
     dense: -1.0
     sparse: -1.0
 :change: Write the powers of beta after the update, as the dense kernel does.
-:workaround: paddle_fused/csrc/virtual_npu/phi_kernels/optimizers/adam.cc
+:workaround: virtual_npu/csrc/phi_kernels/optimizers/adam.cc
 """
 
 import paddle

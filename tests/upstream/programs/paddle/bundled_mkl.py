@@ -16,7 +16,7 @@ processors.
 :change:
     Bundle a current oneMKL instead of mklml, whose last release is of 2019. Until then set
     ``MKL_DEBUG_CPU_TYPE`` in ``paddle/__init__.py`` where the processor is not Intel's and has AVX2.
-:workaround: paddle_fused.virtual_npu.patches._mkl_code_path
+:workaround: virtual_npu.patches._mkl_code_path
 """
 
 import ctypes

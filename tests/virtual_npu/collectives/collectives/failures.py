@@ -22,7 +22,7 @@ import paddle
 import paddle.distributed as dist
 import ranks
 
-from paddle_fused import virtual_npu
+import virtual_npu
 
 
 def vector(size: int = 10, dtype: str = "float32") -> paddle.Tensor:

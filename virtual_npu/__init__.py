@@ -1,0 +1,70 @@
+"""The virtual NPU: an Ascend card as Paddle's device type ``npu``, emulated on the host CPU. Not a card.
+
+    import virtual_npu
+
+    virtual_npu.activate()  # first: Paddle searches for device plugins only while it is being imported
+    import paddle
+
+    paddle.set_device("npu:0")
+
+Unmodified programs run with ``python -m virtual_npu SCRIPT ARGS...``; child processes get it
+from ``environment()``. ``settings`` has the environment variables that configure it.
+"""
+
+from paddle_fused.paddle_release import paddle_folder
+
+from .activation import LAUNCHED_DEVICE, activate, deactivate, environment, is_active
+from .aicpu_warnings import AICPUWarning, AICPUWarnings, stop_aicpu_warnings
+from .communication_time import CommunicationTime, communication_time
+from .host_fallbacks import HostFallback, watch_host_fallbacks
+from .journal import flush_journal, is_dry, journal_file, mark_journal
+from .plugin_files import LIBRARY, is_virtual
+from .profiler import record_call_sites
+from .record import (
+    NARROWER,
+    KernelRecord,
+    card_dtypes,
+    kernel_record,
+    placement,
+    registered_dtypes,
+    reset_kernel_record,
+)
+from .rings import prepare_ring
+from .settings import cann_level, device_count
+from .transfers import Transfer, reset_transfers, transfers
+
+__all__ = [
+    "LAUNCHED_DEVICE",
+    "LIBRARY",
+    "NARROWER",
+    "AICPUWarning",
+    "AICPUWarnings",
+    "CommunicationTime",
+    "HostFallback",
+    "KernelRecord",
+    "Transfer",
+    "activate",
+    "cann_level",
+    "card_dtypes",
+    "communication_time",
+    "deactivate",
+    "device_count",
+    "environment",
+    "flush_journal",
+    "is_active",
+    "is_dry",
+    "is_virtual",
+    "journal_file",
+    "kernel_record",
+    "mark_journal",
+    "paddle_folder",
+    "placement",
+    "prepare_ring",
+    "record_call_sites",
+    "registered_dtypes",
+    "reset_kernel_record",
+    "reset_transfers",
+    "stop_aicpu_warnings",
+    "transfers",
+    "watch_host_fallbacks",
+]

@@ -1,0 +1,122 @@
+"""Makes the virtual NPU Paddle's device plugin, in this process and in its children.
+
+Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is being imported.
+``import paddle_custom_device`` finds the supplied package through ``sys.path``. LD_LIBRARY_PATH is not
+needed: PaddleNLP loads the plugin again by its bare file name, and the dynamic loader returns the library
+with that soname that is already loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from .patches import patch_variables
+from .plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, check_fits, is_virtual
+from .settings import cann_level, check_settings, device_count
+
+# With this, paddle.distributed.launch of Paddle 3.0 looks for custom devices; later releases do without.
+LAUNCHED_DEVICE = "PADDLE_XCCL_BACKEND"
+
+
+def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLDER) -> dict[str, str]:
+    """The variables that give a child process the virtual NPU, to be added to its environment ``base``.
+
+    The PYTHONPATH of ``base`` is kept, after the supplied package; its settings are checked. Raises what
+    ``activate`` raises, except if paddle is already imported: a child imports its own.
+    """
+    check_settings(base)
+    check_fits(plugin)
+    search_path = [entry for entry in _search_path(base) if entry != str(SITE_FOLDER)]
+    return {
+        "CUSTOM_DEVICE_ROOT": str(plugin),
+        "PYTHONPATH": os.pathsep.join([str(SITE_FOLDER), *search_path]),
+        # Set even if it is the default, so that the supplied package needs no default of its own.
+        "VIRTUAL_NPU_CANN": cann_level(base),
+        LAUNCHED_DEVICE: "npu",
+        **patch_variables(base),
+    }
+
+
+def activate(plugin: Path = PLUGIN_FOLDER) -> None:
+    """Makes Paddle's device type ``npu`` the virtual NPU, in this process and in its children.
+
+    Call it before importing paddle. Further calls do nothing. Prints one line to stderr, unless
+    VIRTUAL_NPU_QUIET=1; processes that inherit the virtual NPU do not repeat it.
+
+    Raises RuntimeError if paddle is already imported, or if the plugin is not built or was built for another
+    Paddle. Raises ValueError for an unknown VIRTUAL_NPU_* variable, and for an invalid value of one of the
+    plugin's variables (see ``settings``).
+    """
+    if "paddle" in sys.modules:
+        if loaded_plugin() is not None:
+            return
+        raise RuntimeError(
+            "paddle is imported already, and it looks for devices only while being imported. Call "
+            "virtual_npu.activate() before the first import of paddle, or run the program with "
+            "`python -m virtual_npu`."
+        )
+    inherited = is_active()
+    variables = environment(plugin=plugin)
+    os.environ.update(variables)
+    if str(SITE_FOLDER) not in sys.path:
+        # The position that PYTHONPATH would give it: after the script's folder, before installed packages.
+        sys.path.insert(0 if getattr(sys.flags, "safe_path", False) else 1, str(SITE_FOLDER))
+    if not inherited and os.environ.get("VIRTUAL_NPU_QUIET") != "1":
+        print(banner(), file=sys.stderr, flush=True)
+
+
+def deactivate() -> None:
+    """Undoes ``activate``, also for future children. Raises RuntimeError once paddle is imported with it."""
+    if "paddle" in sys.modules and loaded_plugin() is not None:
+        raise RuntimeError("paddle is imported with the virtual NPU; only a new process can leave it out.")
+    if _is_chosen():
+        del os.environ["CUSTOM_DEVICE_ROOT"]
+        os.environ.pop(LAUNCHED_DEVICE, None)
+    remaining = [entry for entry in _search_path(os.environ) if entry != str(SITE_FOLDER)]
+    if remaining:
+        os.environ["PYTHONPATH"] = os.pathsep.join(remaining)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    sys.path[:] = [entry for entry in sys.path if entry != str(SITE_FOLDER)]
+
+
+def is_active() -> bool:
+    """Whether ``npu`` is the virtual NPU in this process, or will be once paddle is imported."""
+    return loaded_plugin() is not None if "paddle" in sys.modules else _is_chosen()
+
+
+def loaded_plugin() -> ctypes.CDLL | None:
+    """The plugin's library if this process has loaded it, otherwise None."""
+    if not _is_chosen():
+        return None
+    try:
+        return ctypes.CDLL(
+            str(Path(os.environ["CUSTOM_DEVICE_ROOT"]) / LIBRARY), os.RTLD_NOLOAD | os.RTLD_LAZY
+        )
+    except OSError:  # RTLD_NOLOAD: the library is not loaded
+        return None
+
+
+def banner() -> str:
+    """The line that identifies the virtual NPU, so that it is not mistaken for a card."""
+    last = device_count() - 1
+    devices = "npu:0" if last == 0 else f"npu:0 to npu:{last}"
+    return (
+        f"VIRTUAL NPU: {devices} emulated on the host CPU, not a card; CANN level {cann_level()}. "
+        "VIRTUAL_NPU_QUIET=1 silences this line."
+    )
+
+
+def _is_chosen() -> bool:
+    root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
+    return root != "" and is_virtual(Path(root))
+
+
+def _search_path(environ: Mapping[str, str]) -> list[str]:
+    # An empty PYTHONPATH has no entries, but an empty entry among others is the working folder: keep those.
+    text = environ.get("PYTHONPATH", "")
+    return text.split(os.pathsep) if text else []

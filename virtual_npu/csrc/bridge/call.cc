@@ -1,0 +1,159 @@
+#include "bridge/call.h"
+
+#include <optional>
+#include <utility>
+
+#include "paddle/phi/backends/custom/custom_context.h"
+#include "bridge/arguments.h"
+#include "bridge/cpu_arguments.h"
+#include "bridge/kernel_entry.h"
+#include "bridge/thunks.h"
+#include "dry/kernel.h"
+#include "observe/host_fallback.h"
+#include "observe/launch.h"
+#include "runtime/config.h"
+#include "runtime/stream.h"
+
+namespace virtual_npu {
+namespace {
+
+using phi::AttributeType;
+using phi::DataType;
+
+// Every integer-class argument of a phi kernel fills one 8-byte slot and every floating-point one a register of its
+// own, so this one type calls them all; slots beyond a kernel's own are never read.
+constexpr int kSlots = Signature::kMaxIntegerSlots;
+using Slot = uint64_t;
+
+template <size_t... I, size_t... F>
+void call_function(void* function, const Slot* slots, const double* floats, std::index_sequence<I...>,
+                   std::index_sequence<F...>) {
+  using Function = void (*)(decltype((void)I, Slot())..., decltype((void)F, double())...);
+  reinterpret_cast<Function>(function)(slots[I]..., floats[F]...);
+}
+
+void call_function(void* function, const Slot* slots, const double* floats) {
+  call_function(function, slots, floats, std::make_index_sequence<kSlots>(),
+                std::make_index_sequence<kFloatRegisters>());
+}
+
+template <typename T>
+Slot to_slot(T* pointer) {
+  return reinterpret_cast<Slot>(pointer);
+}
+
+void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
+  const auto& context = *reinterpret_cast<const phi::DeviceContext*>(slots[0]);
+  CpuArguments cpu(entry, context);
+  slots[0] = to_slot(static_cast<phi::DeviceContext*>(cpu.cpu_context()));
+  Slot* slot = slots + 1;
+  for (ArgumentKind kind : entry.signature.inputs) {
+    *slot = to_slot(cpu.input(kind, reinterpret_cast<const void*>(*slot)));
+    ++slot;
+  }
+  for (AttributeType type : entry.signature.attributes) {
+    if (is_float(type)) continue;
+    // A promoted kernel that is asked for the 16-bit type computes in float32; the result is cast on the way out.
+    if (type == AttributeType::DATA_TYPE && entry.promotes() && static_cast<DataType>(int(*slot)) == entry.promoted)
+      *slot = static_cast<Slot>(DataType::FLOAT32);
+    slot += type == AttributeType::PLACE ? 2 : 1;
+  }
+  for (ArgumentKind kind : entry.signature.outputs) {
+    *slot = to_slot(cpu.output(kind, reinterpret_cast<void*>(*slot)));
+    ++slot;
+  }
+  call_function(entry.variadic_function, slots, floats);
+  cpu.finish();
+}
+
+// What is queued on the kernel's stream comes first, unless the kernel itself only queues.
+void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
+  if (!any_stream_is_busy() || entry.queues) return;
+  before_kernel(reinterpret_cast<C_Stream>(static_cast<const phi::CustomContext*>(context)->stream()));
+}
+
+// The one way by which kernels start: recorded, ordered behind what is queued, observed, and computed, which in dry mode
+// dry::call decides.
+template <typename Arguments, typename Compute>
+void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
+  if (record_call(entry)) report_host_fallback(entry, arguments);
+  keep_order(entry, arguments.context());
+  if (!config().dry && !Launch::is_observed()) {
+    const RecordPause pause;
+    return compute();
+  }
+  // The bridge puts other pointers in the places of these.
+  const TensorPointers inputs = inputs_of(arguments), outputs = outputs_of(arguments);
+  Launch launch(entry.name, entry.dtype, entry.placement, arguments.context()->GetPlace().GetDeviceId(), entry.queues);
+  for (const phi::TensorBase* tensor : inputs) launch.add_input(tensor);
+  launch.begin();
+  if (config().dry)
+    dry::call(entry, *arguments.context(), inputs, outputs, compute);
+  else
+    compute();
+  for (const phi::TensorBase* tensor : outputs) launch.track_output(entry.name, tensor);
+  for (const phi::TensorBase* tensor : outputs) launch.add_output(tensor);
+}
+
+// Puts the caller's arguments back into a KernelContext, whatever the kernel did.
+class ContextGuard {
+ public:
+  ContextGuard(phi::KernelContext* context, bool attributes_change)
+      : context_(context), device_(context->dev_ctx_), inputs_(context->inputs_), outputs_(context->outputs_) {
+    if (attributes_change) attributes_ = context->attrs_;
+  }
+  ~ContextGuard() {
+    context_->dev_ctx_ = device_;
+    context_->inputs_ = inputs_;
+    context_->outputs_ = outputs_;
+    if (attributes_) context_->attrs_ = *attributes_;
+  }
+
+ private:
+  phi::KernelContext* context_;
+  phi::DeviceContext* device_;
+  decltype(phi::KernelContext::inputs_) inputs_;
+  decltype(phi::KernelContext::outputs_) outputs_;
+  std::optional<decltype(phi::KernelContext::attrs_)> attributes_;
+};
+
+void call_in_context(const KernelEntry& entry, phi::KernelContext* context) {
+  if (entry.native) return entry.function(context);
+  CpuArguments cpu(entry, *context->dev_ctx_);
+  ContextGuard guard(context, entry.promotes());
+  context->dev_ctx_ = cpu.cpu_context();
+  for (auto& tensor : context->inputs_) tensor = cpu.input(tensor);
+  for (auto& tensor : context->outputs_) tensor = cpu.output(tensor);
+  if (entry.promotes())
+    for (size_t i = 0; i < entry.signature.attributes.size(); ++i)
+      if (entry.signature.attributes[i] == AttributeType::DATA_TYPE &&
+          paddle::get<DataType>(context->attrs_[i]) == entry.promoted)
+        context->attrs_[i] = DataType::FLOAT32;
+  entry.function(context);
+  cpu.finish();
+}
+
+}  // namespace
+
+void call_with_context(int number, phi::KernelContext* context) {
+  KernelEntry& entry = entry_at(number);
+  launch(entry, ContextArguments(context), [&] { call_in_context(entry, context); });
+}
+
+}  // namespace virtual_npu
+
+extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Registers* registers,
+                                         const uint64_t* stack_arguments) {
+  using namespace virtual_npu;
+  KernelEntry& entry = entry_at(number);
+  Slot slots[kSlots] = {};
+  const int used = entry.signature.integer_slots;
+  for (int i = 0; i < used; ++i)
+    slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
+  launch(entry, TypedArguments(entry.signature, slots), [&] {
+    if (entry.native)
+      call_function(entry.variadic_function, slots, registers->floats);
+    else
+      call_bridged(entry, slots, registers->floats);
+  });
+}

@@ -1,0 +1,67 @@
+// What the bridge knows about each kernel that it put into Paddle's kernel table.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paddle/phi/core/kernel_factory.h"
+#include "observe/placement.h"
+
+namespace virtual_npu {
+
+// Whether an attribute travels in a floating-point register.
+inline bool is_float(phi::AttributeType type) {
+  return type == phi::AttributeType::FLOAT32 || type == phi::AttributeType::FLOAT64;
+}
+
+// Kinds of tensor arguments that phi kernels take.
+enum class ArgumentKind : uint8_t {
+  kTensor,
+  kOptionalTensor,
+  kTensorList,
+  kOptionalTensorList,
+  kAnyTensorList,
+  kSelectedRows,
+  kOptionalSelectedRows,
+  kSelectedRowsList,
+  kTensorArray,
+};
+
+// The order of a kernel's arguments behind the device context. Every one is one 8-byte integer slot, except a Place,
+// which takes two, and floating-point attributes, which travel in registers of their own.
+struct Signature {
+  std::vector<ArgumentKind> inputs;
+  std::vector<phi::AttributeType> attributes;
+  std::vector<ArgumentKind> outputs;
+  int integer_slots = 1;
+
+  static constexpr int kMaxIntegerSlots = 32;
+
+  // False if the kernel has an argument the bridge cannot pass on.
+  bool read(const phi::KernelArgsDef& definition);
+};
+
+struct KernelEntry {
+  std::string name;
+  phi::DataType dtype = phi::DataType::UNDEFINED;
+  Placement placement = Placement::kNpu;
+  phi::KernelFn function;           // called by the static executor, with a KernelContext
+  void* variadic_function = nullptr;  // called by dygraph, with typed arguments
+  bool queues = false;              // only enqueues work on its stream: collectives
+  bool view = false;                // of the strided layout: returns a view of its input where it can
+  bool native = false;              // written for npu tensors: observed, not bridged
+  // For a 16-bit type without a CPU kernel: tensors of this type are cast to float32 and back.
+  phi::DataType promoted = phi::DataType::UNDEFINED;
+  Signature signature;
+  std::atomic<uint64_t> calls{0};
+
+  bool promotes() const { return promoted != phi::DataType::UNDEFINED; }
+};
+
+// The entry's place in the table is its thunk's number. Entries are made while the plugin is loaded and never removed.
+KernelEntry& new_entry(const std::string& name, phi::DataType dtype);
+KernelEntry& entry_at(int number);
+int entry_count();
+
+}  // namespace virtual_npu

@@ -1,0 +1,104 @@
+// A communicator: one rank's end of a group, and the collectives on it.
+//
+// Paddle's interface (interface.cc) calls these functions, and so may operators of this plugin that communicate while
+// they compute. Such an operator finds the communicator of its `hcom` argument by name and gives it work on a stream
+// of the communicator's own, piece by piece, in the same order on every rank:
+//
+//   auto group = Communicator::find(hcom);                  // nullptr: there is none of that name in this process
+//   const auto stream = group->own_stream();
+//   for (each chunk) {
+//     compute(chunk);                                       // on the calling thread, while earlier chunks are sent
+//     marks.push_back(group->all_reduce(chunk, chunk, count, FLOAT32, SUM, stream));
+//   }
+//   for (const Mark& mark : marks) mark.wait();             // throws StreamError; see raise() in runtime/stream.h
+//
+// Buffers, outputs too, must stay alive until their mark has passed: nothing else keeps them. Calls return at once if
+// `stream` is given, and when they are done if it is nullptr. A call throws StreamError if the group is broken: a rank
+// was asked to do something else than the others, is gone, or cannot come.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/members.h"
+#include "collectives/point_to_point.h"
+#include "runtime/stream.h"
+
+namespace virtual_npu {
+
+class Collective;
+using StreamPointer = std::shared_ptr<Stream>;
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  // Waits until all ranks have joined.
+  static std::shared_ptr<Communicator> join(const std::string& name, int ranks, int rank, int device);
+  // The communicator of that name in this process; nullptr if there is none.
+  static std::shared_ptr<Communicator> find(const std::string& name);
+  // Waits for work under way, up to VIRTUAL_NPU_COLLECTIVE_TIMEOUT, and leaves the group.
+  void leave();
+
+  const std::string& name() const { return members_.name(); }
+  int rank() const { return members_.rank(); }
+  int ranks() const { return members_.ranks(); }
+  // A stream for communication, apart from the compute stream, made at the first call. Nothing on it waits for the compute
+  // stream, which works on the calling thread.
+  StreamPointer own_stream();
+
+  // Counts are elements: of the buffers for all_reduce, reduce and broadcast, of one rank's part for all_gather (of
+  // `send`) and reduce_scatter (of `receive`). Buffers may be the same where their sizes allow it; `receive` of reduce
+  // is written on the root only.
+  Mark all_reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
+                  StreamPointer stream);
+  Mark reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int root,
+              StreamPointer stream);
+  Mark broadcast(void* buffer, size_t count, C_DataType dtype, int root, StreamPointer stream);
+  Mark all_gather(const void* send, void* receive, size_t count, C_DataType dtype, StreamPointer stream);
+  // The same, but the parts are `distance` elements apart, and this rank's own is left to the caller.
+  Mark all_gather_others(const void* send, void* receive, size_t count, size_t distance, C_DataType dtype,
+                         StreamPointer stream);
+  Mark reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
+                      StreamPointer stream);
+  // What goes to and comes from each rank, in bytes; a rank's part for itself is copied.
+  struct Part {
+    const void* send;
+    size_t send_bytes;
+    void* receive;
+    size_t receive_bytes;
+  };
+  Mark all_to_all(std::vector<Part> parts, C_DataType dtype, StreamPointer stream);
+  // Several are one step and progress concurrently.
+  Mark transfer(std::vector<Transfer> transfers, StreamPointer stream);
+
+  explicit Communicator(const std::string& name, int ranks, int rank, int device);
+
+ private:
+  Mark all_gather(const void* send, void* receive, size_t count, size_t distance, bool with_own, C_DataType dtype,
+                  StreamPointer stream);
+  Call new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op = SUM, int peer = 0);
+  // Whether data that go from or to the root of a broadcast or reduce leave this rank's machine or come to it.
+  bool crosses_to(int root);
+  // Until the links have carried the parts of all ranks, `bytes` each, of an all_gather or reduce_scatter: between
+  // machines the parts of ranks in the same place, then inside the machine all of them.
+  void wait_for_parts(Collective& collective, size_t bytes);
+  // Does `work` on `stream`, behind all earlier work of this communicator on any stream. The order is locked.
+  Mark issue(StreamPointer stream, std::function<void()> work);
+  // In dry mode `alone` runs in place of `work`.
+  Mark issue_collective(Call call, StreamPointer stream, const std::function<void()>& alone,
+                        std::function<void(const Call&)> work);
+
+  Members members_;
+  const int device_;
+  std::mutex order_;  // of the calls
+  Mark last_;
+  uint64_t calls_ = 0;
+  std::vector<uint64_t> sent_, received_;  // transfers to and from each rank
+  std::shared_ptr<TransferBatch> batch_;  // the transfers since the last call that was none
+  int buffer_ = 0;
+  StreamPointer own_stream_;
+};
+
+}  // namespace virtual_npu

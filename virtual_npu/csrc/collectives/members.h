@@ -1,0 +1,77 @@
+// The ranks of a group, seen from one of them: barriers, waiting, and what happens if a rank does not arrive.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/link.h"
+#include "collectives/segment.h"
+#include "runtime/stream.h"
+
+namespace virtual_npu {
+
+class Members {
+ public:
+  // Takes the rank's slot and waits until all slots are taken.
+  Members(const std::string& name, int ranks, int rank);
+  ~Members() { leave(); }
+  // Leaves the group: ranks that wait for this one from now on fail at once.
+  void leave();
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const std::string& name() const { return name_; }
+  Segment& segment() { return *segment_; }
+  RankSlot& slot(int rank) { return header().slots[rank]; }
+  RankSlot& own_slot() { return slot(rank_); }
+  Channel& channel(int from, int to) { return header().channels[from][to]; }
+
+  // Waits until every rank has come, as each must equally often. StreamError if the group is or gets broken.
+  void barrier();
+
+  // Waits until this rank's doorbell is rung, which was seen at `seen`. `call` waits for the ranks in `awaited`.
+  void wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited);
+  void ring(int rank);
+
+  // StreamError with the group's failure if it is broken.
+  void check();
+  // Breaks the group for all ranks, and the other groups of its ranks if it `spreads`; throws StreamError.
+  [[noreturn]] void fail(const std::string& failure, bool spreads);
+
+  // Breaks the group because this rank leaves it while its last call is not done.
+  void give_up();
+
+  // The link between this rank and another one.
+  LinkKind link_to(int rank) { return machine_of(rank) == machine_of(rank_) ? LinkKind::kHccs : LinkKind::kRdma; }
+  // How many machines the group is on, and how many of its ranks are on this one.
+  int machines() const { return machines_; }
+  int ranks_here() const { return ranks_here_; }
+
+  // "rank 1 (trainer 3, process 4711)"
+  std::string describe(int rank);
+  std::string describe_group() const;
+
+ private:
+  Header& header() { return segment_->header(); }
+  int machine_of(int rank) { return segment_ ? slot(rank).machine : 0; }
+  void count_machines();
+  void take_slot();
+  void wait_for_slots();
+  void break_with(const std::string& failure, bool spreads);
+  friend void break_all_groups(const std::string& failure);
+  friend std::string lost_rank();
+
+  const std::string name_;
+  const int ranks_, rank_;
+  int machines_ = 1, ranks_here_;
+  std::optional<Segment> segment_;  // none in dry mode: there are no other processes
+};
+
+// Breaks every group that this process is in: a rank of the job is lost.
+void break_all_groups(const std::string& failure);
+// A rank of any of this process's groups whose process has ended or is stopped, described; "" if there is none.
+std::string lost_rank();
+
+}  // namespace virtual_npu

@@ -1,0 +1,108 @@
+// The memory that the processes of one group share.
+//
+// It is a file without a name (memfd), which the kernel frees with the last process that has it open: whatever happens
+// to the processes, nothing stays behind. Its pages exist once they are written, so its size costs nothing.
+//
+//   Header | chunks: two for every rank | payload of transfers: a region for every pair of ranks
+//
+// Header and chunks are mapped; transfers of any size are written to and read from the file.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "collectives/call.h"
+#include "collectives/futex.h"
+#include "collectives/process.h"
+
+namespace virtual_npu {
+
+constexpr int kMaxRanks = 16;
+constexpr size_t kChunk = size_t{4} << 20;    // bytes of one step of a collective, of each rank
+constexpr uint32_t kMessages = 64;            // transfers from one rank to another that may wait to be received
+constexpr size_t kWaitingBytes = size_t{1} << 30;  // after this much, a sender waits for the receiver
+constexpr size_t kKeptBytes = size_t{32} << 20;  // of a pair's region, for the next transfers
+constexpr size_t kRegion = size_t{1} << 36;
+
+// One rank, as the others see it.
+struct alignas(64) RankSlot {
+  enum State : uint32_t { kEmpty, kTaken, kLeft };
+  Word state;
+  Word arrived;   // the last barrier it has reached
+  Word doorbell;  // rung when a transfer of this rank may progress
+  int32_t trainer;
+  int32_t machine;  // the first trainer on the same machine
+  int32_t status_file;  // descriptor, in that process, of what it waits for (deadlock.h)
+  ProcessId process;
+  // Its last collective and the one before it, which a slower rank may still be looking at.
+  std::atomic<uint64_t> calls_made;
+  struct Made {
+    Call call;
+    int64_t came;  // when the rank's turn to make it came
+    uint64_t sent[kMaxRanks], received[kMaxRanks];  // bytes to and from every rank, of an all_to_all
+  } calls[2];
+
+  Made& made(uint64_t number) { return calls[number % 2]; }
+  const Call& last_call() { return made(calls_made.load()).call; }
+};
+
+struct Message {
+  Call call;
+  uint64_t offset, bytes;  // in the pair's region
+  int64_t sent_at;
+};
+
+// Transfers from one rank to another.
+struct alignas(64) Channel {
+  Word sent, received;  // messages
+  std::atomic<uint64_t> bytes_received;
+  Message messages[kMessages];
+};
+
+struct Header {
+  Word ranks;
+  Word taken;  // slots
+  // The number of barriers that all ranks have passed. With kBroken added the group can no longer be used, for the reason
+  // in `failure`.
+  static constexpr uint32_t kBroken = 1u << 31;
+  Word here, generation;
+  enum Failure : uint32_t { kNone, kBeingWritten, kWritten };
+  Word failure_state;
+  uint32_t spreads;  // whether it breaks the other groups of its ranks too
+  char failure[8192];
+  RankSlot slots[kMaxRanks];
+  Channel channels[kMaxRanks][kMaxRanks];
+};
+
+class Segment {
+ public:
+  // The name by which the others find a new, empty segment. It is kept open until this process joins it.
+  static std::string create();
+  // Throws std::runtime_error if the segment's maker has ended or has closed it, or the kernel refuses.
+  Segment(const std::string& name, int ranks);
+  ~Segment();
+  Segment(const Segment&) = delete;
+
+  // This process need not keep the segment open for others that have yet to join.
+  static void all_have_joined(const std::string& name);
+  static ProcessId maker(const std::string& name);
+
+  Header& header() { return *static_cast<Header*>(address_); }
+  char* chunk(int rank, int buffer) { return chunks_ + (size_t(rank) * 2 + buffer) * kChunk; }
+
+  void write(int from, int to, uint64_t offset, const void* data, size_t bytes);
+  void read(int from, int to, uint64_t offset, void* data, size_t bytes);
+  // Gives the pages of a payload back that are not to be kept.
+  void forget(int from, int to, uint64_t offset, size_t bytes);
+
+ private:
+  off_t position(int from, int to, uint64_t offset) const;
+
+  const int ranks_;
+  int file_ = -1;
+  void* address_ = nullptr;
+  char* chunks_ = nullptr;
+  size_t mapped_ = 0;
+};
+
+}  // namespace virtual_npu

@@ -1,0 +1,187 @@
+#include "observe/host_fallback.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "paddle/phi/core/enforce.h"
+#include "runtime/python.h"
+
+namespace virtual_npu {
+namespace {
+
+constexpr char kWarnings[] = "virtual_npu.aicpu_warnings";
+constexpr char kFallbacks[] = "virtual_npu.host_fallbacks";
+
+// What the observer gets; host_fallbacks.py has the same fields.
+struct Call {
+  const char *kernel, *placement, *dtype;  // the dtype, and the dimensions, of the tensor that is the cause
+  const int64_t* dims;
+  int rank;             // -1: no tensor
+  int introduces_double;  // the kernel makes that dtype from others
+  int queued;           // the kernel is over, and was called on another thread
+  uint64_t count;
+};
+// `site`: a hash of kernel, placement and dtype; 0 for a queued call. A kernel for which it returns anything but 0 is refused.
+using Observer = int (*)(uint64_t site, const Call*);
+std::atomic<Observer> observer{nullptr};
+
+class Fallback {
+ public:
+  std::string kernel, placement, dtype;
+  std::vector<int64_t> dims;
+  int rank;
+  bool introduces_double;
+
+  auto key() const { return std::tie(kernel, placement, dtype, dims, rank, introduces_double); }
+  bool report(uint64_t count, bool queued) const {
+    const Observer now = observer.load(std::memory_order_acquire);
+    const Call call{kernel.c_str(), placement.c_str(), dtype.c_str(), dims.data(), rank, introduces_double, queued, count};
+    return now && now(queued ? 0 : site(), &call) != 0;
+  }
+
+ private:
+  uint64_t site() const {
+    uint64_t site = 0;
+    for (const std::string* part : {&kernel, &placement, &dtype}) site = site * 31 + std::hash<std::string>()(*part);
+    return site;
+  }
+};
+
+// Of threads without Python.
+struct Queue {
+  std::mutex mutex;
+  std::vector<std::pair<Fallback, uint64_t>> waiting;
+  bool is_announced = false;
+};
+Queue& queue() {
+  static auto* queue = new Queue;
+  return *queue;
+}
+
+bool report_queued() {
+  std::vector<std::pair<Fallback, uint64_t>> waiting;
+  {
+    std::lock_guard<std::mutex> lock(queue().mutex);
+    waiting.swap(queue().waiting);
+    queue().is_announced = false;
+  }
+  bool is_refused = false;
+  for (const auto& [fallback, count] : waiting) is_refused |= fallback.report(count, true);
+  return is_refused;
+}
+
+// On the main thread, between two instructions of Python. An exception surfaces there.
+int report_between_instructions(void*) {
+  if (!report_queued()) return 0;
+  const Python& py = python();
+  Python::Object fallbacks = py.import(kFallbacks);
+  if (!fallbacks) return -1;
+  Python::Object nothing = py.call_method(fallbacks, "raise_refusal", nullptr);
+  py.unref(fallbacks);
+  if (!nothing) return -1;
+  py.unref(nothing);
+  return 0;
+}
+
+void enqueue(Fallback fallback) {
+  std::lock_guard<std::mutex> lock(queue().mutex);
+  auto& waiting = queue().waiting;
+  const auto same = std::find_if(waiting.begin(), waiting.end(),
+                                 [&](const auto& other) { return other.first.key() == fallback.key(); });
+  if (same == waiting.end())
+    waiting.emplace_back(std::move(fallback), 1);
+  else
+    ++same->second;
+  const Python& py = python();
+  if (!queue().is_announced && py.is_there())
+    queue().is_announced = py.add_pending_call(report_between_instructions, nullptr) == 0;
+}
+
+// Whether the kernel is refused.
+bool report_now_or_later(Fallback fallback, int reports) {
+  if (reports & kOnAnyThread) return fallback.report(1, false);
+  const Python& py = python();
+  if (!py.runs_on_this_thread()) {
+    enqueue(std::move(fallback));
+    return false;
+  }
+  const int state = py.acquire();
+  const bool is_raising = py.error() != nullptr;  // and must not run other code meanwhile
+  const bool is_refused = !is_raising && fallback.report(1, false);
+  py.release(state);
+  if (is_raising) enqueue(std::move(fallback));
+  return is_refused;
+}
+
+// The folder that has the packages: this library is in virtual_npu/plugin.
+std::string folder_of_packages() {
+  Dl_info here{};
+  dladdr(reinterpret_cast<const void*>(&start_fallback_warnings), &here);
+  std::string path = here.dli_fname ? here.dli_fname : "";
+  for (int up = 0; up < 3; ++up) path.resize(std::min(path.size(), path.rfind('/')));
+  return path;
+}
+
+// Programs that came by the plugin through their environment may be unable to import the package.
+Python::Object import_warnings(const Python& py) {
+  if (Python::Object module = py.import(kWarnings)) return module;
+  py.clear_error();
+  Python::Object folder = py.path_text(folder_of_packages().c_str());
+  if (folder) py.append(py.module_search_path("path"), folder);
+  if (folder) py.unref(folder);
+  return py.import(kWarnings);
+}
+
+}  // namespace
+
+std::atomic<int> fallback_reports{kNoFallbacks};
+
+void FallbackCause::report(const KernelEntry& entry, int reports) const {
+  const Placement placement = double_ && entry.placement == Placement::kNpu ? Placement::kAicpu : entry.placement;
+  if (placement == Placement::kNpu || !(double_ || reports & kEveryFallback)) return;
+  const phi::DenseTensor* tensor = double_ ? double_ : same_;
+  Fallback fallback;
+  fallback.kernel = entry.name;
+  fallback.placement = placement_name(placement);
+  fallback.dtype = dtype_name(tensor ? tensor->dtype() : entry.dtype);
+  fallback.rank = tensor ? tensor->dims().size() : -1;
+  if (tensor) fallback.dims.assign(tensor->dims().Get(), tensor->dims().Get() + fallback.rank);
+  fallback.introduces_double = double_ && !has_double_input_;
+  if (report_now_or_later(fallback, reports))
+    PADDLE_THROW(common::errors::Unimplemented(
+        "On a card the kernel '%s' would leave the NPU for its %s because of a %s tensor, which a watch over dtypes or a "
+        "filter of AICPUWarning refuses.",
+        entry.name, placement == Placement::kAicpu ? "AICPU" : "host", fallback.dtype));
+}
+
+void start_fallback_warnings() {
+  const Python& py = python();
+  if (!py.runs_on_this_thread()) return;
+  const int state = py.acquire();
+  Python::Object module = import_warnings(py);
+  Python::Object nothing = module ? py.call_method(module, "start", nullptr) : nullptr;
+  if (!nothing) {
+    std::fprintf(stderr, "virtual npu: float64 gets no warnings:\n");
+    py.print_error();
+  }
+  if (module) py.unref(module);
+  if (nothing) py.unref(nothing);
+  py.release(state);
+}
+
+}  // namespace virtual_npu
+
+// For virtual_npu/host_fallbacks.py: the observer, and which kernels it gets (FallbackReports).
+extern "C" void virtual_npu_observe_fallbacks(void* function, int reports) {
+  using namespace virtual_npu;
+  observer.store(reinterpret_cast<Observer>(function), std::memory_order_release);
+  fallback_reports.store(reports, std::memory_order_release);
+}

@@ -1,0 +1,55 @@
+// The one hook of all that observes the device: kernels of the bridge and of the plugin (bridge/call.cc), custom
+// operators and operators of other libraries (operator_call.h) run inside a Launch, which hands them to the profiler and
+// to the journal.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "paddle/phi/core/dense_tensor.h"
+#include "observe/journal.h"
+#include "observe/placement.h"
+#include "observe/profiler/recording.h"
+#include "observe/record.h"
+
+namespace virtual_npu {
+
+// A call on the calling thread, from its launch to the end of the object's lifetime. Nested calls are not observed: the
+// record pauses, and a Launch inside another one does nothing.
+class Launch {
+ public:
+  // Whether anything observes; otherwise launches need no tensors.
+  static bool is_observed() { return profiler::recording() || journal::is_kept(); }
+
+  // `queues`: only hands work to a stream, which is no work of the device itself.
+  Launch(const std::string& name, phi::DataType dtype, Placement placement, int device, bool queues = false);
+  Launch(const Launch&) = delete;
+
+  template <typename... Tensor>
+  void add_input(const Tensor&... tensor) {
+    if (line_) line_->add_input(tensor...);
+    if (span_) span_->inputs().add(tensor...);
+  }
+  template <typename... Tensor>
+  void add_output(const Tensor&... tensor) {
+    if (line_) line_->add_output(tensor...);
+    if (span_) span_->outputs().add(tensor...);
+  }
+  // The call's outputs are what it allocates; add_output will not be called.
+  void outputs_are_its_allocations() {
+    if (line_) line_->outputs_are_its_allocations();
+  }
+  // The launch is over, the device begins.
+  void begin() {
+    if (span_) span_->begin();
+  }
+
+  // Journals the lifetime of the memory that a kernel has given to `output`.
+  void track_output(const std::string& kernel, const phi::TensorBase* output);
+
+ private:
+  RecordPause pause_;
+  std::optional<profiler::KernelSpan> span_;
+  std::optional<journal::Operator> line_;
+};
+
+}  // namespace virtual_npu

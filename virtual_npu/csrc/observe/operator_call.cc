@@ -1,0 +1,60 @@
+#include "observe/operator_call.h"
+
+#include <list>
+
+#include "paddle/phi/api/include/tensor.h"
+#include "paddle/phi/core/enforce.h"
+#include "runtime/config.h"
+#include "runtime/device.h"
+
+namespace virtual_npu {
+namespace {
+
+// An operator of another library, while it computes.
+struct HostOperator {
+  Launch launch;
+  std::optional<paddle_fused::kernels::NoComputeGuard> no_compute;
+
+  HostOperator(const char* name, phi::DataType dtype) : launch(name, dtype, Placement::kHost, current_device()) {
+    if (config().dry) no_compute.emplace();
+  }
+};
+thread_local std::list<HostOperator> host_operators;  // the innermost is the last
+
+}  // namespace
+
+OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype,
+                           std::initializer_list<const paddle::Tensor*> inputs)
+    : launch_(name, dtype, Placement::kNpu, current_device()) {
+  record_operator(name, dtype, Placement::kNpu);
+  if (config().dry) no_compute_.emplace();
+  for (const paddle::Tensor* tensor : inputs)
+    if (tensor->defined()) launch_.add_input(tensor->dtype(), tensor->dims());
+  launch_.begin();
+}
+
+std::vector<paddle::Tensor> OperatorCall::returns(std::vector<paddle::Tensor> outputs) {
+  for (const paddle::Tensor& tensor : outputs)
+    if (tensor.defined()) launch_.add_output(tensor.dtype(), tensor.dims());
+  return outputs;
+}
+
+}  // namespace virtual_npu
+
+// A host operator of another library computes on npu tensors between these two calls; dtype is a phi::DataType, and
+// `inputs` are `count` of its tensors.
+extern "C" void virtual_npu_begin_host_operator(const char* name, int dtype, const phi::TensorBase* const* inputs,
+                                                int count) {
+  using namespace virtual_npu;
+  if (config().strict)
+    PADDLE_THROW(common::errors::Unimplemented(
+        "%s is an operator of the host: a card has none of that name, and VIRTUAL_NPU_STRICT=1 refuses it. Move the "
+        "tensors to the CPU, or unset VIRTUAL_NPU_STRICT.",
+        name));
+  record_operator(name, static_cast<phi::DataType>(dtype), Placement::kHost);
+  Launch& launch = host_operators.emplace_back(name, static_cast<phi::DataType>(dtype)).launch;
+  launch.outputs_are_its_allocations();
+  for (int i = 0; i < count; ++i) launch.add_input(inputs[i]);
+  launch.begin();
+}
+extern "C" void virtual_npu_end_host_operator() { virtual_npu::host_operators.pop_back(); }

@@ -1,0 +1,31 @@
+// Calls of operators that Paddle dispatches without asking the kernel table.
+#pragma once
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/no_compute_guard.h"
+#include "observe/launch.h"
+
+namespace paddle {
+class Tensor;
+}
+
+namespace virtual_npu {
+
+// The launch of one of the plugin's custom operators, to be made when the operator has accepted its arguments. Those who
+// observe see `inputs`, and as outputs what goes through `returns`. In dry mode the host kernels do not compute while it
+// exists.
+class OperatorCall {
+ public:
+  OperatorCall(const std::string& name, phi::DataType dtype, std::initializer_list<const paddle::Tensor*> inputs);
+
+  std::vector<paddle::Tensor> returns(std::vector<paddle::Tensor> outputs);
+
+ private:
+  Launch launch_;
+  std::optional<paddle_fused::kernels::NoComputeGuard> no_compute_;
+};
+
+}  // namespace virtual_npu

@@ -1,0 +1,202 @@
+#include "runtime/stream.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include "runtime/clock.h"
+#include "runtime/communication_time.h"
+
+namespace virtual_npu {
+namespace {
+
+thread_local Stream* own_stream = nullptr;
+
+std::atomic<int64_t>& work_under_way() {
+  static auto* count = new std::atomic<int64_t>{0};
+  return *count;
+}
+
+// A thread that wakes to communicate must have its core at once: if it waited for the computing thread's time slice to
+// end, every rank that meets it would wait, too. Where that is not allowed it is a thread like any other.
+void prepare_thread() {
+  prctl(PR_SET_NAME, "npu-stream");
+  prctl(PR_SET_TIMERSLACK, 1000);
+  sched_param first{};
+  first.sched_priority = 1;
+  sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first);
+}
+
+}  // namespace
+
+// Names the calling thread as one that waits for a stream, whose mutex it holds at both ends. A thread of the program is
+// held up: streams with a queue communicate.
+class Stream::Waiting {
+ public:
+  explicit Waiting(Stream* stream) : stream_(stream) {
+    if (!own_stream) exposed_.emplace(communication_time().exposed);
+    stream_->waiters_.push_back({std::this_thread::get_id(), own_stream});
+  }
+  ~Waiting() {
+    auto& waiters = stream_->waiters_;
+    const auto own = [](const Waiter& waiter) { return waiter.thread == std::this_thread::get_id(); };
+    waiters.erase(std::find_if(waiters.begin(), waiters.end(), own));
+  }
+
+ private:
+  Stream* stream_;
+  std::optional<Timed> exposed_;
+};
+
+Stream::Ticket Stream::submit(std::function<void()> work) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  queue_.push_back({std::move(work), now()});
+  work_under_way().fetch_add(1);
+  const Ticket ticket = submitted_.load() + 1;
+  submitted_.store(ticket, std::memory_order_release);
+  if (!started_) {
+    started_ = true;
+    std::thread(work_off, shared_from_this()).detach();
+  }
+  changed_.notify_all();
+  return ticket;
+}
+
+void Stream::run(const Work& work) {
+  turn_ = std::max(work.submitted, over_);
+  over_ = 0;
+  std::string failure;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (failed_) return;
+  }
+  try {
+    work.run();
+    if (!over_) over_ = now();
+    return;
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  failed_ = done_.load() + 1;
+  failure_ = failure;
+  std::fprintf(stderr, "virtual npu: %s\n", failure.c_str());  // the program may never ask for the result
+}
+
+void Stream::work_off(std::shared_ptr<Stream> stream) {
+  prepare_thread();
+  own_stream = stream.get();
+  std::unique_lock<std::mutex> lock(stream->mutex_);
+  for (;;) {
+    stream->changed_.wait(lock, [&] { return stream->stopped_ || !stream->queue_.empty(); });
+    if (stream->queue_.empty()) return;
+    Work work = std::move(stream->queue_.front());
+    stream->queue_.pop_front();
+    lock.unlock();
+    stream->run(work);
+    work.run = nullptr;  // frees what it holds before waiters learn that it is done
+    lock.lock();
+    stream->ended_ = stream->over_;
+    stream->done_.fetch_add(1, std::memory_order_release);
+    work_under_way().fetch_sub(1);
+    stream->changed_.notify_all();
+  }
+}
+
+void Stream::throw_failure(Ticket ticket) {
+  if (!failed_ || ticket < failed_) return;
+  heard_ = true;
+  throw StreamError(failure_);
+}
+
+void Stream::wait(Ticket ticket) {
+  if (ticket == 0) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!passed(ticket)) {
+    Waiting waiting(this);
+    changed_.wait(lock, [&] { return passed(ticket); });
+  }
+  if (own_stream) own_stream->turn_ = std::max(own_stream->turn_, ended_);
+  throw_failure(ticket);
+}
+
+bool Stream::wait_for(Ticket ticket, double seconds) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (passed(ticket)) return true;
+  Waiting waiting(this);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return passed(ticket); });
+}
+
+void Stream::throw_unheard_failure() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!heard_) throw_failure(last());
+}
+
+void Stream::stop() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+bool Stream::holds_up(std::thread::id host) {
+  std::vector<Waiter> waiters;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waiters = waiters_;
+  }
+  for (const Waiter& waiter : waiters)
+    if (waiter.stream ? waiter.stream != this && waiter.stream->holds_up(host) : waiter.thread == host) return true;
+  return false;
+}
+
+namespace {
+
+// Threads of the program that have called collectives and still run.
+struct Callers {
+  std::mutex mutex;
+  std::vector<std::thread::id> threads;
+};
+Callers& callers() {
+  static auto* callers = new Callers;
+  return *callers;
+}
+
+// Made by a thread's first call, and destroyed at its end.
+struct Caller {
+  const std::thread::id thread = std::this_thread::get_id();
+
+  Caller() {
+    std::lock_guard<std::mutex> lock(callers().mutex);
+    callers().threads.push_back(thread);
+  }
+  ~Caller() {
+    std::lock_guard<std::mutex> lock(callers().mutex);
+    auto& threads = callers().threads;
+    threads.erase(std::find(threads.begin(), threads.end(), thread));
+  }
+};
+
+}  // namespace
+
+Stream* stream_of_this_thread() { return own_stream; }
+
+void remember_caller() { thread_local const Caller caller; }
+
+bool program_waits_for_this_thread() {
+  std::vector<std::thread::id> threads;
+  {
+    std::lock_guard<std::mutex> lock(callers().mutex);
+    threads = callers().threads;
+  }
+  return std::all_of(threads.begin(), threads.end(), [](std::thread::id thread) {
+    return own_stream ? own_stream->holds_up(thread) : thread == std::this_thread::get_id();
+  });
+}
+
+bool any_stream_is_busy() { return work_under_way().load(std::memory_order_relaxed) > 0; }
+
+}  // namespace virtual_npu

@@ -1,0 +1,218 @@
+"""Reports kernels that a card would not run on its cores, while they run on the virtual NPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NamedTuple, Protocol
+
+from .record import NARROWER, Placement, card_dtypes, plugin
+from .source_lines import program_of_frame
+
+
+class HostFallback(NamedTuple):
+    """A call of a kernel that a card would not run on its cores.
+
+    ``dtype`` and ``shape``: of the tensor that causes it, the largest float64 (complex128) argument,
+    otherwise the largest of the kernel's own dtype (None if there is none). ``born``: the kernel creates the
+    float64 tensor from other dtypes. ``count``: of equal calls.
+    """
+
+    kernel: str
+    placement: Placement
+    dtype: str
+    shape: tuple[int, ...] | None
+    born: bool
+    count: int = 1
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        if narrow := NARROWER.get(self.dtype):
+            if self.born:
+                return f"the float64 is made here: give dtype='{narrow}', or cast what comes from NumPy first"
+            return f"the float64 comes from elsewhere: cast it to {narrow} where it is made"
+        registered = ", ".join(card_dtypes(self.kernel))
+        if self.placement == "aicpu":
+            return f"cast {self.dtype} to float32 before this operator"
+        if not registered:
+            return "paddle-custom-npu has no such kernel: use another operator"
+        return f"paddle-custom-npu has this kernel for {registered} only: cast to one of them"
+
+
+@contextlib.contextmanager
+def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[None]:
+    """Calls ``observer`` in the block for every kernel that a card would not run on its cores.
+
+    It is called on the thread that calls the kernel, before the kernel runs. It must not use Paddle, but may
+    inspect the Python stack. If it returns True the kernel is refused, and Paddle raises NotImplementedError.
+    Of nested watches, only the innermost is called. An exception from the observer refuses the kernel and is
+    raised in the place of Paddle's; on a thread without Python, at the end of the block. Raises RuntimeError
+    if the plugin is not loaded.
+    """
+    watching = _Watching(observer)
+    listed = weakref.ref(watching)  # a watch that was never ended disappears with its last reference
+    _watches.append(listed)
+    _observe()
+    try:
+        yield
+    finally:
+        _watches.remove(listed)
+        _observe()
+    if watching.raised:
+        raise watching.raised[0]
+
+
+class Warner(Protocol):
+    """What ``warn_of_fallbacks`` calls. ``site`` stands for a kernel, its placement and the dtype."""
+
+    def is_known(self, site: int, frame: FrameType | None) -> bool:
+        """Whether nothing has to be done, apart from counting, about a call from this frame."""
+
+    def warn(self, fallback: HostFallback, frame: FrameType | None, site: int) -> None:
+        """Warns of the call, or raises an exception."""
+
+
+def warn_of_fallbacks(warner: Warner | None, every: bool = False) -> None:
+    """Outside of watches, calls ``warner`` for kernels with a float64 tensor, or for ``every`` fallback.
+
+    An exception from it refuses the kernel and surfaces at the frame that called the kernel. Kernels of
+    threads without Python are reported on the main thread, soon afterwards; an exception surfaces there.
+    None: calls nothing any more.
+    """
+    global _warner, _warned_reports
+    if warner is None and _warner is None:
+        return
+    _warner, _warned_reports = warner, _EVERY_FALLBACK if every else _DOUBLE_PRECISION
+    _observe()
+
+
+def raise_refusal() -> None:
+    """Raises the exception of the warner about the kernel of another thread; the plugin calls it."""
+    if _refusals:
+        error = _refusals[0]
+        _refusals.clear()
+        raise error
+
+
+class _Watching:
+    """A watch, and the exceptions of its observer."""
+
+    def __init__(self, observer: Callable[[HostFallback], bool]):
+        self.observer = observer
+        self.raised: list[BaseException] = []
+
+    def refuses(self, fallback: HostFallback, caller: FrameType | None) -> bool:
+        try:
+            return self.observer(fallback)
+        except BaseException as error:
+            if not _raise_in(caller, error):
+                self.raised.append(error)
+            return True
+
+
+_watches: list[weakref.ref[_Watching]] = []
+_warner: Warner | None = None
+_warned_reports = 0
+_refusals: list[BaseException] = []
+# FallbackReports of virtual_npu/csrc/observe/host_fallback.h.
+_DOUBLE_PRECISION, _EVERY_FALLBACK, _ON_ANY_THREAD = 1, 2, 4
+
+
+class _Call(ctypes.Structure):
+    """``Call`` of virtual_npu/csrc/observe/host_fallback.cc."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_char_p),
+        ("placement", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("dims", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_int),
+        ("introduces_double", ctypes.c_int),
+        ("queued", ctypes.c_int),
+        ("count", ctypes.c_uint64),
+    )
+
+
+@functools.cache
+def _callback():
+    """The function that the plugin calls. It is kept alive, because the plugin may call it at any time."""
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)
+
+    def report(site, address) -> int:
+        caller = sys._getframe().f_back
+        watching = _watches[-1]() if _watches else None
+        if watching is None and (_warner is None or (site and _warner.is_known(site, caller))):
+            return 0
+        call = _Call.from_address(address)
+        if watching is not None:
+            return int(watching.refuses(_fallback(call), caller))
+        if call.queued:
+            caller = _frame_that_runs_a_program()
+        return int(_warning_refuses(_fallback(call), caller, site, bool(call.queued)))
+
+    return kind(report)
+
+
+def _fallback(call: _Call) -> HostFallback:
+    return HostFallback(
+        call.kernel.decode(),
+        call.placement.decode(),
+        call.dtype.decode(),
+        tuple(call.dims[: call.rank]) if call.rank >= 0 else None,
+        bool(call.introduces_double),
+        call.count,
+    )
+
+
+def _frame_that_runs_a_program() -> FrameType | None:
+    """The frame of a thread that waits for a captured program; the main thread's, if there is none."""
+    threads = sys._current_frames()
+    main = threads.pop(threading.main_thread().ident, None)
+    return next((each for each in (main, *threads.values()) if program_of_frame(each) is not None), main)
+
+
+def _warning_refuses(fallback: HostFallback, caller: FrameType | None, site: int, queued: bool) -> bool:
+    try:
+        _warner.warn(fallback, caller, site)
+    except BaseException as error:
+        if queued:
+            _refusals.append(error)
+        else:
+            _raise_in(caller, error)
+        return True
+    return False
+
+
+def _raise_in(frame: FrameType | None, error: BaseException) -> bool:
+    """Makes ``error`` surface in ``frame`` instead of the exception that Paddle makes of a refused kernel.
+
+    Paddle makes exceptions of a few built-in classes only. A trace function may replace the exception of a
+    frame that it traces. Returns whether it will: not while a debugger traces the thread.
+    """
+    if frame is None or sys.gettrace() is not None:
+        return False
+
+    def surface(_, event, value):
+        if event == "call":
+            return None
+        sys.settrace(None)
+        raise error.with_traceback(value[2] if event == "exception" else None)
+
+    frame.f_trace = surface
+    sys.settrace(surface)
+    return True
+
+
+def _observe() -> None:
+    """Tells the plugin which kernels to report."""
+    reports = _EVERY_FALLBACK | _ON_ANY_THREAD if _watches else _warned_reports if _warner else 0
+    function = plugin().virtual_npu_observe_fallbacks
+    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int], None
+    function(ctypes.cast(_callback(), ctypes.c_void_p), reports)

@@ -1,0 +1,15 @@
+"""The package that paddle-custom-npu installs, supplied for the virtual NPU: an emulation, not a card.
+
+It is on ``sys.path`` only while the virtual NPU is active. It depends only on Paddle and the environment that
+``virtual_npu`` sets, so that it works in every child process.
+"""
+
+from . import npu
+
+__all__ = ["npu"]
+
+
+def __getattr__(name: str):
+    raise AttributeError(
+        f"paddle_custom_device has no {name!r}: the virtual NPU supplies it with `npu` and nothing else."
+    )

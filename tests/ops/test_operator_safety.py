@@ -4,6 +4,7 @@ import numpy as np
 import paddle
 import pytest
 from custom_operator import run
+from paddle.utils import flatten, map_structure, pack_sequence_as
 
 import virtual_npu
 from paddle_fused import native, registry, use_backend
@@ -28,12 +29,17 @@ def _nothing_for_none(argument):
     return paddle.zeros([0]) if argument is None else argument
 
 
+def _holds_tensors(argument) -> bool:
+    """Whether an operator's argument is a tensor, a missing one, or a list of tensors."""
+    return argument is None or hasattr(argument, "place") or (isinstance(argument, list) and argument != [])
+
+
 def host_calls(operator) -> dict[str, tuple[list, list]]:
     """The host operators that the cases of ``operator`` call: tensors and attributes of a call, by name."""
     calls = {}
 
     def call(name, *arguments):
-        count = sum(argument is None or hasattr(argument, "place") for argument in arguments)
+        count = sum(map(_holds_tensors, arguments))
         calls.setdefault(name, (list(map(_nothing_for_none, arguments[:count])), list(arguments[count:])))
         return stock(name, *arguments)
 
@@ -67,10 +73,13 @@ every_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda opera
 
 def _fresh(tensors):
     """The same values, detached from the graph that computed them."""
-    fresh = [tensor.detach().clone() for tensor in tensors]
-    for tensor, like in zip(fresh, tensors, strict=True):
-        tensor.stop_gradient = like.stop_gradient
-    return fresh
+
+    def fresh(tensor):
+        copy = tensor.detach().clone()
+        copy.stop_gradient = tensor.stop_gradient
+        return copy
+
+    return map_structure(fresh, tensors)
 
 
 WITHOUT_GRADIENT = ("pf_linear_cross_entropy_with_backward",)  # its outputs are gradients
@@ -83,7 +92,7 @@ def test_a_gradient_of_another_shape_is_refused(device, operator, shape):
         if name in WITHOUT_GRADIENT:
             continue
         tensors = _fresh(given)
-        inputs = [tensor for tensor in tensors if not tensor.stop_gradient]
+        inputs = [tensor for tensor in flatten(tensors) if not tensor.stop_gradient]
         outputs = [out for out in native.call(name, *tensors, *attributes) if not out.stop_gradient]
         used = outputs[:2] if name == "pf_linear_cross_entropy" else outputs[:1]
         with pytest.raises(ValueError, match=r"the gradient of \w+ has shape"):
@@ -93,8 +102,9 @@ def test_a_gradient_of_another_shape_is_refused(device, operator, shape):
 @every_operator
 def test_a_missing_tensor_is_refused(device, operator):
     for name, (tensors, attributes) in host_calls(operator).items():
-        for missing in range(len(tensors)):
-            spoiled = [None if i == missing else tensor for i, tensor in enumerate(_fresh(tensors))]
+        for missing in range(len(flatten(tensors))):
+            kept = [None if i == missing else tensor for i, tensor in enumerate(flatten(_fresh(tensors)))]
+            spoiled = pack_sequence_as(tensors, kept)
             with pytest.raises(ValueError, match="is missing"):
                 paddle._C_ops._run_custom_op(name, *spoiled, *attributes)
 
@@ -131,7 +141,7 @@ def test_gradients_of_what_is_missing_are_zeros(device):
 def test_sizes_whose_product_overflows_are_refused(device):
     x, weight = paddle.zeros([2**32, 0]), paddle.zeros([1, 0, 2**32 + 1])
     with pytest.raises(ValueError, match="2\\^63 bytes"):
-        native.call("pf_grouped_matmul", x, weight, paddle.to_tensor([2**32], dtype="int64"), 0, True, True)
+        native.call("pf_grouped_matmul", [x, weight], paddle.to_tensor([2**32], dtype="int64"), 0, True, True)
 
 
 def test_refused_seeds_do_not_count(on_npu):
@@ -158,7 +168,7 @@ def outcome(call):
 """
 CAPTURED_CALL = """
 def call(x):
-    return native.call("{operator}", *[x] * {count}, *{attributes})[0]
+    return native.call("{operator}", {tensors}, *{attributes})[0]
 
 print("{operator}", outcome(call), outcome(paddle.jit.to_static(call, full_graph=True)))
 """
@@ -168,12 +178,16 @@ print("{operator}", outcome(call), outcome(paddle.jit.to_static(call, full_graph
 def test_a_wrong_captured_program_is_refused_when_it_runs(run_program, on_cpu):
     """As in dygraph, in a separate process, which Paddle ends if shape inference throws."""
     calls = {
-        name: CAPTURED_CALL.format(operator=name, count=len(tensors), attributes=attributes)
+        name: CAPTURED_CALL.format(
+            operator=name,
+            tensors=", ".join(f"[x] * {len(t)}" if isinstance(t, list) else "x" for t in tensors),
+            attributes=attributes,
+        )
         for operator in OPERATORS
         for name, (tensors, attributes) in host_calls(operator).items()
     }
     dweight = "pf_grouped_matmul_dweight"  # no case calls it
-    calls[dweight] = CAPTURED_CALL.format(operator=dweight, count=3, attributes=[0])
+    calls[dweight] = CAPTURED_CALL.format(operator=dweight, tensors="x, x, x", attributes=[0])
     result = run_program("".join([CAPTURED, *calls.values()]))
     assert result.returncode == 0, result.stderr[-3000:]
     found = [line.split() for line in result.stdout.splitlines()]

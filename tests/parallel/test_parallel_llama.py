@@ -20,7 +20,7 @@ SPLIT = 7 * LAYERS + 2  # parameters that tp splits: seven projections in a laye
 PARAMETERS = SPLIT + 2 * LAYERS + 1  # and the norms
 NORMS = ("rms_norm", "add_rms_norm")
 
-# (method, mode, precision) that every test run sees; the others are slow.
+# (method, mode, precision) that are compared first.
 ALWAYS = [
     ("tensor and sequence parallel, tp=2", "static", "float32"),
     ("tensor parallel, tp=2", "dygraph", "bfloat16"),
@@ -107,6 +107,7 @@ def losses(run: dict) -> list[float]:
     return [*run["losses"], run["evaluated"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ALWAYS, ids=", ".join)
 def test_losses_are_those_of_one_process(always, case, record_property):
     check(always, case, record_property)

@@ -105,9 +105,10 @@ def test_it_trains_and_writes_everything(finished):
     assert train[STEPS] < train[1] - 0.3 and evaluation[STEPS] < math.log(VOCABULARY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "precision",
-    [["--bf16"], pytest.param(["--fp16", "--scale_loss", "1024"], marks=pytest.mark.slow)],
+    [["--bf16"], ["--fp16", "--scale_loss", "1024"]],
     ids=["bf16", "fp16"],
 )
 def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_path, precision):

@@ -55,6 +55,7 @@ def test_memory_statistics_follow_tensors():
     assert paddle.device.memory_allocated("npu:0") == before
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_an_error_and_leaves_the_device_usable(run_program):
     done = run_program(
         """

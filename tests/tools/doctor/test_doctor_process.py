@@ -212,6 +212,7 @@ sys.exit(f"imported: {loaded}" if loaded else code)
 """
 
 
+@pytest.mark.slow
 def test_a_whole_installation(run_python, tmp_path):
     done = run_python("-c", WITHOUT_FRAMEWORKS, cwd=tmp_path, VIRTUAL_NPU_FLASH_ATTENTION_ABI="v10")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -142,9 +142,7 @@ def save(step: int) -> None:
     random = states.text(random_state.as_plain(random_state.random_state()))
     small = {
         "config.json": lambda folder: weights.save_config(model, folder),
-        states.file_of(states.rng_name(0)): lambda folder: (
-            folder / states.file_of(states.rng_name(0))
-        ).write_text(random),
+        RANDOM: lambda folder: (folder / RANDOM).write_text(random),
     }
     held = {"model": tensors.of_parameters(named, config), "optimizer": optimizer_states()}
     checkpoints.save(step, held, small)

@@ -20,6 +20,7 @@ FRAMEWORKS = (
     "paddle",
     "numpy",
     "paddle_fused",
+    "virtual_npu",
     "llm_npu/dtypes",
     "paddlenlp/utils",
     "paddleformers/utils",

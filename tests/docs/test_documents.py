@@ -37,7 +37,6 @@ QUICK = (
     f"{RUN} --overwrite_output_dir",
     f"{RUN} --help",
     "python -m virtual_npu train.py --its --own arguments",
-    "python -m llm_npu.doctor",
 )
 
 # Program -> arguments that make it do less, unless the command gives them itself.

@@ -190,6 +190,7 @@ def test_collectives_of_tensor_parallel(two_processes):
         assert found == theory
 
 
+@pytest.mark.slow
 def test_collectives_of_sequence_parallel(always):
     """all_gather before and a scattered sum behind what is tensor parallel, and the other way backward."""
     theory = LOSS + CLIPPING

@@ -332,6 +332,7 @@ def test_a_fault_in_training_keeps_its_traceback_and_gives_the_terminal_back(
     assert len(stops) == 1
 
 
+@pytest.mark.slow
 def test_the_launches_that_are_reported_are_the_trainings(run_here, inputs, tmp_path, monkeypatch):
     from llm_npu.console.results import Results
     from llm_npu.inference import generate

@@ -75,6 +75,7 @@ def test_one_pool_whatever_its_size(run_python, of_one_thread):
     assert same_digest == digest
 
 
+@pytest.mark.slow
 def test_paddles_setting_is_followed(run_python, of_one_thread):
     _, alone, digest = of_one_thread
     _, after, same_digest = run(run_python, threads=1, setting=3)

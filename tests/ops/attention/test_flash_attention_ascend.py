@@ -98,6 +98,7 @@ EXPECTED_V10 = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tensor13", "v10"])
 def test_form(form, run_python, tmp_path):
     program, result = tmp_path / "program.py", tmp_path / "found.json"

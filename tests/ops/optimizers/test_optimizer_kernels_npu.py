@@ -176,6 +176,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_static_programs_train_master_weights(run_python):
     names = ["AdamW", "Adam", "Momentum", "SGD", "Lamb"]
     done = run_python("-m", "virtual_npu", "-c", STATIC, *names)

@@ -1,11 +1,10 @@
 """Products, their settings and cuts, and the bound of a pipeline against timelines worked out by hand."""
 
 import re
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-import paddle_fused
 from benchmarks.overlap import ideal
 from benchmarks.overlap.ideal import bound, gather_lanes, reduce_lanes
 from llm_npu.parallel.overlap import Product, Setting
@@ -37,7 +36,7 @@ def test_what_is_sent():
 
 
 def test_the_chunks_of_mc2_are_those_of_the_virtual_npus_operators():
-    source = Path(paddle_fused.__file__).parent / "virtual_npu/csrc/custom_ops/mm_operands.cc"
+    source = ROOT / "virtual_npu/csrc/custom_ops/mm_operands.cc"
     found = dict(re.findall(r"constexpr int64_t (k\w+) = ([^;]+);", source.read_text()))
     most, rows, content = (found[name] for name in ("kMostChunks", "kFewestRows", "kFewestBytes"))
     assert (int(most), int(rows)) == (ideal.MC2_CHUNKS, ideal.MC2_ROWS)

@@ -62,6 +62,7 @@ def _without_memory(call: journal.Call) -> journal.Call:
     return dataclasses.replace(call, allocated=0)
 
 
+@pytest.mark.slow
 def test_a_dry_run_records_its_steps(run_python, tmp_path, inputs):
     done, recorded = trained(run_python, tmp_path / "dry", True, inputs)
     assert len(recorded.steps) == ARGUMENTS["max_steps"]

@@ -20,7 +20,7 @@ Packages, the highest layer first. Each imports only those below it (``tests/ins
     data           text -> packed samples
     config         the arguments of a run
     models         families, presets, weights, LoRA; one folder for each library of models
-    patches        patches for defects of stock Paddle and PaddleNLP
+    patches        patches for defects of upstream Paddle and PaddleNLP
     device         chooses the device, before anything imports paddle
     core           errors, signals, output, ranks, files that appear whole, untrusted files, cards
 """

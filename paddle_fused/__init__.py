@@ -3,7 +3,7 @@
     import paddle_fused
 
     out = paddle_fused.rms_norm(x, weight)
-    paddle_fused.what_ran()
+    paddle_fused.dispatch_log()
 
 Importing this package imports no framework, because a device is chosen before ``import paddle``. The
 operators import paddle on first access, which raises SetupError if the native libraries were built for
@@ -14,7 +14,7 @@ another Paddle.
     compat             the operators under the names of torch_npu and MindSpeed
     contracts          CANN's rules, dtypes, limits and error numbers
     sharding           operators on distributed tensors
-    dispatch           backend selection, ``use_backend``, ``what_ran``
+    dispatch           backend selection, ``use_backend``, ``dispatch_log``
     registry           the registrations of the operators
     ascend, native     the plugin's operators; the host operators
     devices            the device of a tensor
@@ -37,10 +37,10 @@ from . import built_for, registry
 # The modules of the public names other than operators.
 _PUBLIC = {
     "BackendError": "dispatch",
-    "ask": "dispatch",
-    "reset_what_ran": "dispatch",
+    "explain_dispatch": "dispatch",
+    "reset_dispatch_log": "dispatch",
     "use_backend": "dispatch",
-    "what_ran": "dispatch",
+    "dispatch_log": "dispatch",
     "load_operators": "registry",
 }
 _MODULES = ("compat", "contracts", "masks")

@@ -26,7 +26,7 @@ class Signature(NamedTuple):
     attributes: tuple[str, ...]
 
 
-def refuses(*tensors, operators: tuple[str, ...] = ()) -> str | None:
+def unsupported_reason(*tensors, operators: tuple[str, ...] = ()) -> str | None:
     """Why the plugin cannot run these ``operators`` on these tensors, or None."""
     reason = elsewhere(("npu",), tensors)
     if reason is not None:

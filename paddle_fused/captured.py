@@ -70,12 +70,12 @@ def _failed_captures_leave_nothing() -> None:
     if paddle_release.before(3, 3):
         _forget_failed_captures(recorder)
         return
-    stock = program_translator.graph_tracing_guard
+    upstream = program_translator.graph_tracing_guard
 
     @contextmanager
     def graph_tracing_guard(main_program):
         try:
-            with stock(main_program) as context:
+            with upstream(main_program) as context:
                 yield context
         finally:
             recorder._global_parameter_recorder.pop(main_program)
@@ -88,13 +88,13 @@ def _failed_captures_leave_nothing() -> None:
 def _forget_failed_captures(recorder) -> None:
     """The same before Paddle 3.3, whose guard does not receive the program."""
     concrete, captured = program_translator.ConcreteProgram, recorder._global_parameter_recorder
-    stock = concrete.pir_from_func_spec
+    upstream = concrete.pir_from_func_spec
     records = (captured.params_dict, captured.tensor2value, recorder._global_inplace_map.params_dict)
 
     def pir_from_func_spec(*args, **kwargs):
         before = [set(record) for record in records]
         try:
-            return stock(*args, **kwargs)
+            return upstream(*args, **kwargs)
         except BaseException:
             for record, kept in zip(records, before, strict=True):
                 for program in set(record) - kept:
@@ -111,13 +111,15 @@ def _local_values_have_a_mesh() -> None:
     producer ("'NoneType' object has no attribute 'dist_attr'"), and leaves a layer's tensors without a mesh
     ("... no attribute 'process_mesh'"). Here, they get the mesh of their first consumer.
     """
-    stock = utils._complete_op_dist_attr
+    upstream = utils._complete_op_dist_attr
 
     def complete(program, block=None):
         for op in (program.global_block() if block is None else block).ops:
             if op.dist_attr is None and not all(value.initialized() for value in op.operands_source()):
                 _place_beside_missing(op)
-            stock(program, block=SimpleNamespace(ops=[op]))  # one by one: each has the mesh of those before
+            upstream(
+                program, block=SimpleNamespace(ops=[op])
+            )  # one by one: each has the mesh of those before
             if op.dist_attr is not None:
                 _place_makers(op, op.dist_attr.process_mesh)
 

@@ -7,7 +7,8 @@ An operator has three backends, tried in this order:
     composed   plain Paddle: the definition of the operator
 
 Each may return a reason to decline the call; the first that does not, runs. The same reasons are in
-the error when every backend declines, in the record of ``what_ran`` and in ``python -m paddle_fused.info``.
+the error when every backend declines, in the record of ``dispatch_log`` and in ``python -m
+paddle_fused.info``.
 """
 
 from __future__ import annotations
@@ -29,22 +30,23 @@ def name_of(dtype) -> str:
     return str(dtype).rpartition(".")[2].lower()
 
 
-def _never_refuses(*_arguments) -> None:
-    """The default of ``Backend.refuses``: the backend accepts every call."""
+def _supports_all(*_arguments) -> None:
+    """The default of ``Backend.unsupported_reason``: the backend accepts every call."""
 
 
 @dataclass(frozen=True)
 class Backend:
     """One implementation of an operator. All functions take the operator's arguments.
 
-    ``run`` computes the operator. ``refuses`` returns the reason to decline the call, a sentence without its
+    ``run`` computes the operator. ``unsupported_reason`` returns the reason to decline the call, a sentence
+    without its
     final period, or None. ``mode`` names what runs, for the record: the name of a kernel or of a composition,
     or a function that returns it. ``computed`` returns the fraction of the definition's work that this
     backend does; None means all of it.
     """
 
     run: Callable[..., Any]
-    refuses: Callable[..., str | None] = _never_refuses
+    unsupported_reason: Callable[..., str | None] = _supports_all
     mode: str | Callable[..., str] = ""
     computed: Callable[..., float] | None = None
 
@@ -53,7 +55,7 @@ class Backend:
 
     def support(self, arguments: tuple) -> Support:
         """Whether the backend supports a call, and how it would run it."""
-        reason = self.refuses(*arguments)
+        reason = self.unsupported_reason(*arguments)
         if reason is not None:
             return Support(reason, "", 0.0)
         computed = 1.0 if self.computed is None else self.computed(*arguments)
@@ -87,7 +89,7 @@ class BackendError(ValueError):
 
 
 class CallRecord(NamedTuple):
-    """An entry of ``what_ran``: ``count`` calls of ``operator`` that ran on ``backend``.
+    """An entry of ``dispatch_log``: ``count`` calls of ``operator`` that ran on ``backend``.
 
     ``dtype``: of the first tensor. ``refused``: the reasons of the backends tried before, by backend.
     ``resharded``: the communication needed before the operator could run on distributed tensors. A call in a
@@ -152,16 +154,17 @@ class use_backend:
         _preference = self._before
 
 
-def what_ran() -> list[CallRecord]:
-    """The calls since the start or the last ``reset_what_ran``, in the order of their first occurrence."""
+def dispatch_log() -> list[CallRecord]:
+    """The calls since the start or the last ``reset_dispatch_log``, in the order of their first
+    occurrence."""
     return [
         CallRecord(operator, backend, mode, dtype, count, dict(refused), resharded)
         for (operator, backend, mode, dtype, refused, resharded), count in _calls.items()
     ]
 
 
-def reset_what_ran() -> None:
-    """Clears the record of ``what_ran``."""
+def reset_dispatch_log() -> None:
+    """Clears the record of ``dispatch_log``."""
     _calls.clear()
 
 
@@ -177,7 +180,7 @@ def resharded(notes: tuple[str, ...]) -> Iterator[None]:
 
 
 class Selection(NamedTuple):
-    """The backend selected for a call; ``record`` adds the call to ``what_ran``."""
+    """The backend selected for a call; ``record`` adds the call to ``dispatch_log``."""
 
     operator: str
     backend: str
@@ -230,7 +233,7 @@ class FusedOp:
         refused: dict[str, str] = {}
         for name in _order():
             backend = self.backends[name]
-            reason = backend.refuses(*arguments)
+            reason = backend.unsupported_reason(*arguments)
             if reason is None:
                 dtype = name_of(arguments[0].dtype)
                 mode = backend.mode_of(arguments)
@@ -240,7 +243,7 @@ class FusedOp:
 
 
 class DispatchReport(NamedTuple):
-    """How a call would be dispatched; the result of ``ask``.
+    """How a call would be dispatched; the result of ``explain_dispatch``.
 
     ``support``: by backend. ``chosen``: the backend that would run the call, or None. ``refused``: the
     reasons of the backends tried before it.
@@ -259,7 +262,8 @@ class DispatchReport(NamedTuple):
 
 
 class _Intercepted(BaseException):
-    """Leaves the function that ``ask`` calls, at its first operator. No ``except Exception`` may catch it."""
+    """Leaves the function that ``explain_dispatch`` calls, at its first operator. No ``except Exception``
+    may catch it."""
 
     def __init__(self, report: DispatchReport):
         super().__init__(report.operator)
@@ -269,7 +273,7 @@ class _Intercepted(BaseException):
 _asking = False
 
 
-def ask(call: Callable[[], Any]) -> DispatchReport:
+def explain_dispatch(call: Callable[[], Any]) -> DispatchReport:
     """How the first operator that ``call`` calls would be dispatched. Nothing is computed."""
     global _asking
     _asking = True
@@ -279,7 +283,7 @@ def ask(call: Callable[[], Any]) -> DispatchReport:
         return intercepted.report
     finally:
         _asking = False
-    raise ValueError("ask: the function called no fused operator.")
+    raise ValueError("explain_dispatch: the function called no fused operator.")
 
 
 def _order() -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def _support(case, dtype: str, place: str) -> dict:
     import numpy as np
     import paddle
 
-    from .dispatch import ask
+    from .dispatch import explain_dispatch
 
     paddle.device.set_device("npu:0" if place == "npu" else "cpu")
     tensors = {}
@@ -69,7 +69,7 @@ def _support(case, dtype: str, place: str) -> dict:
         if np.issubdtype(array.dtype, np.floating):
             tensor = tensor.astype("float32").astype("float32" if name in case.keep_float32 else dtype)
         tensors[name] = tensor
-    return ask(lambda: case.call(tensors)).support
+    return explain_dispatch(lambda: case.call(tensors)).support
 
 
 def plugin_operators() -> dict[str, dict[str, list[str]] | None]:

@@ -19,7 +19,7 @@ LIBRARY = libraries.folder() / libraries.OPERATORS
 VIRTUAL_PLUGIN = (libraries.folder() / libraries.PLUGIN).parent
 
 
-def refuses(*tensors) -> str | None:
+def unsupported_reason(*tensors) -> str | None:
     """Why the host kernels cannot run on these tensors, or None. A tensor may be None."""
     reason = elsewhere(("cpu", "npu"), tensors)
     if reason is not None:
@@ -36,7 +36,7 @@ def can_read(tensor) -> bool:
     """Whether a check can read the values of ``tensor``: it is a local tensor with data in host memory."""
     if not isinstance(tensor, paddle.Tensor) or tensor.is_dist():
         return False
-    return refuses(tensor) is None
+    return unsupported_reason(tensor) is None
 
 
 def wants_gradient(tensor) -> bool:

@@ -253,13 +253,13 @@ def all_pairs(operators: Collection[str] = ()) -> Iterator[tuple[OpCase, str]]:
 
 def measured(prepared: Case, backend: str, device: str) -> Result:
     """The Result of a case on ``backend`` and ``device``."""
-    from .dispatch import BackendError, reset_what_ran, what_ran
+    from .dispatch import BackendError, dispatch_log, reset_dispatch_log
 
     tensors, refused, mode = {}, None, ""
-    reset_what_ran()
+    reset_dispatch_log()
     try:
         tensors = prepared.measure(backend, device)
-        mode = "; ".join(sorted({ran.mode for ran in what_ran() if ran.backend == backend and ran.mode}))
+        mode = "; ".join(sorted({ran.mode for ran in dispatch_log() if ran.backend == backend and ran.mode}))
     except BackendError as error:
         refused = error.reasons[backend]
     case = prepared.case

@@ -49,7 +49,7 @@ NEED_LIBRARY = {
         "training/test_nonfinite.py",
         "training/test_patches.py",
         "training/test_run_sft.py",
-        "training/test_why_log.py",
+        "training/test_backend_report.py",
     ),
     "paddleformers": ("formers",),
 }

@@ -108,7 +108,7 @@ class _Watching:
         self.observer = observer
         self.raised: list[BaseException] = []
 
-    def refuses(self, fallback: HostFallback, caller: FrameType | None) -> bool:
+    def rejects(self, fallback: HostFallback, caller: FrameType | None) -> bool:
         try:
             return self.observer(fallback)
         except BaseException as error:
@@ -152,10 +152,10 @@ def _callback():
             return 0
         call = _Call.from_address(address)
         if watching is not None:
-            return int(watching.refuses(_fallback(call), caller))
+            return int(watching.rejects(_fallback(call), caller))
         if call.queued:
             caller = _frame_that_runs_a_program()
-        return int(_warning_refuses(_fallback(call), caller, site, bool(call.queued)))
+        return int(_warning_rejects(_fallback(call), caller, site, bool(call.queued)))
 
     return kind(report)
 
@@ -178,7 +178,7 @@ def _frame_that_runs_a_program() -> FrameType | None:
     return next((each for each in (main, *threads.values()) if program_of_frame(each) is not None), main)
 
 
-def _warning_refuses(fallback: HostFallback, caller: FrameType | None, site: int, queued: bool) -> bool:
+def _warning_rejects(fallback: HostFallback, caller: FrameType | None, site: int, queued: bool) -> bool:
     try:
         _warner.warn(fallback, caller, site)
     except BaseException as error:

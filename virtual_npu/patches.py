@@ -1,4 +1,4 @@
-"""Patches for defects of stock Paddle that the virtual NPU would inherit.
+"""Patches for defects of upstream Paddle that the virtual NPU would inherit.
 
 They set environment variables, because they must be in effect when paddle is imported.
 """

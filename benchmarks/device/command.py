@@ -85,7 +85,7 @@ def bench_operators(rounds, calls=OP_CALLS):
 
 def llama(place, size=SIZE):
     """PaddleNLP's Llama in fp32 on one place; equally configured models start from the same weights."""
-    return PaddleLlama("stock", place, cured=True, dtype="float32", size=asdict(size))
+    return PaddleLlama("upstream", place, cured=True, dtype="float32", size=asdict(size))
 
 
 def bench_step(rounds, size=SIZE, steps_to_verify=3):

@@ -1,4 +1,4 @@
-"""PaddleNLP's models: stock, with one fused operator, and with all; training and generation.
+"""PaddleNLP's models: upstream, with one fused operator, and with all; training and generation.
 
 size.py     the measured model of each family, and its tokens
 worker.py   a contender's process: one model with some fused operators

@@ -13,7 +13,7 @@ from benchmarks.step import AdamWSettings
 
 
 class ModelWorker:
-    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; stock without any.
+    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; upstream without any.
 
     ``fused_adamw``: the optimizer is ``paddle_fused.FusedAdamW``.
     """
@@ -27,7 +27,7 @@ class ModelWorker:
         from llm_npu import patches, surgery
         from llm_npu.models.paddlenlp import families
 
-        patches.apply()  # without the patches two stock families do not run
+        patches.apply()  # without the patches two upstream families do not run
         paddle.set_device("npu")
         paddle.base.core.set_num_threads(threads)
         self.paddle, self.size = paddle, ModelSize(**size)

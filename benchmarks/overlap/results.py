@@ -21,7 +21,7 @@ from .cases import BACKWARD, BLOCKS, RANKS, Case
 from .ideal import bound, mc2_chunks
 
 HIDDEN_GOAL, CHOICE_GOAL, GOAL_SECONDS = 0.9, 1.03, 0.08
-NOT_SETTINGS = ("product", "gradient", "collective", "planned", "stock")
+NOT_SETTINGS = ("product", "gradient", "collective", "planned", "upstream")
 
 
 def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: float) -> list[dict]:
@@ -33,7 +33,7 @@ def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: 
         record = report.time_record(_timed(case, name, ratio), found["seconds"][name], **link)
         if not name.startswith(NOT_SETTINGS):
             record |= _figures(case, name, seconds, found, handled)
-        elif name in ("planned", "stock"):
+        elif name in ("planned", "upstream"):
             record["gain"] = 1 - median / seconds["serial"].median
         made.append(record)
     return made + _goals(case, ratio, seconds, found, made)

@@ -28,7 +28,7 @@ from llm_npu.parallel.overlap.product import in_pieces, spans
 
 CHUNKS = (2, 4, 8, 16)
 SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
-WHOLE, MC2, PLANNED, STOCK = "pipelined:1", "mc2", "planned", "stock"
+WHOLE, MC2, PLANNED, UPSTREAM = "pipelined:1", "mc2", "planned", "upstream"
 PRODUCT, GRADIENT, COLLECTIVE, BESIDE = "product", "gradient", "collective", "beside"
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # relative to the largest value, compared with serial
 
@@ -172,7 +172,7 @@ class Block:
 
     def contenders(self) -> list[str]:
         mc2 = [MC2] if self.case.dtype == "bfloat16" else []
-        return [STOCK, *SETTINGS, *mc2, PLANNED]
+        return [UPSTREAM, *SETTINGS, *mc2, PLANNED]
 
     def seconds(self, name: str) -> float:
         self._switch(name)
@@ -194,7 +194,7 @@ class Block:
 
     def _switch(self, name: str) -> None:
         overlap.remove_overlap(self.layers)
-        if name != STOCK:
+        if name != UPSTREAM:
             overlap.apply_overlap(self.layers, self.planner if name == PLANNED else name, strict=True)
         self.x.clear_gradient(False)
         self.layers.clear_gradients()

@@ -138,7 +138,7 @@ def step_contender(name, size, dtype):
     else:
         fused = kind == "fused"
         settings |= {
-            "model": "fused" if fused else "stock",
+            "model": "fused" if fused else "upstream",
             "device": way if fused else "cpu",
             "cured": way != "",
         }

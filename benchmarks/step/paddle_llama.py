@@ -1,4 +1,4 @@
-"""PaddleNLP's LlamaForCausalLM: stock on the CPU, or its weights run by the fused operators.
+"""PaddleNLP's LlamaForCausalLM: upstream on the CPU, or its weights run by the fused operators.
 
 In 16 bits, the weights also have float32 master weights, and the moments are float32, as in the trainer.
 """
@@ -11,8 +11,9 @@ EPSILON = 1e-6
 
 
 class PaddleLlama(Training):
-    """``model``: "stock" or "fused"; ``device``: "cpu" or "npu". ``cured``: apply the virtual NPU's patches
-    of stock Paddle on the CPU place too: MKL's fast path on processors that are not Intel's. ``threads``:
+    """``model``: "upstream" or "fused"; ``device``: "cpu" or "npu". ``cured``: apply the virtual NPU's
+    patches
+    of upstream Paddle on the CPU place too: MKL's fast path on processors that are not Intel's. ``threads``:
     None leaves them unchanged.
     """
 
@@ -33,11 +34,11 @@ class PaddleLlama(Training):
         self.paddle, self.size, self.device = paddle, LlamaSize(**size), device
         self.version = f"paddle {paddle.__version__}"
         self.model = self._build(dtype)
-        self.loss = self._stock_loss
+        self.loss = self._upstream_loss
         if model == "fused":
             paddle_fused.use_backend("native")  # the same kernels on both places
             self.loss = FusedLoss(self.model, self.size)
-        optimizer = paddle.optimizer.AdamW if model == "stock" else paddle_fused.FusedAdamW
+        optimizer = paddle.optimizer.AdamW if model == "upstream" else paddle_fused.FusedAdamW
         settings = AdamWSettings()
         self.optimizer = optimizer(
             settings.learning_rate,
@@ -78,7 +79,7 @@ class PaddleLlama(Training):
         model.train()
         return model
 
-    def _stock_loss(self, inputs, labels):
+    def _upstream_loss(self, inputs, labels):
         return self.model(inputs, labels=labels)[0]
 
     def step(self):

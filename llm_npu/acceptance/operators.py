@@ -115,8 +115,8 @@ def adamw(job: Job, journal: Journal) -> None:
             found, truth = _trained(dtype, EPSILON), formula(np.float64, EPSILON)
             # The accuracy expected of float32: twice the error of the same formula in float32, plus a few
             # roundings.
-            yardstick = np.abs(formula(np.float32, EPSILON) - truth).max()
-            allowed = 2 * yardstick + 4 * parity.ROUNDING["float32"] * np.abs(truth).max()
+            noise_floor = np.abs(formula(np.float32, EPSILON) - truth).max()
+            allowed = 2 * noise_floor + 4 * parity.ROUNDING["float32"] * np.abs(truth).max()
             error = np.abs(found - truth).max()
             what = f"largest error of the float32 weights after {STEPS} steps {number(error)}"
             limit = f"at most {number(allowed)}"

@@ -152,8 +152,8 @@ def _product(name: str, operator: str, dtype: str, group, journal: Journal) -> N
         .astype("float32").numpy().astype(np.float64)
         for how in ("mc2", "serial")
     )  # fmt: skip
-    error, yardstick = (np.abs(each - truth).max() for each in (found, serial))
-    allowed = 2 * yardstick + ROUNDING[dtype] * np.abs(truth).max()
+    error, noise_floor = (np.abs(each - truth).max() for each in (found, serial))
+    allowed = 2 * noise_floor + ROUNDING[dtype] * np.abs(truth).max()
     limit = f"at most {number(allowed)}"
     journal.judge(
         name, bool(error <= allowed), f"largest error {number(error)}, {limit}", limit, number(error)

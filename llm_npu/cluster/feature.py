@@ -45,7 +45,7 @@ class MachineCheck(Feature):
     def on_data(self, run: Run) -> None:
         here = machines.read()
         own = None
-        with ranks.Ranks.of_run().together():
+        with ranks.Ranks.of_run().raise_on_all_ranks():
             if here.is_first_rank_of_machine:
                 setup = Setup(os.environ, device_name=run.early.device, output_dir=run.early.output_dir)
                 own = facts.gather(setup, of_run(run))

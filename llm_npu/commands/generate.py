@@ -141,7 +141,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
             )
     for name, option in {**STRATEGIES, "seed": SEED}.items():
         value = getattr(arguments, name)
-        if value is not None and option.refuses(value):
+        if value is not None and option.rejects(value):
             parser.error(f"--{name} is {value}; accepted: {option.accepted}")
     return arguments
 

@@ -58,9 +58,9 @@ def train(arguments: config.Arguments, chosen: device.Device) -> int:
 def features() -> list:
     """All features of a run, in output order; ``Run.attach`` keeps those that the arguments enable."""
     from llm_npu.cluster.feature import MachineCheck
+    from llm_npu.console.backend_report import BackendReport
     from llm_npu.console.results import Results
     from llm_npu.console.summary import Summary
-    from llm_npu.console.why import Why
     from llm_npu.dtypes.callback import DtypeFeature
     from llm_npu.numerics.options import Comparison, Deterministic, NanInfCheck, TensorDump
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
@@ -69,6 +69,6 @@ def features() -> list:
     from llm_npu.training.dry_run.features import DryRun, Journal
 
     split = [DPO(), AutoParallel(), Pipeline(), Overlap()]
-    said = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), Why()]
+    said = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
     observed = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
     return [*split, *said, *observed]

@@ -138,8 +138,8 @@ def _check_lora(run: RunConfig, family: Family) -> None:
 
 def _check_recompute(run: RunConfig, family: Family) -> None:
     switch = "use_fused_dropout_add_layer_norm"
-    is_stock = "dropout_add_layer_norm" in family.layers and not run.fused.switches()[switch]
-    if run.training.recompute and run.training.recompute_granularity == "full" and is_stock:
+    is_upstream = "dropout_add_layer_norm" in family.layers and not run.fused.switches()[switch]
+    if run.training.recompute and run.training.recompute_granularity == "full" and is_upstream:
         raise UserError(
             f"--recompute_granularity is full, but {names.TITLE}'s {family.title} recomputes nothing with it "
             f"where {switch} is off; give full_attn or core_attn, or leave {switch} on"

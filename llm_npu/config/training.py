@@ -146,8 +146,8 @@ class TrainingFlags:
     compare_with: str | None = flag(
         None,
         "Before training, run the first step twice, and report layers whose outputs differ by more than "
-        f"rounding. composed: against plain Paddle operators; stock: against the layers of {names.TITLE}.",
-        choices=("composed", "stock"),
+        f"rounding. composed: against plain Paddle operators; upstream: against the layers of {names.TITLE}.",
+        choices=("composed", "upstream"),
     )
     dump_tensors: str | None = flag(
         None,

@@ -1,1 +1,1 @@
-"""What a run prints: ``summary`` before it starts, ``why`` a backend is chosen, ``results`` at the end."""
+"""What a run prints: ``summary`` before it starts, ``backend_report``, ``results`` at the end."""

@@ -112,7 +112,7 @@ class Ranks:
         return self.gather(value if self.first else None)[0]
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def raise_on_all_ranks(self) -> Iterator[None]:
         """At the end, raise an error of any rank on all ranks, with its rank. Collective."""
         error = None
         try:

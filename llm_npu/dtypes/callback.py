@@ -8,7 +8,7 @@ import virtual_npu
 from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.training.run import Feature, Run
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 from .auditing import audit
 from .report import Report

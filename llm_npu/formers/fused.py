@@ -30,7 +30,7 @@ def after_library() -> None:
 
 def report() -> None:
     """Print to stderr, in a rank's log, which fused operators this process ran."""
-    calls = paddle_fused.what_ran()
+    calls = paddle_fused.dispatch_log()
     for call in calls:
         refused = "".join(f"; not {backend}: {why}" for backend, why in call.refused.items())
         how = f"{call.count} calls, {call.backend}, {call.mode}{refused}"

@@ -12,7 +12,7 @@ import yaml
 
 from llm_npu.config.written import nearest
 from llm_npu.core.errors import UserError
-from llm_npu.models import stock_config
+from llm_npu.models import upstream_config
 
 _COMPUTE_TYPE = "PaddleFormers takes the dtype from compute_type: bf16, fp16 or float32"
 _UNREAD = "PaddleFormers does not read it"
@@ -125,7 +125,7 @@ def _fields(classes: Mapping[str, ast.ClassDef], name: str) -> set[str]:
 
 def _recompute(given: Mapping[object, object]) -> list[str]:
     """Layers of dense models are computed again as a whole only."""
-    model = stock_config.model_type(str(given.get("model_name_or_path")))
+    model = upstream_config.model_type(str(given.get("model_name_or_path")))
     if given.get("recompute_granularity") != "selective" or model not in WHOLE_LAYERS:
         return []
     return [

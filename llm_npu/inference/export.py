@@ -243,7 +243,7 @@ def describe(model, backend: str, shape: tuple[int, int] | None) -> dict:
 def _as(family: str, model):
     """``model`` in the equivalent classes of another family."""
     from llm_npu.models import weights
-    from llm_npu.models.stock_config import SHARED_FIELDS
+    from llm_npu.models.upstream_config import SHARED_FIELDS
 
     if any(".lora_" in name for name in model.state_dict()):
         name = FAMILIES[model.config.model_type].name
@@ -251,7 +251,7 @@ def _as(family: str, model):
     fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
     other = families.model_class(family)(families.config_class(family)(**fields))
     families.cast(other, next(iter(model.parameters())).dtype)
-    weights.from_stock(other, weights.to_stock(model))
+    weights.from_upstream(other, weights.to_upstream(model))
     return other
 
 

@@ -72,7 +72,7 @@ def export_ranks(
         raise export.unsupported(backend, error) from None
     with unfinished(folder) if of_run.first else nullcontext() as own:
         new = of_run.from_first(own)
-        with of_run.together():
+        with of_run.raise_on_all_ranks():
             about["rings"] = _save(program, new / of_rank(of_run.rank))
         if of_run.first:
             (new / export.ABOUT).write_text(strict_json.dumps(about, indent=2) + "\n")

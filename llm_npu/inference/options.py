@@ -35,7 +35,7 @@ class Option:
     decode: str | None = None
     neutral: float | None = None
 
-    def refuses(self, value: object) -> bool:
+    def rejects(self, value: object) -> bool:
         """Whether ``value`` is of another type, or out of range."""
         kinds = (int, float) if self.kind is float else (self.kind,)
         return type(value) not in kinds or not self.accepts(value)
@@ -124,7 +124,7 @@ def check(given: Mapping[str, object], where: str = "") -> None:
     """UserError for an unknown option, and for a value that is not accepted."""
     for name, value in given.items():
         known(name, OPTIONS)
-        if OPTIONS[name].refuses(value):
+        if OPTIONS[name].rejects(value):
             raise UserError(f"{where}{name} is {value!r:.40}; accepted: {OPTIONS[name].accepted}.")
 
 

@@ -321,13 +321,13 @@ def _import_frameworks() -> None:
 def _fuse(model, switches: Mapping[str, bool]):
     """The report about the layers of ``model``; None if all switches are off."""
     from llm_npu import surgery
-    from llm_npu.surgery.apply import NoSite
-    from llm_npu.surgery.known_names import in_force
+    from llm_npu.surgery.apply import NoMatchingLayer
+    from llm_npu.surgery.compat import in_force
 
     on = {name: in_force[name] for name in _switches() if in_force.get(name) is not None} | {**switches}
     surgery.remove_fused_kernels(model)
     if any(on.get(name, True) for name in _switches()):
-        with contextlib.suppress(NoSite):  # such as a dense model with use_fused_moe alone
+        with contextlib.suppress(NoMatchingLayer):  # such as a dense model with use_fused_moe alone
             return surgery.apply_fused_kernels(model, **on)
     return None
 

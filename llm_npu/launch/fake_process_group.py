@@ -166,17 +166,17 @@ def _exchange_by_files(folder: Path) -> None:
     """
     from paddle import distributed
 
-    stock_send, stock_receive = distributed.send, distributed.recv
+    upstream_send, upstream_receive = distributed.send, distributed.recv
     sent, received = itertools.count(), itertools.count()
 
     def send(tensor, dst=0, group=None, sync_op=True):
         if not tensor.is_floating_point():
             file = folder / f"{distributed.get_rank()}-{dst}-{next(sent)}.json"
             file.write_text(json.dumps(tensor.numpy().tolist()))
-        return stock_send(tensor, dst, group, sync_op)
+        return upstream_send(tensor, dst, group, sync_op)
 
     def recv(tensor, src=0, group=None, sync_op=True):
-        task = stock_receive(tensor, src, group, sync_op)
+        task = upstream_receive(tensor, src, group, sync_op)
         if not tensor.is_floating_point():
             file = folder / f"{src}-{distributed.get_rank()}-{next(received)}.json"
             values = np.asarray(json.loads(file.read_text()), str(tensor.dtype).rpartition(".")[2])

@@ -7,7 +7,7 @@ families        the records of the installed library, and new models
 presets         model names and directories -> the fields of a configuration
 degrees         over how many processes a configuration splits its model
 checks          configurations that the library's classes would compute wrongly, or this machine cannot hold
-stock_config    config.json of transformers <-> the library's configuration
+upstream_config    config.json of transformers <-> the library's configuration
 layout          where each parameter, fused or sharded, lies in the tensors of the Hugging Face layout
 stored          the arrays of safetensors files, read on access
 weights         a model's weights <-> model.safetensors

@@ -1,6 +1,6 @@
 """Where a model's parameters, fused or sharded, lie in the tensors of the Hugging Face layout.
 
-The models (here PaddleNLP's Llama) differ from that layout, the stock layout, in three ways:
+The models (here PaddleNLP's Llama) differ from that layout, the upstream layout, in three ways:
 
     here                                      in the file
     llama.layers.0...                         model.layers.0...
@@ -14,7 +14,7 @@ heads, its key, its value. Under tensor parallelism a process has some columns o
 ``gate_up_fused_proj`` it has its columns of the gate, then its columns of the other half. Under auto-parallel
 the placements say which box of the parameter it has. A pipeline stage has some of the parameters.
 
-``Block`` describes all of this: a box of a process's array is a box of a stock tensor.
+``Block`` describes all of this: a box of a process's array is a box of a upstream tensor.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .library import names as library_names
 
 Shape = tuple[int, ...]
 
-# {name of a fused projection: names in the stock layout}, of all families.
+# {name of a fused projection: names in the upstream layout}, of all families.
 FUSED = {name: parts for family in FAMILIES.values() for name, parts in family.fused_projections.items()}
 
 
 class Block(NamedTuple):
-    """``array[local : local + extent]`` is ``stock[offset : offset + extent]``, of ``shape`` as a whole.
+    """``array[local : local + extent]`` is ``upstream[offset : offset + extent]``, of ``shape`` as a whole.
 
-    ``transposed``: the array holds the transpose. ``offset`` and ``extent`` count in the stock tensor.
+    ``transposed``: the array holds the transpose. ``offset`` and ``extent`` count in the upstream tensor.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Block(NamedTuple):
 
     @property
     def box(self) -> tuple[slice, ...]:
-        """The index of the block in the stock tensor."""
+        """The index of the block in the upstream tensor."""
         return _box(self.offset, self.extent)
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """The view of the block in a process's array, in the orientation of the stock tensor."""
+        """The view of the block in a process's array, in the orientation of the upstream tensor."""
         view = array[_box(self.local, self.local_extent)]
         return view.T if self.transposed else view
 
@@ -75,7 +75,7 @@ class Patch(NamedTuple):
 
 
 def parameters(model) -> dict:
-    """{name: parameter}, each once, with the prefix of the stock names; a pipeline stage has its own only.
+    """{name: parameter}, each once, with the prefix of the upstream names; a pipeline stage has its own only.
 
     Those of LoRA are left out. UserError for a tied head that is not the embedding.
     """
@@ -114,7 +114,7 @@ def blocks(name: str, tensor, config) -> tuple[Shape, list[Block]]:
     else:
         whole, patches = _split(name, tensor)
     return patches[0].extent if len(patches) == 1 else tuple(tensor.shape), [
-        block for patch in patches for block in _stock_blocks(name, whole, patch, config)
+        block for patch in patches for block in _upstream_blocks(name, whole, patch, config)
     ]
 
 
@@ -138,10 +138,10 @@ def as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
 
 
 def parts(name: str) -> list[str]:
-    """The names of the stock tensors in the parameter ``name``."""
-    for fused, stock in FUSED.items():
+    """The names of the upstream tensors in the parameter ``name``."""
+    for fused, upstream in FUSED.items():
         if fused in name:
-            return [name.replace(fused, part) for part in stock]
+            return [name.replace(fused, part) for part in upstream]
     return [name]
 
 
@@ -190,7 +190,7 @@ def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Sha
         yield (last, 0), (1, until)
 
 
-def _stock_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Block]:
+def _upstream_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Block]:
     """The blocks of one patch of the parameter ``name``, of shape ``whole`` in the model."""
     if config is not None and (stored_as := _stored_as(config)):
         part, number, count = stored_as.name(name)
@@ -217,14 +217,15 @@ def _stock_blocks(name: str, whole: Shape, patch: Patch, config) -> Iterator[Blo
             yield Block(part, shape, offset, extent, local)
 
 
-def is_linear(stock_name: str, dimensions: int) -> bool:
-    """Whether ``stock_name`` is the matrix of a linear layer, which the library stores transposed."""
-    is_matrix = dimensions == 2 and stock_name.endswith(".weight")
-    return is_matrix and not stock_name.endswith(library_names.UNTRANSPOSED)
+def is_linear(upstream_name: str, dimensions: int) -> bool:
+    """Whether ``upstream_name`` is the matrix of a linear layer, which the library stores transposed."""
+    is_matrix = dimensions == 2 and upstream_name.endswith(".weight")
+    return is_matrix and not upstream_name.endswith(library_names.UNTRANSPOSED)
 
 
 def _runs(name: str, width: int, config) -> list[tuple[str, int, int, int]]:
-    """(stock name, begin, end, position): columns [begin, end) are the stock tensor's from position on."""
+    """(upstream name, begin, end, position): columns [begin, end) are the upstream tensor's from position
+    on."""
     names = parts(name)
     if len(names) == 1:
         return [(name, 0, width, 0)]

@@ -27,7 +27,7 @@ from safetensors.numpy import save_file
 from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import pickles
-from llm_npu.models import degrees, layout, stock_config, stored
+from llm_npu.models import degrees, layout, stored, upstream_config
 from llm_npu.models.library import lora_classes, names
 from paddle_fused import strict_json
 
@@ -69,7 +69,7 @@ def save(model: lora_classes.LoRAModel, folder: str | Path) -> None:
     dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
     model.lora_config.dtype = dtype  # mixed precision casts after the model was wrapped
     model.lora_config.save_pretrained(str(folder))
-    stock_config.save(model.config, folder, dtype)
+    upstream_config.save(model.config, folder, dtype)
 
     arrays = {name: value.numpy() for name, value in model.get_trainable_state_dict().items()}
     save_file(arrays, folder / FILE, metadata={"format": "np"})  # bfloat16 is U16, as PaddleNLP has it
@@ -110,13 +110,13 @@ def to_peft(model: lora_classes.LoRAModel) -> dict[str, np.ndarray]:
     inner, found = unwrapped(model), {}
     for name, value in model.get_trainable_state_dict().items():
         place, _, matrix = name.rpartition(".")
-        stock = f"{place.replace(inner.base_model_prefix, 'model', 1)}.weight"
+        upstream = f"{place.replace(inner.base_model_prefix, 'model', 1)}.weight"
         array = value.numpy()
         if matrix == "lora_A":  # of each projection that is fused here
-            parts = dict.fromkeys(layout.parts(stock), array.T)
+            parts = dict.fromkeys(layout.parts(upstream), array.T)
         else:
             parts = {}
-            for block in layout.blocks(stock, value, model.config)[1]:
+            for block in layout.blocks(upstream, value, model.config)[1]:
                 part = parts.setdefault(block.name, np.empty(block.shape, array.dtype))
                 part[block.box] = block.of(array)
         for part, array in parts.items():

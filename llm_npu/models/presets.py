@@ -13,7 +13,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models import other_library
 
-from . import degrees, ends, settings, stock_config
+from . import degrees, ends, settings, upstream_config
 from .checks import check_file, check_sizes
 from .families import FAMILIES, config_class
 
@@ -101,7 +101,7 @@ def _read(directory: Path) -> dict[str, object]:
         raise UserError(f"the model directory {directory} has no {CONFIG_FILE}") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error}") from error
-    fields = stock_config.from_stock(fields, file)
+    fields = upstream_config.from_upstream(fields, file)
     kind = fields.get("model_type") or "one that names no model_type"
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(

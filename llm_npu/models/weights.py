@@ -1,6 +1,6 @@
 """The weights of language models in the Hugging Face layout, in ``model.safetensors``.
 
-The files hold the stock layout, however the model is fused or split (``llm_npu.models.layout``):
+The files hold the upstream layout, however the model is fused or split (``llm_npu.models.layout``):
 any reader of the family takes them, and ``load`` takes any checkpoint of the family. InternLM2's checkpoints
 load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with ``convert_from_torch=True``.
 """
@@ -16,11 +16,11 @@ import numpy as np
 
 from llm_npu.core.errors import UserError
 
-from . import layout, stock_config
+from . import layout, upstream_config
 from .families import CONVERSIONS
 from .stored import FILE, Stored, write
 
-__all__ = ["FILE", "digest", "from_stock", "load", "save", "to_stock"]
+__all__ = ["FILE", "digest", "from_upstream", "load", "save", "to_upstream"]
 
 
 def save(model, folder: str | Path) -> None:
@@ -28,13 +28,15 @@ def save(model, folder: str | Path) -> None:
 
     ``llm_npu.training.checkpoint.saving.export`` writes a model that processes share.
     """
-    write(to_stock(model), Path(folder))
+    write(to_upstream(model), Path(folder))
     save_config(model, Path(folder))
 
 
 def save_config(model, folder: Path) -> None:
     """Write ``config.json``, which names the dtype of the parameters."""
-    stock_config.save(model.config, folder, str(next(iter(model.parameters())).dtype).removeprefix("paddle."))
+    upstream_config.save(
+        model.config, folder, str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
+    )
 
 
 def load(model, folder: str | Path, layers: range | None = None) -> None:
@@ -45,10 +47,10 @@ def load(model, folder: str | Path, layers: range | None = None) -> None:
     UserError for files that cannot be read, and for weights that are missing, unknown or of another shape.
     """
     stored = Stored(folder)
-    if conversion := CONVERSIONS.get(stock_config.model_type(folder)):
+    if conversion := CONVERSIONS.get(upstream_config.model_type(folder)):
         config = model.config
         stored = conversion.arrays(stored, config.num_attention_heads, config.num_key_value_heads)
-    from_stock(model, stored if layers is None else _Renumbered(stored, layers))
+    from_upstream(model, stored if layers is None else _Renumbered(stored, layers))
 
 
 class _Renumbered(Mapping[str, np.ndarray]):
@@ -84,34 +86,34 @@ def digest(folder: str | Path) -> str:
     return found.hexdigest()
 
 
-def to_stock(model) -> dict[str, np.ndarray]:
+def to_upstream(model) -> dict[str, np.ndarray]:
     """{Hugging Face name: array} of every parameter; bfloat16 as uint16, as in Paddle's ``numpy()``.
 
     The model is whole: no process holds another part of it.
     """
-    stock: dict[str, np.ndarray] = {}
+    upstream: dict[str, np.ndarray] = {}
     for name, parameter in layout.parameters(model).items():
         array = parameter.numpy()
         for block in layout.blocks(name, parameter, model.config)[1]:
-            if block.name not in stock:
-                stock[block.name] = np.empty(block.shape, array.dtype)
-            stock[block.name][block.box] = block.of(array)
-    return stock
+            if block.name not in upstream:
+                upstream[block.name] = np.empty(block.shape, array.dtype)
+            upstream[block.name][block.box] = block.of(array)
+    return upstream
 
 
-def from_stock(model, stock: Mapping[str, np.ndarray]) -> None:
-    """Set the parameters of ``model`` from ``stock``, {Hugging Face name: array}; bfloat16 as uint16."""
+def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
+    """Set the parameters of ``model`` from ``upstream``, {Hugging Face name: array}; bfloat16 as uint16."""
     # Older files have the rotary frequencies, which follow from the configuration.
-    unused = {name for name in stock if not name.endswith("rotary_emb.inv_freq")}
+    unused = {name for name in upstream if not name.endswith("rotary_emb.inv_freq")}
     if model.config.tie_word_embeddings:
         unused.discard("lm_head.weight")
     for name, parameter in layout.parameters(model).items():
         shape, blocks = layout.blocks(name, parameter, model.config)
         whole = {block.name: block.shape for block in blocks}
         for part in whole:
-            if part not in stock:
+            if part not in upstream:
                 raise UserError(f"The weights lack {part}; they are of another model than {_size(model)}.")
-        arrays = {part: stock[part] for part in whole}
+        arrays = {part: upstream[part] for part in whole}
         if any(arrays[part].shape != wanted for part, wanted in whole.items()):
             found = " and ".join(f"{list(array.shape)}" for array in arrays.values())
             raise UserError(f"{name} is {found} in the file, which does not fit {_size(model)}.")

@@ -1,7 +1,7 @@
 """Tools for numerical errors: they find the layer, the operator and the first step.
 
     nan_inf.py        stops at the first NaN or infinity (--check_nan_inf)
-    both_ways.py      runs a step with and without fused operators (--compare_with)
+    compare_backends.py      runs a step with and without fused operators (--compare_with)
     recording.py      outputs and gradients of all layers in a step
     dump.py           writes recordings as safetensors files (--dump_tensors); dumped.py reads them
     comparison.py     where two recordings differ by more than rounding

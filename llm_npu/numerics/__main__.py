@@ -1,6 +1,6 @@
 """Compares the dumps of two runs (--dump_tensors).
 
-    llm-npu numerics compare out/tensors out2/tensors [--yardstick out3/tensors] [--json FILE]
+    llm-npu numerics compare out/tensors out2/tensors [--noise_floor out3/tensors] [--json FILE]
 
 Exit codes: 0 no difference beyond rounding; 1 a difference; 2 bad input, with one sentence on stderr.
 """
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     if not arguments.roundings > 0:
         raise UserError(f"--roundings is {arguments.roundings}, but must be above 0")
     first, second = dumps(arguments.first), dumps(arguments.second)
-    yardsticks = [dumps(folder) for folder in arguments.yardstick]
+    noise_floors = [dumps(folder) for folder in arguments.noise_floor]
     both = [place for place in second if place in first]
     if not both:
         raise UserError(
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
         place: compare(
             first[place],
             second[place],
-            [each[place] for each in yardsticks if place in each],
+            [each[place] for each in noise_floors if place in each],
             arguments.roundings,
         )
         for place in both
@@ -62,14 +62,14 @@ def _parser() -> command_line.Parser:
     compare.add_argument("first", metavar="DIR")
     compare.add_argument("second", metavar="DIR2", help="what is right; its order decides what is first")
     compare.add_argument(
-        "--yardstick",
+        "--noise_floor",
         action="append",
         default=[],
         metavar="DIR3",
         help="a run that differs from DIR2 by rounding only; may be given several times",
     )
     compare.add_argument(
-        "--roundings", type=float, default=32, help="without a yardstick: how many roundings are allowed"
+        "--roundings", type=float, default=32, help="without a noise floor: how many roundings are allowed"
     )
     compare.add_argument("--shown", type=int, default=8, help="how many places to show")
     compare.add_argument("--json", type=paths.expanded, metavar="FILE", help="write every difference")

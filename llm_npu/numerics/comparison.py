@@ -1,13 +1,14 @@
 """Finds where two recordings of a step differ by more than rounding.
 
-Distances are root mean squares over the elements of a tensor. Given yardsticks, recordings of the second way
-with perturbed rounding (``rounding.other_roundings``), a tensor of n elements may differ by
+Distances are root mean squares over the elements of a tensor. Given noise_floors, recordings of the second
+way with perturbed rounding (``rounding.other_roundings``), a tensor of n elements may differ by
 
-    allowed = (2 + 80 / n^2) max over yardsticks (distance from the second) + rounding of its largest element
+    allowed = (2 + 80 / n^2) max over noise_floors (distance from the second) + rounding of its largest
+    element
 
-The factor covers small n, where yardsticks may be close by chance: of two yardsticks for one number, with
+The factor covers small n, where noise_floors may be close by chance: of two noise_floors for one number, with
 independent normal errors, both are closer than half of a third in 13 % of all cases, and closer than an 82nd
-in 0.01 %. Without yardsticks, ``roundings`` roundings of the largest element are allowed, a coarse bound
+in 0.01 %. Without noise_floors, ``roundings`` roundings of the largest element are allowed, a coarse bound
 because rounding grows with depth. They are roundings of the coarsest dtype so far: a loss or a gradient in
 float32 is computed from what came before it, which may be in bfloat16.
 """
@@ -100,7 +101,7 @@ class Comparison:
 def compare(
     first: Mapping[str, np.ndarray],
     second: Mapping[str, np.ndarray],
-    yardsticks: Sequence[Mapping[str, np.ndarray]] = (),
+    noise_floors: Sequence[Mapping[str, np.ndarray]] = (),
     roundings: float = ROUNDINGS,
 ) -> Comparison:
     """Compares ``first`` with ``second``, in the order of the second: outputs, then gradients in backward
@@ -110,14 +111,14 @@ def compare(
         if name in first:
             one, other = first[name], second[name]
             coarsest = max(coarsest, *(ROUNDING[dtype_of(each)] for each in (one, other)))
-            others = [each[name] for each in yardsticks if name in each]
+            others = [each[name] for each in noise_floors if name in each]
             differences.append(_difference(name, one, other, others, roundings * coarsest))
     alone = [name for name in (*first, *second) if (name in first) != (name in second)]
     return Comparison(differences, alone)
 
 
-def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], relative: float) -> Difference:
-    """``relative``: what is allowed without yardsticks, of the largest element."""
+def _difference(name: str, first, second, noise_floors: Sequence[np.ndarray], relative: float) -> Difference:
+    """``relative``: what is allowed without noise_floors, of the largest element."""
     dtype = max(dtype_of(first), dtype_of(second), key=ROUNDING.__getitem__)  # the coarser dtype
     reference = as_float64(second)
     size, largest = _rms(reference), np.abs(reference).max(initial=0.0)
@@ -126,7 +127,7 @@ def _difference(name: str, first, second, yardsticks: Sequence[np.ndarray], rela
     same = first.dtype == second.dtype and first.tobytes() == second.tobytes()
     with np.errstate(invalid="ignore"):  # infinity minus infinity: NaN, which exceeds every bound
         distance = 0.0 if same else _rms(as_float64(first) - reference)
-        others = [_rms(as_float64(each) - reference) for each in yardsticks]
+        others = [_rms(as_float64(each) - reference) for each in noise_floors]
     luck = 2 + FEW / max(reference.size, 1) ** 2
     allowed = luck * max(others) + ROUNDING[dtype] * largest if others else relative * largest
     return Difference(name, dtype, distance, float(allowed), size, same)

@@ -17,7 +17,7 @@ import numpy as np
 
 from llm_npu.core import ranks
 from llm_npu.models import stored
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import strict_json
 
 from .dumped import ORDER

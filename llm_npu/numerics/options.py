@@ -6,7 +6,7 @@ from llm_npu.config.profile import steps_of
 from llm_npu.core.console import say
 from llm_npu.training.run import Feature, Run
 
-from .both_ways import CompareWith
+from .compare_backends import CompareWith
 from .dump import Dump
 from .nan_inf import NonFiniteCheck
 from .reproducible import condition

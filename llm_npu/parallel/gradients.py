@@ -79,16 +79,16 @@ def in_float32() -> Iterator[None]:
     ``use_master_grad``) casts after accumulation.
     """
     backward = paddle.autograd.ir_backward
-    stock = backward.append_backward
+    upstream = backward.append_backward
 
     def append_backward(*arguments, **options):
-        return [(parameter, _cast(gradient)) for parameter, gradient in stock(*arguments, **options)]
+        return [(parameter, _cast(gradient)) for parameter, gradient in upstream(*arguments, **options)]
 
     backward.append_backward = append_backward
     try:
         yield
     finally:
-        backward.append_backward = stock
+        backward.append_backward = upstream
 
 
 def _cast(gradient):

@@ -13,8 +13,8 @@ from llm_npu.parallel.mesh import Degrees
 from llm_npu.parallel.session import Session, Settings
 from llm_npu.patches.gradient_norm import GradientNorm
 from llm_npu.training.nonfinite import bad_numbers
-from llm_npu.training.stock_trainer import TrainerCallback
 from llm_npu.training.trainer import PretrainTrainer
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 STAGES = {"stage1": 1, "stage2": 2, "stage3": 3}
 

@@ -1,4 +1,4 @@
-"""Patches for defects of stock Paddle and PaddleNLP, each with the defect's location and symptom.
+"""Patches for defects of upstream Paddle and PaddleNLP, each with the defect's location and symptom.
 
 Those for PaddleFormers are in the folder of this name.
 

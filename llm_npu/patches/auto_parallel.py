@@ -38,13 +38,13 @@ def fix_xccl_ring_creation() -> None:
     """
     from paddle.distributed.auto_parallel.static import process_group
 
-    stock = process_group.ProcessGroup.instantiate
+    upstream = process_group.ProcessGroup.instantiate
 
     def instantiate(self):
         environment = process_group._get_global_env()
         kind, device = environment.device_type, environment.device_id
         if kind not in core.get_all_custom_device_type():
-            return stock(self)
+            return upstream(self)
         if self._is_instantiate:
             return None
         if self.nranks >= 2 and environment.rank in self.ranks:
@@ -82,11 +82,11 @@ def fix_program_barrier() -> None:
     The last step is an older kind of barrier among all processes, which finds no communicator on a custom
     device. The patch uses the barrier of ``paddle.distributed``.
     """
-    stock = paddle._legacy_C_ops.barrier
+    upstream = paddle._legacy_C_ops.barrier
 
     def barrier(x, out, *attributes):
         if not x.place.is_custom_place():
-            return stock(x, out, *attributes)
+            return upstream(x, out, *attributes)
         assert attributes == ("ring_id", 0), attributes
         dist.barrier()
         return out
@@ -102,20 +102,20 @@ def fix_dist_tensor_values() -> None:
     They treat it as a dense tensor. The patch gathers it first, as on the CPU; so all processes of its mesh
     must read it.
     """
-    stock_numpy, stock_item = paddle.Tensor.numpy, paddle.Tensor.item
+    upstream_numpy, upstream_item = paddle.Tensor.numpy, paddle.Tensor.item
 
     def whole(tensor):
         if tensor.is_dist() and tensor._is_initialized() and tensor.place.is_custom_place():
             return dist.unshard_dtensor(tensor)
         return tensor
 
-    @functools.wraps(stock_numpy)
+    @functools.wraps(upstream_numpy)
     def numpy(self, *arguments):
-        return stock_numpy(whole(self), *arguments)
+        return upstream_numpy(whole(self), *arguments)
 
-    @functools.wraps(stock_item)
+    @functools.wraps(upstream_item)
     def item(self, *position):
-        return stock_item(whole(self), *position)
+        return upstream_item(whole(self), *position)
 
     paddle.Tensor.numpy, paddle.Tensor.item = numpy, item
 
@@ -159,12 +159,12 @@ def fix_group_and_ring_numbers() -> None:
     from paddle.distributed import collective
     from paddle.distributed.auto_parallel.static import process_group
 
-    stock = collective._new_ring_id
+    upstream = collective._new_ring_id
 
     def number():
-        found = stock()
+        found = upstream()
         while paddle.in_dynamic_mode() and found in process_group._g_process_group_map:
-            found = stock()
+            found = upstream()
         return found
 
     collective._new_ring_id = number

@@ -92,9 +92,9 @@ def _telling(clip, name: str, found: Callable) -> Callable:
     Paddle's code gets a proxy for ``paddle`` that records square roots; the method takes only one, of the
     global sum.
     """
-    stock = inspect.unwrap(getattr(type(clip), name))
-    scope = {**stock.__globals__, "paddle": _Remembering(found)}
-    return types.FunctionType(stock.__code__, scope, name, stock.__defaults__, stock.__closure__)
+    upstream = inspect.unwrap(getattr(type(clip), name))
+    scope = {**upstream.__globals__, "paddle": _Remembering(found)}
+    return types.FunctionType(upstream.__code__, scope, name, upstream.__defaults__, upstream.__closure__)
 
 
 class _Remembering:

@@ -50,14 +50,16 @@ def fix_flashmask_attention() -> None:
     function before get the new one.
     """
     name = "flashmask_attention"
-    stock = getattr(importlib.import_module("paddle.nn.functional.flash_attention"), name)
+    upstream = getattr(importlib.import_module("paddle.nn.functional.flash_attention"), name)
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def by_device(query, *arguments, **named):
-        return (paddle_fused.flashmask_attention if _is_on_npu(query) else stock)(query, *arguments, **named)
+        return (paddle_fused.flashmask_attention if _is_on_npu(query) else upstream)(
+            query, *arguments, **named
+        )
 
     for module in list(sys.modules.values()):
-        if getattr(module, "__dict__", {}).get(name) is stock:
+        if getattr(module, "__dict__", {}).get(name) is upstream:
             setattr(module, name, by_device)
 
 

@@ -48,11 +48,11 @@ def fix_shared_weight_norm() -> None:
     """
     from paddle.distributed.fleet.meta_parallel import PipelineLayer
 
-    stock = PipelineLayer._synchronize_shared_weights
+    upstream = PipelineLayer._synchronize_shared_weights
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def _synchronize_shared_weights(self):
-        stock(self)
+        upstream(self)
         for shared in self.shared_comm.values():
             for attribute in shared["weight_attr"]:
                 weight = getattr(shared["layer"], attribute)

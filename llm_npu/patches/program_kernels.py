@@ -24,11 +24,11 @@ def on_custom_device() -> bool:
 @functools.cache
 def use_available_kernels() -> None:
     """Rewrites programs for a custom device when they are built, before they are split into stages."""
-    stock = engine.remove_unuseful_comm_op_pass
+    upstream = engine.remove_unuseful_comm_op_pass
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def remove_unuseful_comm_op_pass(program):
-        stock(program)
+        upstream(program)
         if on_custom_device():
             role = paddle.pir.get_op_role()
             with paddle.static.program_guard(program):

@@ -49,11 +49,11 @@ def fix_store_address() -> None:
 
 def _when_rank_0_has_the_store(act: Callable[[str, int], None]) -> None:
     """Call ``act`` with the store's host and port in rank 0, once it is there."""
-    stock = core.create_or_get_global_tcp_store
+    upstream = core.create_or_get_global_tcp_store
 
     @functools.cache
     def create_or_get_global_tcp_store():
-        store = stock()
+        store = upstream()
         if os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
             master = os.environ.get("PADDLE_MASTER") or os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
             host, _, port = master.rpartition(":")

@@ -211,7 +211,7 @@ class Layout:
         sizes[-1] -= 2
         return tuple(sizes)
 
-    def layers_again(self, shape: ModelShape, stage: int) -> int:
+    def recompute_layers(self, shape: ModelShape, stage: int) -> int:
         """The layers of ``stage`` that are recomputed."""
         return self.stage_layers(shape)[stage] if self.recompute else 0
 

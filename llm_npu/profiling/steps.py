@@ -11,7 +11,7 @@ from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.profiling.capture import Capture
 from llm_npu.training.run import Feature, Run
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 
 class Profile(Feature):

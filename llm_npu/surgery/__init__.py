@@ -21,11 +21,11 @@ call from its tensors. The modules:
     explain         the backend of each layer's operators before the first step
     batch           inputs without values, for explain
     names           the paths of many layers as a short text
-    known_names     the interfaces of LLaMA-Factory (apply_kernel, ...) and openMind (apply_fused_kernel)
+    compat     the interfaces of LLaMA-Factory (apply_kernel, ...) and openMind (apply_fused_kernel)
 """
 
 from .apply import apply_fused_kernels, remove_fused_kernels
-from .known_names import apply_default_kernels, apply_fused_kernel, apply_kernel, scan_all_kernels
+from .compat import apply_default_kernels, apply_fused_kernel, apply_kernel, scan_all_kernels
 from .registry import Kernel, NotFused, Replacement, kernel
 from .report import Report, Row
 

@@ -134,7 +134,7 @@ def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Ker
     return chosen
 
 
-class NoSite(UserError):
+class NoMatchingLayer(UserError):
     """A model without a layer that the kernels know."""
 
 
@@ -142,7 +142,7 @@ def _check(report: Report, chosen: list[Kernel], strict: bool) -> None:
     if not report.rows:
         nearest = difflib.get_close_matches(report.model, MODELS, n=1, cutoff=0.0)[0]
         names = ", ".join(kernel.name for kernel in chosen)
-        raise NoSite(
+        raise NoMatchingLayer(
             f"{report.model} has no layer that the kernels ({names}) know. The nearest supported model is "
             f"{nearest}; all: {', '.join(MODELS)}."
         )

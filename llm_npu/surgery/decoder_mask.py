@@ -51,7 +51,7 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bo
         return masks.causal() & masks.dense(hidden, invalid_rows=True)  # padding on the left sees nothing
     if _is_added(attention_mask):
         raise UserError(
-            "attention_mask holds numbers below 0, to add to the scores; stock decoders take every number "
+            "attention_mask holds numbers below 0, to add to the scores; upstream decoders take every number "
             "but 0 for a visible key. Give a bool tensor (True = visible), or "
             "paddle_fused.masks.dense(hidden)."
         )

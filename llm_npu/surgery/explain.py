@@ -22,7 +22,7 @@ from .names import collapsed
 from .registry import find, scan
 from .report import Report
 
-STOCK = "stock"  # the layer is not fused
+UPSTREAM = "upstream"  # the layer is not fused
 NOBODY, LATER = "none", "?"
 COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
 
@@ -31,7 +31,7 @@ COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
 class Line:
     """One operator of one layer, or of a group of layers.
 
-    ``backend``: ascend, native or composed; "stock" where the layer is not fused; "none" where no backend
+    ``backend``: ascend, native or composed; "upstream" where the layer is not fused; "none" where no backend
     accepts the call; "?" where it is not known yet. ``computed``: the share of the work in the operator's
     definition that is done, such as attention's scores; None without a backend of ours. ``reason``: why an
     earlier backend refused, or why the layer is not fused; empty for the first choice.
@@ -66,9 +66,9 @@ def explain(
         if row.fused:
             lines[row.layer, row.operator] = _of_fused(row.layer, row.operator, layer, batch)
         else:
-            lines[row.layer, row.operator] = [Line(row.layer, row.operator, STOCK, "", None, row.reason)]
+            lines[row.layer, row.operator] = [Line(row.layer, row.operator, UPSTREAM, "", None, row.reason)]
     for (path, name), found in list(lines.items()):
-        if found and found[0].backend != STOCK:
+        if found and found[0].backend != UPSTREAM:
             lines.pop((path, find(name).instead_of), None)
     return [*chain(*lines.values()), *_left_out(model, switches or {}, report.operators(), reasons)]
 
@@ -84,7 +84,7 @@ def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
 def of_call(path: str, name: str, call: Callable[[], object]) -> Line:
     """The line of the operator that ``call`` calls; ``name`` where it is refused before dispatch."""
     try:
-        report = paddle_fused.ask(call)
+        report = paddle_fused.explain_dispatch(call)
     except ValueError as error:  # refused before dispatch
         return Line(path, name, NOBODY, "", None, str(error))
     reason = "; ".join(f"not {backend}: {why}" for backend, why in report.refused.items())
@@ -103,7 +103,7 @@ def _left_out(
             why = reasons.get(kernel.switch) or f"switched off by {kernel.switch}"
         elif switches.get(kernel.switch) or kernel.name in applied or not (why := kernel.left_out(model)):
             continue
-        lines += [Line(path, kernel.name, STOCK, "", None, why) for path in kernel.sites(model)]
+        lines += [Line(path, kernel.name, UPSTREAM, "", None, why) for path in kernel.sites(model)]
     return lines
 
 

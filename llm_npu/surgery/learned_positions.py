@@ -14,7 +14,7 @@ from paddle_fused import masks
 from .batch import parts
 from .decoder_mask import mask_of
 from .registry import NotFused, Replacement
-from .sites import Site
+from .sites import FusableLayer
 
 STOCK_MASK = -5e3  # half of what GPTModel adds to the score of a masked key
 
@@ -28,7 +28,7 @@ def example(layer, batch) -> list:
     return [lambda: paddle_fused.flash_attention(query, query, query, mask, dropout=dropout)]
 
 
-def layer(layer, found: Site) -> Replacement | NotFused:
+def layer(layer, found: FusableLayer) -> Replacement | NotFused:
     """An attention layer, whose forward calls a method of its own."""
     reason = found.overridden(layer)
     if reason:
@@ -39,9 +39,9 @@ def layer(layer, found: Site) -> Replacement | NotFused:
     return Replacement(attributes=dict.fromkeys(("_core_attention", "_flash_attention"), attention))
 
 
-def _attention(layer, found: Site):
+def _attention(layer, found: FusableLayer):
     """The fused attention with the arguments of the methods."""
-    local_seed = found.stock.forward.__globals__["seed_guard_context"]
+    local_seed = found.upstream.forward.__globals__["seed_guard_context"]
     dropout = layer.config.attention_probs_dropout_prob
 
     def attention(q, k, v, attention_mask=None, output_attentions=False):
@@ -68,7 +68,7 @@ def _mask(attention_mask) -> masks.Mask:
     return masks.dense(attention_mask < STOCK_MASK, invalid_rows=True)
 
 
-def model(layer, found: Site) -> Replacement | None:
+def model(layer, found: FusableLayer) -> Replacement | None:
     """GPTModel. Its layers get a mask object."""
     return None if found.overridden(layer) else Replacement(forward=forward, is_site=False)
 

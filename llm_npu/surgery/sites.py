@@ -28,10 +28,10 @@ RECORDS = [family for library in LIBRARIES.values() for family in library.famili
 MODELS = sorted({name for family in RECORDS for name in family.models})  # classes with such layers
 
 
-class Site(NamedTuple):
-    """``stock``: the layer's class in its family's record, or a base of it; ``way``: how it computes."""
+class FusableLayer(NamedTuple):
+    """``upstream``: the layer's class in its family's record, or a base of it; ``way``: how it computes."""
 
-    stock: type
+    upstream: type
     way: str
     family: Family
 
@@ -39,19 +39,19 @@ class Site(NamedTuple):
         """The reason not to fuse a layer that has a forward of its own; None without one."""
         if "forward" in layer.__dict__:
             return "its forward has been replaced on the instance"
-        if type(layer).forward is self.stock.forward:
+        if type(layer).forward is self.upstream.forward:
             return None
-        return f"{type(layer).__name__} has a forward of its own, not that of {self.stock.__name__}"
+        return f"{type(layer).__name__} has a forward of its own, not that of {self.upstream.__name__}"
 
 
-def site(layer, operator: str) -> Site | None:
+def site(layer, operator: str) -> FusableLayer | None:
     """The site of ``operator`` that ``layer`` is; None for any other layer."""
     for kind in type(layer).__mro__:
         library = library_of(kind)
         for family in library.families.values() if library else ():
             way = family.layers.get(operator, {}).get(kind.__name__)
             if way and (not family.package or f".{family.package}." in kind.__module__):
-                return Site(kind, way, family)
+                return FusableLayer(kind, way, family)
     return None
 
 

@@ -64,14 +64,14 @@ def kernels_of(layer: paddle.nn.Layer) -> tuple[str, ...]:
 def remove(layer: paddle.nn.Layer) -> dict[str, object]:
     """Restore what ``install`` replaced; returns the attributes that install it again."""
     swap = layer.__dict__[SWAP]
-    stock = _stock_state(layer)
+    upstream = _upstream_state(layer)
     taken = {name: layer.__dict__[name] for name in (*swap.before, SWAP)}
     layer.__dict__.clear()
-    layer.__dict__.update(stock)
+    layer.__dict__.update(upstream)
     return taken
 
 
-def _stock_state(layer: paddle.nn.Layer) -> dict:
+def _upstream_state(layer: paddle.nn.Layer) -> dict:
     """The attributes of a swapped layer as they would be without the swap."""
     before = layer.__dict__[SWAP].before
     state = {name: before.get(name, value) for name, value in layer.__dict__.items() if name != SWAP}
@@ -79,11 +79,11 @@ def _stock_state(layer: paddle.nn.Layer) -> dict:
 
 
 def _reduce(layer: paddle.nn.Layer, protocol: int) -> tuple:
-    return copyreg.__newobj__, (type(layer),), _stock_state(layer)
+    return copyreg.__newobj__, (type(layer),), _upstream_state(layer)
 
 
-def _forward(stock: Callable, replacements: Sequence[Replacement]) -> Callable | None:
-    """The replacement of the forward ``stock``; None if nothing changes it."""
+def _forward(upstream: Callable, replacements: Sequence[Replacement]) -> Callable | None:
+    """The replacement of the forward ``upstream``; None if nothing changes it."""
     given = [each.forward for each in replacements if each.forward is not None]
     assert len(given) <= 1, "two kernels replace the forward of one layer"
     calls = {name: function for each in replacements for name, function in each.calls.items()}
@@ -91,7 +91,7 @@ def _forward(stock: Callable, replacements: Sequence[Replacement]) -> Callable |
     results = [each.result for each in replacements if each.result is not None]
     if not (given or calls or change or results):
         return None
-    forward = given[0] if given else stock
+    forward = given[0] if given else upstream
     if calls:
         forward = calling(forward, calls)
     if change:

@@ -87,12 +87,12 @@ def _part_of_model(run: RunConfig, config, fill: bool):
         # The optimizer broadcasts biases in the order of their names, which must be those of the other ranks.
         with paddle.utils.unique_name.guard():
             whole = families.new_model(degrees.undivided(config))
-        stored.write(weights.to_stock(whole), folder)
+        stored.write(weights.to_upstream(whole), folder)
         del whole
     ranks.wait()
     families.set_seed(run.training.seed)
     model = families.new_model(config)
-    weights.from_stock(model, stored.Stored(folder))
+    weights.from_upstream(model, stored.Stored(folder))
     ranks.wait()
     if local == 0:
         shutil.rmtree(folder)

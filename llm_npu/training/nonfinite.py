@@ -23,7 +23,7 @@ from llm_npu.core.ranks import Ranks
 from llm_npu.models import layout
 from llm_npu.training import checkpoint
 from llm_npu.training.step import FinishedStep
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 Weights = Iterable[tuple[str, paddle.Tensor]]
 

@@ -34,7 +34,7 @@ from llm_npu.models.library import names
 from llm_npu.training import checkpoint, metrics
 from llm_npu.training.checkpoint import gathering, merged, run_record
 from llm_npu.training.checkpoint.disks import Disks
-from llm_npu.training.stock_trainer import TrainerState
+from llm_npu.training.upstream_trainer import TrainerState
 
 # The fields of config.json that decide the shapes and the order of the parameters.
 SHAPING_FIELDS = ("model_type", *PARAMETER_SIZES, "tie_word_embeddings")
@@ -72,7 +72,7 @@ def hold_folder(arguments) -> Disks:
     """Hold the lock of the output folder from here on, on each disk. UserError if another run has it."""
     output_dir, ranks = Path(arguments.output_dir), Ranks.of_run()
     disks = Disks.of(output_dir, ranks)
-    with ranks.together():
+    with ranks.raise_on_all_ranks():
         if disks.first:
             folder_lock.hold(output_dir)
     if disks.several and ranks.first:
@@ -91,10 +91,10 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
     output_dir = Path(arguments.output_dir)
     folder, ranks = None, Ranks.of_run()
     _check_asked(ranks.gather(arguments.resume_from_checkpoint))
-    with ranks.together():
+    with ranks.raise_on_all_ranks():
         _check_folder(output_dir)
     disks = Disks.to_read(output_dir, ranks)
-    with ranks.together():
+    with ranks.raise_on_all_ranks():
         if writes and disks.first:
             folder_lock.refuse_if_taken(output_dir)
     if arguments.resume_from_checkpoint is not None:
@@ -263,7 +263,7 @@ def _check_same_model(folder: Path, arguments, config) -> None:
 
 
 def check_state(folder: Path) -> None:
-    """The stock trainer trusts ``trainer_state.json``, and reads the checkpoint that it calls the best."""
+    """The upstream trainer trusts ``trainer_state.json``, and reads the checkpoint that it calls the best."""
     file = folder / "trainer_state.json"
     if not file.is_file():
         raise UserError(f"{folder} has no {file.name}, which holds the step of the run.")

@@ -62,7 +62,7 @@ class Run:
     ``model``, its ``model_config``, the ``tokenizer``, the ``samples`` and the ``text`` that they were made
     from, the ``trainer``, and ``fused``, the report of the fused operators (None if all are off), with the
     reasons of switches that the run has ``switched_off``. ``train``
-    sets ``ran``, the calls of operators (``paddle_fused.what_ran``), and ``launches``, the kernels of a
+    sets ``ran``, the calls of operators (``paddle_fused.dispatch_log``), and ``launches``, the kernels of a
     virtual device.
     """
 
@@ -106,11 +106,11 @@ class Run:
 
     def train(self) -> None:
         """Train all steps, from step 0 or from the checkpoint's."""
-        paddle_fused.reset_what_ran()
+        paddle_fused.reset_dispatch_log()
         if self.device.kind == "virtual":
             virtual_npu.reset_kernel_record()
         self.trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
-        self.ran = paddle_fused.what_ran()
+        self.ran = paddle_fused.dispatch_log()
         if self.device.kind == "virtual":
             self.launches = virtual_npu.kernel_record()
 
@@ -173,7 +173,8 @@ class Run:
         )
 
     def _collator(self) -> Collator | PairCollator:
-        """The collator. Of PaddleNLP's, fused attention takes masks as objects, the stock one as tensors."""
+        """The collator. Of PaddleNLP's, fused attention takes masks as objects, the upstream one as
+        tensors."""
         asked, pad = self.arguments.data, self.tokenizer.pad_token_id
         collator = Collator(
             padding=asked.padding,

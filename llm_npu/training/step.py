@@ -9,7 +9,7 @@ import numpy as np
 
 from llm_npu.core import ranks
 from llm_npu.training.step_clock import StepTimes
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 from typing import NamedTuple
 
 import virtual_npu
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 
 class StepTimes(NamedTuple):

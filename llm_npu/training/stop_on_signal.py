@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from llm_npu.core import ranks, stopping
 from llm_npu.training import checkpoint
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 
 class StopOnSignal(TrainerCallback):

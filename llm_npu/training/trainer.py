@@ -36,7 +36,8 @@ from llm_npu.training.metrics import Baseline, Recorder
 from llm_npu.training.nonfinite import Guard, SkippedSteps, bad_numbers, weights_of
 from llm_npu.training.step import FinishedStep, StepSync
 from llm_npu.training.step_clock import StepClock
-from llm_npu.training.stock_trainer import (
+from llm_npu.training.stop_on_signal import StopOnSignal
+from llm_npu.training.upstream_trainer import (
     CosineAnnealingWithWarmupDecay,
     DistributedBatchSampler,
     EvalLoopOutput,
@@ -46,7 +47,6 @@ from llm_npu.training.stock_trainer import (
     Trainer,
     TrainerCallback,
 )
-from llm_npu.training.stop_on_signal import StopOnSignal
 from paddle_fused import FusedAdamW
 
 SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
@@ -99,7 +99,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         return Baseline(math.log(words), "guessing", "ln(vocabulary)", "nats per token")
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
-        """The stock ``train``, then a checkpoint of the last step and, with LoRA, the merged model.
+        """The upstream ``train``, then a checkpoint of the last step and, with LoRA, the merged model.
 
         UserError and OSError are for the user. Any other ValueError is a defect: it becomes the cause of a
         RuntimeError that names the step.
@@ -135,7 +135,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         done = self.state.global_step >= self.state.max_steps and not self.stop.received
         if lora.is_wrapped(self.model) and done and ranks.is_first():
             merged.export(self.model, self.tokenizer, Path(self.args.output_dir) / merged.MERGED)
-        with Ranks.of_run().together():
+        with Ranks.of_run().raise_on_all_ranks():
             self.recorder.flush()
 
     def _say_if_time_ran_out(self) -> None:
@@ -179,7 +179,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         return wrapped
 
     def _check_loss_valid(self, loss):
-        """Replaces the stock check, which ends only the rank that has the bad loss."""
+        """Replaces the upstream check, which ends only the rank that has the bad loss."""
         self._advice = out_of_memory.of_weights  # the optimizer is next
         if self.do_grad_scaling:
             return
@@ -229,7 +229,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         return np.zeros(0)
 
     def log(self, logs, **kwargs):
-        """The stock ``log`` plus the recorder's figures of the step, for the trackers of --report_to."""
+        """The upstream ``log`` plus the recorder's figures of the step, for the trackers of --report_to."""
         known = self.recorder.records[-1] if self.recorder.records else {}
         super().log({name: value for name, value in known.items() if name != "step"} | logs, **kwargs)
 
@@ -245,7 +245,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.model.train()
         names = [f"{metric_key_prefix}_{name}" for name in ("loss", *self.FIGURES)]
         found = dict(zip(names, mean.everywhere(len(names)), strict=True))
-        self.recorder.evaluation = dict(found)  # the stock trainer adds times
+        self.recorder.evaluation = dict(found)  # the upstream trainer adds times
         return EvalLoopOutput(
             predictions=None, label_ids=None, metrics=found, num_samples=len(self.eval_dataset)
         )

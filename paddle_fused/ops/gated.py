@@ -28,7 +28,7 @@ def native_refuses(x, y, *_others) -> str | None:
     """Why the host kernels of gated activations decline these tensors, or None."""
     if dtype_name(x) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(x, y)
+    return native.unsupported_reason(x, y)
 
 
 def gated_sharding_rule(x, y, *_others) -> ShardingRule:

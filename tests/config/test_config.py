@@ -112,8 +112,8 @@ def test_names_far_from_all_others_are_refused():
         (["--peak_tflops", "0"], ["--peak_tflops is 0"]),
         (["--peak_tflops", "ascend910b"], ["--peak_tflops", "did you mean ascend910b"]),
         (["--dump_tensors", "3:1"], ["--dump_tensors is 3:1"]),
-        (["--compare_with", "native"], ["--compare_with", "composed or stock"]),
-        (["--compare_with", "stock", "--disable_fused_options"], ["--compare_with", "this run has none"]),
+        (["--compare_with", "native"], ["--compare_with", "composed or upstream"]),
+        (["--compare_with", "upstream", "--disable_fused_options"], ["--compare_with", "this run has none"]),
         pytest.param(
             ["--check_nan_inf", "--enable_auto_parallel"],
             ["--check_nan_inf", "--enable_auto_parallel"],

@@ -47,10 +47,10 @@ def test_what_gpt_cannot_do_is_refused():
     run.model.finetuning_type = "lora"
     with pytest.raises(ValueError, match="lora cannot write an adapter of GPT"):
         config.check_model(run, model)
-    stock = [*gpt, "--recompute", "--disable_fused_options"]
+    upstream = [*gpt, "--recompute", "--disable_fused_options"]
     with pytest.raises(ValueError, match=r"recomputes nothing .* give full_attn or core_attn"):
-        config_for(config.parse(stock))
-    config_for(config.parse([*stock, "--recompute_granularity", "full_attn"]))
+        config_for(config.parse(upstream))
+    config_for(config.parse([*upstream, "--recompute_granularity", "full_attn"]))
     config_for(config.parse([*gpt, "--recompute"]))
 
 

@@ -77,12 +77,12 @@ def test_a_step_is_that_of_its_labelled_micro_batch(family, fused_loss, tmp_path
         "use_fused_linear_cross_entropy": str(fused_loss).lower(),
     }
     words = run_inputs.words(arguments)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     expected = trained(Rows(1), *words, "--output_dir", tmp_path / "one")
     several = ("--gradient_accumulation_steps", "2", "--output_dir", tmp_path / "two")
     found = trained(Rows(1, empty=1), *words, *several)
     assert list(found[0]) == list(range(1, STEPS + 1)) and found[0] == expected[0]
     for name, weight in expected[1].items():
         np.testing.assert_array_equal(found[1][name], weight, err_msg=name)
-    ran = {call.operator for call in paddle_fused.what_ran()}
+    ran = {call.operator for call in paddle_fused.dispatch_log()}
     assert ("linear_cross_entropy" in ran) is fused_loss

@@ -61,24 +61,24 @@ def patched():
 @pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stock_model_runs_packed(name, kind, on_npu):
+def test_a_upstream_model_runs_packed(name, kind, on_npu):
     family, batch = BY_NAME[name], batch_of(kind)
     exact = float64_results(family, batch, **indices(kind, paddle.CPUPlace()))
     composed = unfused_results(family, batch, "bfloat16", **indices(kind))
-    paddle_fused.reset_what_ran()
-    stock = built(family, dtype="bfloat16", _attn_implementation="flashmask")
-    found = results(family, stock, batch, **indices(kind))
+    paddle_fused.reset_dispatch_log()
+    upstream = built(family, dtype="bfloat16", _attn_implementation="flashmask")
+    found = results(family, upstream, batch, **indices(kind))
     assert_as_accurate(found, composed, exact, "bfloat16")
-    ran = {(call.operator, call.backend) for call in paddle_fused.what_ran()}
+    ran = {(call.operator, call.backend) for call in paddle_fused.dispatch_log()}
     assert ran == {("flash_attention", "ascend")}
     if name != "qwen3-window":
-        assert {call.mode for call in paddle_fused.what_ran()} == {"flash_attention_npu, causal, varlen"}
+        assert {call.mode for call in paddle_fused.dispatch_log()} == {"flash_attention_npu, causal, varlen"}
 
 
 @pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_on_the_left_is_hidden(name, on_npu):
-    """The stock function drops the mask of padding in silence."""
+    """The upstream function drops the mask of padding in silence."""
     family = BY_NAME[name]
     ids, mask = paddle.to_tensor(random_batch().ids), np.ones((BATCH, LENGTH), np.int64)
     mask[0, :5] = 0

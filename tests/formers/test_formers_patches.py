@@ -94,8 +94,8 @@ def eager_stages():
 def sliding_rows():
     from paddleformers.transformers import masking_utils
 
-    writes, stock = [], paddle.Tensor.__setitem__
-    paddle.Tensor.__setitem__ = lambda *arguments: (writes.append(1), stock(*arguments))
+    writes, upstream = [], paddle.Tensor.__setitem__
+    paddle.Tensor.__setitem__ = lambda *arguments: (writes.append(1), upstream(*arguments))
     try:
         for rows in ([[8], [3], [8], [8], [5]], [[8, 8], [3, 6], [8, 8], [8, 8], [5, 7]]):
             rows = paddle.to_tensor(rows, dtype="int32").reshape([1, 1, 5, -1])
@@ -103,7 +103,7 @@ def sliding_rows():
             assert window[..., 0].tolist() == [[[2, 3, 4, 5, 5]]] and window.dtype == paddle.int32
             assert (window[..., 1:] == rows[..., 1:]).all()
     finally:
-        paddle.Tensor.__setitem__ = stock
+        paddle.Tensor.__setitem__ = upstream
     assert not writes, f"{len(writes)} elements are written one by one"
 
 

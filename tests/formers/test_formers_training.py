@@ -45,7 +45,7 @@ def test_a_family_learns_with_fused_operators(finished, family, precision):
     dtype = "bfloat16" if precision == "--bf16" else "float32"
     for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu"):
         assert any(line.startswith(f"ran      {operator} {dtype}: ") for line in lines), operator
-    assert any(line.startswith("why      the first step was as the table says") for line in lines)
+    assert any(line.startswith("backend  first step as predicted") for line in lines)
     train, evaluation = losses(out)
     guess = math.log(run_inputs.LLAMA["vocab_size"])
     assert abs(train[1] - guess) < 0.3
@@ -110,7 +110,7 @@ def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_p
     arguments = [*inputs(family), "--no_bf16", *method, "--per_device_train_batch_size", str(4 // shared)]
     done = run_python(SCRIPT, *arguments, "--nproc", str(ranks), "--output_dir", tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the first step was as the table says" in done.stdout
+    assert "first step as predicted" in done.stdout
     rows = done.stdout.partition("\nwhy ")[2].partition("the first step")[0]
     for switch, operator in (SWITCHES[:2], "add_rms_norm"), (SWITCHES[2:], "linear_cross_entropy"):
         assert bool(re.search(rf" {operator} +(ascend|native) ", rows)) is (set(switch) <= set(method)), rows
@@ -237,10 +237,10 @@ def test_a_micro_batch_without_labels_has_no_gradient(family):
     """The criterion divides by the number of its labels."""
     computed = []
     of_stages = model_class(family, in_stages=True)._criterion_pipe_cls or CriterionLayerPipe
-    stock = of_stages(config_class(family)(vocab_size=8))
+    upstream = of_stages(config_class(family)(vocab_size=8))
 
     def criterion(logits, labels):
-        computed.append(stock(logits, labels))
+        computed.append(upstream(logits, labels))
         return computed[-1]
 
     model = SimpleNamespace(_loss_fn=[criterion])
@@ -344,9 +344,11 @@ def test_the_loss_without_logits_trains_as_with_them(run_python, finished, conve
 def test_packed_conversations_train_as_without_fused_operators(run_python, finished, conversations, tmp_path):
     run = functools.partial(tuned, run_python, finished, conversations)
     fused, _ = run(tmp_path / "fused", *PACKED)
-    stock, _ = run(tmp_path / "stock", *PACKED, "--disable_fused_options", "--padding", "none")
+    upstream, _ = run(tmp_path / "upstream", *PACKED, "--disable_fused_options", "--padding", "none")
     assert fused[STEPS] < fused[1] - 0.3
-    assert [fused[step] for step in (1, 2, 3)] == pytest.approx([stock[step] for step in (1, 2, 3)], rel=2e-5)
+    assert [fused[step] for step in (1, 2, 3)] == pytest.approx(
+        [upstream[step] for step in (1, 2, 3)], rel=2e-5
+    )
 
 
 @pytest.mark.slow

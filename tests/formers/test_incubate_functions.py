@@ -32,7 +32,7 @@ answers()
 """
 
 
-def test_stock_paddle_lacks_them(run_program):
+def test_upstream_paddle_lacks_them(run_program):
     """When this fails, Paddle has them without CUDA and the patch can go."""
     done = run_program(FUNCTIONS)
     assert done.stdout.splitlines() == ["rms True", "rotary True", "rms runs", "rotary runs"], done.stderr

@@ -12,7 +12,7 @@ from llm_npu.inference import export
 from llm_npu.inference.generate import continuation, continuations, generate, positions
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
 from llm_npu.training.checkpoint.random_state import random_state, set_random_state
-from paddle_fused import reset_what_ran, what_ran
+from paddle_fused import dispatch_log, reset_dispatch_log
 
 LETTERS = 61
 END = 2
@@ -80,10 +80,10 @@ def test_fused_rows_are_what_each_prompt_gives_unfused_and_alone(device, family)
     unfused = generate(model, BATCH, 12, eos_token_id=END)
     assert unfused.ids == expected
     apply_fused_kernels(model, strict=True)
-    reset_what_ran()
+    reset_dispatch_log()
     fused = generate(model, BATCH, 12, eos_token_id=END)
     assert fused.ids == expected
-    ran = {(each.operator, each.backend) for each in what_ran()}
+    ran = {(each.operator, each.backend) for each in dispatch_log()}
     wanted = {"flash_attention", "rotary_mul", "rms_norm", "swiglu"}
     wanted |= {"add_rms_norm"} if device == "cpu" else set()  # a card has no such kernel
     assert {operator for operator, _ in ran} == wanted

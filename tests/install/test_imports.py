@@ -86,7 +86,7 @@ LAYERS = tuple(
 COMMANDS = ("llm_npu.commands", "llm_npu.__main__")
 # An environment has one of these, so only their own folders import them, patches, and the trainer's adapter.
 LIBRARIES_OF_MODELS = ("paddlenlp", "paddleformers")
-KNOW_THE_LIBRARY = ("llm_npu.patches", "llm_npu.training.stock_trainer")
+KNOW_THE_LIBRARY = ("llm_npu.patches", "llm_npu.training.upstream_trainer")
 # What users call, and the commands attach to a run: imported by no layer.
 TOOLS = tuple(
     f"llm_npu.{name}"
@@ -315,7 +315,7 @@ def tree(tmp_path):
         "llm_npu/training/trainer.py",
         "import paddle\nimport virtual_npu\nfrom paddle_fused import rms_norm\n",
     )
-    add("llm_npu/training/stock_trainer.py", "import paddlenlp.trainer\nimport paddleformers.trainer\n")
+    add("llm_npu/training/upstream_trainer.py", "import paddlenlp.trainer\nimport paddleformers.trainer\n")
     add("llm_npu/models/paddlenlp/lora_classes.py", "import paddlenlp.peft\n")
     add("llm_npu/device.py", "def later():\n    import paddle\n")
     assert wrong_imports(Sources(tmp_path)) == []

@@ -20,7 +20,7 @@ def main() -> None:
         told = ranks.Ranks.of_run().gather({"rank": rank, "text": "é" * 1000 * rank})
         first = ranks.Ranks.of_run().from_first([rank])
         in_group = ranks.gathered(None if rank else "a", group)
-    with watch(action="collect") as stock:
+    with watch(action="collect") as upstream:
         distributed.all_gather_object([], rank)
     launcher.write(
         {
@@ -29,7 +29,7 @@ def main() -> None:
             "first": first,
             "in group": in_group,
             "own": str(own.report()),
-            "stock": str(stock.report()),
+            "upstream": str(upstream.report()),
         }
     )
 

@@ -120,11 +120,11 @@ def test_visualdl_has_every_figure(runs):
 
 def test_the_wrong_kernel_is_found(run_python, inputs, tmp_path):
     found = run_python(
-        "-c", WRONG_KERNEL, SCRIPT, *inputs, "--compare_with", "stock", "--output_dir", tmp_path / "out"
+        "-c", WRONG_KERNEL, SCRIPT, *inputs, "--compare_with", "upstream", "--output_dir", tmp_path / "out"
     )
     assert found.returncode == 0, found.stdout + found.stderr
     lines = found.stdout.splitlines()
-    at = lines.index("compare  the first batch as it is, and stock:")
+    at = lines.index("compare  the first batch as it is, and upstream:")
     said = "\n".join(lines[at : at + 20])
     assert "they part first at the output of llama.layers.0.mlp.down_proj" in said
     assert "fused there: swiglu of llama.layers.0.mlp" in said
@@ -163,22 +163,22 @@ def of_family(tmp_path_factory):
     return arguments
 
 
-def compared_with_stock(found) -> str:
+def compared_with_upstream(found) -> str:
     assert found.returncode == 0, found.stdout + found.stderr
     lines = found.stdout.splitlines()
-    at = lines.index("compare  the first batch as it is, and stock:")
+    at = lines.index("compare  the first batch as it is, and upstream:")
     return "\n".join(itertools.takewhile(lambda line: line.startswith(" "), lines[at + 1 :]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_other_families_part_nowhere_from_stock(family, run_python, of_family):
-    said = compared_with_stock(run_python(SCRIPT, *of_family(family), "--compare_with", "stock"))
+def test_other_families_part_nowhere_from_upstream(family, run_python, of_family):
+    said = compared_with_upstream(run_python(SCRIPT, *of_family(family), "--compare_with", "upstream"))
     assert "nowhere do they part by more than rounding explains" in said
-    assert ("choices of experts, stock would make" in said) == (family in ("mixtral", "qwen2_moe")), said
+    assert ("choices of experts, upstream would make" in said) == (family in ("mixtral", "qwen2_moe")), said
 
 
 def test_the_wrong_kernel_is_found_in_a_mixture(run_python, of_family):
-    found = run_python("-c", WRONG_KERNEL, SCRIPT, *of_family("mixtral"), "--compare_with", "stock")
-    said = compared_with_stock(found)
+    found = run_python("-c", WRONG_KERNEL, SCRIPT, *of_family("mixtral"), "--compare_with", "upstream")
+    said = compared_with_upstream(found)
     assert "they part first at the output of mixtral.layers.0.block_sparse_moe.experts." in said, said
     assert "fused there: moe of mixtral.layers.0.block_sparse_moe, swiglu of mixtral.layers.0" in said, said

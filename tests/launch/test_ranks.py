@@ -19,7 +19,7 @@ def test_two_processes(tmp_path):
         assert found["first"] == [0]
         assert found["in group"] == ["a", None]
         assert found["own"].startswith("clean"), found["own"]
-        assert "uint8" in found["stock"]  # Paddle's own would leave the cores
+        assert "uint8" in found["upstream"]  # Paddle's own would leave the cores
 
 
 def test_one_process_tells_itself():

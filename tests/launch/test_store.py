@@ -85,7 +85,7 @@ def ended(run_python, way: str):
 
 @pytest.mark.slow
 def test_the_defect_is_there(run_python):
-    assert ended(run_python, "stock") in (-signal.SIGABRT, -signal.SIGSEGV)
+    assert ended(run_python, "upstream") in (-signal.SIGABRT, -signal.SIGSEGV)
 
 
 @pytest.mark.parametrize("way", ["cured", "communicating"])
@@ -93,9 +93,9 @@ def test_the_end_is_quiet(way, run_python):
     assert ended(run_python, way) == 0
 
 
-@pytest.mark.parametrize("way", ["stock", "patched"])
+@pytest.mark.parametrize("way", ["upstream", "patched"])
 def test_the_store_answers_on_the_address_of_the_master(way, run_python):
     done = run_python("-c", REACHED, way, **alone())
     assert done.returncode == 0, done.stderr
-    reached = ["127.0.0.1", *(["127.0.0.2"] if way == "stock" else []), "value"]
+    reached = ["127.0.0.1", *(["127.0.0.2"] if way == "upstream" else []), "value"]
     assert done.stdout.split() == reached

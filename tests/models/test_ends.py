@@ -5,7 +5,7 @@ import json
 import pytest
 
 from llm_npu.core.errors import UserError
-from llm_npu.models import stock_config
+from llm_npu.models import upstream_config
 from llm_npu.models.ends import with_tokenizers
 from llm_npu.models.presets import fields_of, model_config
 
@@ -33,7 +33,7 @@ def test_ends_of_text_are_those_of_both_files_and_outlive_training(tmp_path, fie
     config = model_config(model_folder(tmp_path, generation, **fields))
     assert config.eos_token_id == ends
     config.eos_token_id = with_tokenizers(config.eos_token_id, 7)  # as training does
-    stock_config.save(config, tmp_path, "float32")
+    upstream_config.save(config, tmp_path, "float32")
     saved = json.loads((tmp_path / "config.json").read_text())["eos_token_id"]
     assert saved == (7 if isinstance(ends, int) else list(dict.fromkeys([*ends, 7])))
     assert model_config(str(tmp_path)).eos_token_id is not None

@@ -79,8 +79,8 @@ def test_it_is_applied_where_it_is_asked_for():
 def test_a_frozen_head_gets_no_gradient(fused):
     fused.train()
     fused.lm_head.weight.stop_gradient = True
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     fused(**inputs())[0].backward()
     assert fused.lm_head.weight.grad is None
     assert fused.llama.norm.weight.grad is not None
-    assert [each.backend for each in paddle_fused.what_ran() if each.operator == OPERATOR] == ["ascend"]
+    assert [each.backend for each in paddle_fused.dispatch_log() if each.operator == OPERATOR] == ["ascend"]

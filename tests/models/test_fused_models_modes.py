@@ -54,9 +54,9 @@ RECOMPUTED = [
 
 def recorded(operator, compute):
     """What ``compute`` returns, and for each mode of the operator that ran how often."""
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     found = compute()
-    return found, {ran.mode: ran.count for ran in paddle_fused.what_ran() if ran.operator == operator}
+    return found, {ran.mode: ran.count for ran in paddle_fused.dispatch_log() if ran.operator == operator}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -195,8 +195,8 @@ class Pipeline(paddle.nn.Layer):
 @pytest.mark.parametrize("padded", [False, True], ids=["no mask", "padding mask"])
 @pytest.mark.parametrize("name", ["llama", "llama-gqa"])
 def test_pipeline_layers_hide_what_follows(name, padded, operator):
-    """On an npu the stock layers make a mask without padding that is True where a token may be seen, and hand
-    it to an operator that hides what is True."""
+    """On an npu the upstream layers make a mask without padding that is True where a token may be seen, and
+    hand it to an operator that hides what is True."""
     family, batch = BY_NAME[name], random_batch(padded)
     whole = built(family)
     pipeline = Pipeline(whole.config)

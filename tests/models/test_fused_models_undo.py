@@ -74,7 +74,7 @@ def test_applying_twice_is_applying_once():
 
 
 @pytest.mark.parametrize("name", ["llama", "llama-tied", "qwen2", "mistral"])
-def test_a_deep_copy_is_the_stock_model(name):
+def test_a_deep_copy_is_the_upstream_model(name):
     family = BY_NAME[name]
     expected = results(family, built(family), random_batch())
     model = built(family, "all")
@@ -88,7 +88,7 @@ def test_a_deep_copy_is_the_stock_model(name):
     assert_same_bits(results(family, other, random_batch()), expected)
 
 
-def test_a_fused_model_loads_and_saves_the_stock_checkpoint(tmp_path):
+def test_a_fused_model_loads_and_saves_the_upstream_checkpoint(tmp_path):
     expected = results(LLAMA, built(LLAMA), random_batch())
     built(LLAMA, "all").save_pretrained(str(tmp_path))
     loaded = LLAMA.model.from_pretrained(str(tmp_path))

@@ -97,15 +97,15 @@ def test_checkpoint_gives_the_logits_and_gradients_of_hugging_face(checkpoints, 
 
     assert {f"torch.float64 {name}" for name in ours} == {key for key in made.files if "float64" in key}
     for kind, names in groupby(sorted(ours, key=_kind), _kind):
-        errors, yardsticks, truths = [], [], []
+        errors, noise_floors, truths = [], [], []
         for name in names:
             exact = made[f"torch.float64 {name}"]
             errors.append(np.linalg.norm(ours[name] - exact))
-            yardsticks.append(np.linalg.norm(made[f"torch.float32 {name}"] - exact))
+            noise_floors.append(np.linalg.norm(made[f"torch.float32 {name}"] - exact))
             truths.append(np.linalg.norm(exact))
-        error, yardstick, truth = map(np.linalg.norm, (errors, yardsticks, truths))
-        # the yardstick is of other kernels, which round elsewhere; a wrong sum is off by thousands of times
-        assert error <= 4 * yardstick + 2**-24 * truth, f"{kind}: {error:.3e}, theirs {yardstick:.3e}"
+        error, noise_floor, truth = map(np.linalg.norm, (errors, noise_floors, truths))
+        # the noise floor is of other kernels, which round elsewhere; a wrong sum is off by thousands of times
+        assert error <= 4 * noise_floor + 2**-24 * truth, f"{kind}: {error:.3e}, theirs {noise_floor:.3e}"
 
 
 def _kind(name):

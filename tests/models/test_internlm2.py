@@ -10,7 +10,7 @@ from llm_npu.models import pretrained, stored, weights
 from llm_npu.models.paddlenlp import internlm2
 from llm_npu.models.stored import Stored
 from llm_npu.surgery import apply_fused_kernels
-from paddle_fused import reset_what_ran, what_ran
+from paddle_fused import dispatch_log, reset_dispatch_log
 
 HIDDEN, INNER, HEADS, KV_HEADS, LAYERS, VOCABULARY, HEAD = 64, 96, 4, 2, 2, 128, 16
 GROUPS = HEADS // KV_HEADS
@@ -142,10 +142,10 @@ def test_the_llama_computes_what_internlm2_does(folder, tmp_path, device, conver
     if fused:
         apply_fused_kernels(model, strict=True)
     ids = np.arange(17) * 37 % VOCABULARY
-    reset_what_ran()
+    reset_dispatch_log()
     with paddle.no_grad():
         found = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
-    assert ("flash_attention" in {ran.operator for ran in what_ran()}) == fused
+    assert ("flash_attention" in {ran.operator for ran in dispatch_log()}) == fused
     golden = logits_of(random_weights(), ids)
     # fp32 sums of up to 96 terms, a dozen in a row: 2^-24 * sqrt(96 * 12) of the largest logit
     assert np.abs(found - golden).max() < 2**-24 * 34 * np.abs(golden).max() * 4

@@ -1,7 +1,8 @@
 """Unmodified PaddleNLP Llama with the fused operators of its NPU path, against the composed model on the CPU.
 
 In float32 (attention composed: flash_attention_npu takes 16-bit types only) losses and norms agree to 1e-5.
-In float16 and bfloat16 the yardstick is the composed model in the same precision: the fused model may not be
+In float16 and bfloat16 the noise floor is the composed model in the same precision: the fused model may not
+be
 further from the float32 run than that model is. Roundings send two such runs on different paths, so that in
 one run either model may come out closer, by a factor of two; the distances are pooled over several runs.
 """
@@ -38,7 +39,7 @@ def run(device, dtype, *, seed=0, recompute=False, static=False, **flags):
     """The run of training steps on four batches over and over, which can be learnt by heart."""
     paddle.set_device(device)
     model = LLAMA.build(dtype, **flags)
-    weights.from_stock(model, weights.to_stock(LLAMA.build()))
+    weights.from_upstream(model, weights.to_upstream(LLAMA.build()))
     assert str(model.lm_head.weight.place) == ("Place(cpu)" if device == "cpu" else "Place(npu:0)")
     if recompute:
         model.recompute_enable()

@@ -148,9 +148,9 @@ def test_what_is_saved_is_loaded_bit_for_bit_by_us_and_by_paddlenlp(tmp_path, dt
 def test_peft_computes_the_same_weights(tmp_path, family):
     """W + alpha / rank B A in peft's layout, of every projection, is what is merged here."""
     model = adapted(llama() if family == "llama" else model_of(family))
-    before = weights.to_stock(lora.unwrapped(model))
+    before = weights.to_upstream(lora.unwrapped(model))
     with lora.merged(model):
-        merged = weights.to_stock(lora.unwrapped(model))
+        merged = weights.to_upstream(lora.unwrapped(model))
     lora.save(model, tmp_path)
     config = json.loads((tmp_path / lora.PEFT_CONFIG).read_text())
     adapter = load_file(tmp_path / lora.PEFT_FILE)

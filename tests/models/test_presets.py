@@ -12,7 +12,7 @@ import pytest
 from llm_npu import config
 from llm_npu.config.arguments import ModelArguments
 from llm_npu.config.flag import flags_of
-from llm_npu.models import stock_config
+from llm_npu.models import upstream_config
 from llm_npu.models.families import FAMILIES, model_class, new_model
 from llm_npu.models.family import WAYS
 from llm_npu.models.flops import flops_per_token
@@ -273,7 +273,7 @@ def test_a_family_of_the_other_library_is_refused_with_its_extra(tmp_path):
 def test_a_checkpoint_of_several_ranks_is_a_whole_model(tmp_path):
     tiny = model_config("llama-tiny")
     tiny.tensor_parallel_degree = 2
-    stock_config.save(tiny, tmp_path, "float32")
+    upstream_config.save(tiny, tmp_path, "float32")
     fields = json.loads((tmp_path / "config.json").read_text())
     assert "tensor_parallel_degree" not in fields
     fields |= {"tensor_parallel_degree": 2, "sequence_parallel": True}  # as PaddleNLP writes them

@@ -1,4 +1,4 @@
-"""Inputs of fused models: masks of every form against the stock model, and refusals."""
+"""Inputs of fused models: masks of every form against the upstream model, and refusals."""
 
 import numpy as np
 import paddle
@@ -8,14 +8,14 @@ from tiny_models import build, prompts
 from llm_npu.models import weights
 from llm_npu.surgery import NotFused, apply_fused_kernels, kernel, registry, remove_fused_kernels
 from llm_npu.surgery.apply import applied_kernels
-from llm_npu.surgery.known_names import apply_fused_kernel
+from llm_npu.surgery.compat import apply_fused_kernel
 from paddle_fused import masks
 
 LENGTH = 12
 
 
 def answers(model, tokens, **given):
-    """Logits of the stock and of the fused model."""
+    """Logits of the upstream and of the fused model."""
     found = []
     for change in (remove_fused_kernels, apply_fused_kernels):
         change(model)
@@ -31,12 +31,12 @@ def tokens():
 
 @pytest.mark.parametrize("rank", [3, 4])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
-def test_a_mask_of_pairs_means_what_it_means_to_the_stock_model(family, rank, tokens):
+def test_a_mask_of_pairs_means_what_it_means_to_the_upstream_model(family, rank, tokens):
     """Two documents that see both ways; Mistral makes every mask causal."""
     keep = paddle.to_tensor(np.kron(np.eye(2), np.ones((LENGTH // 2, LENGTH // 2))).astype("int64"))
     keep = keep.expand([2, LENGTH, LENGTH] if rank == 3 else [2, 1, LENGTH, LENGTH])
-    stock, fused = answers(build(family), tokens, attention_mask=keep)
-    np.testing.assert_allclose(fused, stock, atol=1e-4 * np.abs(stock).max())
+    upstream, fused = answers(build(family), tokens, attention_mask=keep)
+    np.testing.assert_allclose(fused, upstream, atol=1e-4 * np.abs(upstream).max())
 
 
 @pytest.mark.parametrize("shape", [[2, LENGTH - 1], [2, LENGTH + 1], [LENGTH]])
@@ -57,14 +57,14 @@ def test_numbers_to_add_to_the_scores_are_refused(tokens):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_attention_weights_are_the_stock_models(family, tokens):
+def test_attention_weights_are_the_upstream_models(family, tokens):
     model, found = build(family), []
     for change in (remove_fused_kernels, apply_fused_kernels):
         change(model)
         found.append(model(input_ids=tokens, output_attentions=True, use_cache=False, return_dict=True))
-    stock, fused = found
-    assert len(fused.attentions) == len(stock.attentions) == 2
-    for ours, theirs in zip(fused.attentions, stock.attentions, strict=True):
+    upstream, fused = found
+    assert len(fused.attentions) == len(upstream.attentions) == 2
+    for ours, theirs in zip(fused.attentions, upstream.attentions, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-5)
 
 
@@ -143,7 +143,7 @@ def test_a_head_that_only_the_configuration_ties_is_not_lost():
     model = build("mistral")
     model.config.tie_word_embeddings = True
     with pytest.raises(ValueError, match="a head of its own"):
-        weights.to_stock(model)
+        weights.to_upstream(model)
 
 
 def test_a_kernel_of_ones_own_takes_part(monkeypatch):

@@ -197,15 +197,15 @@ def test_block_gives_what_the_unfused_block_gives(kind, seq_aux, device):
     for training in (True, False):
         block.train() if training else block.eval()
         out, second = fused(block, hidden)
-        stock_out, stock_second = block(hidden)
+        upstream_out, upstream_second = block(hidden)
         assert (out.dtype, out.shape, second.dtype, second.shape) == (
-            stock_out.dtype,
-            stock_out.shape,
-            stock_second.dtype,
-            stock_second.shape,
+            upstream_out.dtype,
+            upstream_out.shape,
+            upstream_second.dtype,
+            upstream_second.shape,
         )
-        np.testing.assert_allclose(values(out), values(stock_out), atol=1e-5)
-        np.testing.assert_allclose(values(second), values(stock_second), rtol=1e-6)
+        np.testing.assert_allclose(values(out), values(upstream_out), atol=1e-5)
+        np.testing.assert_allclose(values(second), values(upstream_second), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -215,9 +215,9 @@ def test_model_gives_what_the_unfused_model_gives(kind, device):
     unfused = gradients_of(model)
     report = apply_fused_kernels(model, kernels=["moe"], strict=True)
     assert (report.count("moe"), list(model.state_dict())) == (2, names)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     assert_close(gradients_of(model), unfused, 1e-4)
-    ran = {ran.operator: ran.count for ran in paddle_fused.what_ran()}
+    ran = {ran.operator: ran.count for ran in paddle_fused.dispatch_log()}
     assert ran == {"moe_token_permute": 2, "grouped_matmul": 6, "swiglu": 2, "moe_token_unpermute": 2}
     remove_fused_kernels(model)
     assert_close(gradients_of(model), unfused, 0)
@@ -255,9 +255,9 @@ def test_captured_block_computes_in_the_dtype_of_amp(level, on_npu):
     apply_fused_kernels(block, kernels=["moe"])
     with paddle.amp.auto_cast(level=level, dtype="bfloat16"):
         eager = block(hidden)[0]
-        paddle_fused.reset_what_ran()
+        paddle_fused.reset_dispatch_log()
         captured = paddle.jit.to_static(block.forward, full_graph=True)(hidden)[0]
-    ran = {each.dtype for each in paddle_fused.what_ran() if each.operator == "grouped_matmul"}
+    ran = {each.dtype for each in paddle_fused.dispatch_log() if each.operator == "grouped_matmul"}
     assert ran == {"bfloat16"}
     np.testing.assert_allclose(values(captured), values(eager), atol=2e-2 * np.abs(values(eager)).max())
 
@@ -276,9 +276,9 @@ def test_amp_computes_in_bfloat16_as_the_unfused_model(kind, level, on_npu):
 
     unfused = run()
     apply_fused_kernels(model, kernels=["moe"])
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     fused = run()
-    assert {ran.dtype for ran in paddle_fused.what_ran()} == {"bfloat16"}
+    assert {ran.dtype for ran in paddle_fused.dispatch_log()} == {"bfloat16"}
     for name, expected in exact.items():
         ours, theirs = (np.linalg.norm(found[name] - expected) for found in (fused, unfused))
         assert ours <= 2 * theirs + np.linalg.norm(expected) / 256, name
@@ -332,9 +332,9 @@ def test_other_activations_are_reported(kind):
 
 def products(block, hidden) -> int:
     """The number of grouped products that the fused block calls."""
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     fused(block, hidden)
-    return sum(ran.count for ran in paddle_fused.what_ran() if ran.operator == "grouped_matmul")
+    return sum(ran.count for ran in paddle_fused.dispatch_log() if ran.operator == "grouped_matmul")
 
 
 def test_layers_of_experts_are_called_where_they_are_more_than_a_product(device):

@@ -22,9 +22,9 @@ print([value.hash() for value in values] == addresses)
 """
 
 
-@pytest.mark.parametrize("paddle_is", ["patched", "stock"])
+@pytest.mark.parametrize("paddle_is", ["patched", "upstream"])
 def test_values_do_not_stand_in_the_memory_of_a_program(run_python, paddle_is):
-    """If the stock case fails, Paddle has fixed the defect, and the patch can be removed."""
+    """If the upstream case fails, Paddle has fixed the defect, and the patch can be removed."""
     done = run_python("-c", PROGRAM, paddle_is, MALLOC_PERTURB_="165")  # writes over what is freed
     assert done.stdout == f"{paddle_is == 'patched'}\n", done.stderr
 
@@ -62,9 +62,9 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.parametrize("paddle_is", ["patched", "stock"])
+@pytest.mark.parametrize("paddle_is", ["patched", "upstream"])
 def test_a_failed_capture_leaves_no_parameters_to_later_ones(run_python, tmp_path, paddle_is):
-    """If the stock case fails, Paddle has fixed the defect, and the patch can be removed."""
+    """If the upstream case fails, Paddle has fixed the defect, and the patch can be removed."""
     program = tmp_path / "captures.py"
     program.write_text(CAPTURES)  # to_static reads the source of what it captures
     done = run_python(program, paddle_is)

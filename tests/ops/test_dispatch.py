@@ -4,12 +4,12 @@ import paddle
 import pytest
 
 import paddle_fused
-from paddle_fused import BackendError, reset_what_ran, use_backend, what_ran
+from paddle_fused import BackendError, dispatch_log, reset_dispatch_log, use_backend
 
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    reset_what_ran()
+    reset_dispatch_log()
 
 
 def _tensors(place="cpu", dtype="float32"):
@@ -19,14 +19,14 @@ def _tensors(place="cpu", dtype="float32"):
 
 def test_the_plugin_s_operator_runs_on_npu():
     paddle_fused.rms_norm(*_tensors("npu:0"))
-    (ran,) = what_ran()
+    (ran,) = dispatch_log()
     assert ran == ("rms_norm", "ascend", "rms_norm_npu", "float32", 1, {}, ())
 
 
 def test_the_host_kernel_runs_on_the_cpu_place_and_the_record_says_why_not_ascend():
     for _ in range(3):
         paddle_fused.rms_norm(*_tensors("cpu"))
-    (ran,) = what_ran()
+    (ran,) = dispatch_log()
     assert (ran.backend, ran.mode, ran.count) == ("native", "pf_rms_norm", 3)
     assert ran.refused == {"ascend": "the tensors are on cpu, not on npu"}
 
@@ -35,7 +35,7 @@ def test_a_preferred_backend_that_refuses_is_recorded_and_strict_makes_it_an_err
     x, weight = _tensors("cpu")
     with use_backend("ascend"):
         paddle_fused.rms_norm(x, weight)
-    assert [ran.backend for ran in what_ran()] == ["native"]
+    assert [ran.backend for ran in dispatch_log()] == ["native"]
     with use_backend("ascend", strict=True), pytest.raises(BackendError, match="allows no other") as caught:
         paddle_fused.rms_norm(x, weight)
     assert caught.value.reasons == {"ascend": "the tensors are on cpu, not on npu"}
@@ -45,7 +45,7 @@ def test_a_preferred_backend_that_refuses_is_recorded_and_strict_makes_it_an_err
 def test_strict_auto_refuses_composed_with_every_reason():
     x, weight = _tensors("cpu", "float64")
     assert paddle_fused.rms_norm(x, weight).dtype == paddle.float64
-    assert what_ran()[0].backend == "composed"
+    assert dispatch_log()[0].backend == "composed"
     with use_backend("auto", strict=True), pytest.raises(BackendError) as caught:
         paddle_fused.rms_norm(x, weight)
     assert set(caught.value.reasons) == {"ascend", "native"}
@@ -58,7 +58,7 @@ def test_use_backend_as_a_call_and_its_end():
     with chosen:
         pass
     paddle_fused.rms_norm(x, weight)
-    assert [ran.backend for ran in what_ran()] == ["composed", "native"]
+    assert [ran.backend for ran in dispatch_log()] == ["composed", "native"]
 
 
 def test_unknown_backend():
@@ -75,7 +75,7 @@ def test_strict_virtual_npu_keeps_the_host_kernels_away(run_program):
         paddle.set_device("npu:0")
         x, weight = paddle.ones([2, 64]), paddle.ones([64])
         paddle_fused.rms_norm(x, weight)
-        assert paddle_fused.what_ran()[0].backend == "ascend"
+        assert paddle_fused.dispatch_log()[0].backend == "ascend"
         with use_backend("native", strict=True):
             try:
                 paddle_fused.rms_norm(x, weight)
@@ -118,7 +118,7 @@ def test_a_user_s_captured_model_with_gradient():
     weight.clear_gradient()
     model(x, weight).backward()
     assert (captured == weight.grad.numpy()).all()
-    assert {ran.backend for ran in what_ran()} == {"native"}
+    assert {ran.backend for ran in dispatch_log()} == {"native"}
 
 
 @pytest.mark.parametrize("full_graph", [True, False])

@@ -4,7 +4,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_fused import geglu, swiglu, use_backend, what_ran
+from paddle_fused import dispatch_log, geglu, swiglu, use_backend
 from paddle_fused.compat import npu_geglu, npu_swiglu
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -154,6 +154,6 @@ def test_modes_on_npu_say_what_a_card_does():
     x = random(4, 64)
     swiglu(x)
     swiglu(x, x)
-    modes = [ran.mode for ran in what_ran() if ran.operator == "swiglu" and ran.backend == "ascend"]
+    modes = [ran.mode for ran in dispatch_log() if ran.operator == "swiglu" and ran.backend == "ascend"]
     assert any("aclnnSwiGlu on a card" in mode for mode in modes)
     assert any("joins x and y" in mode for mode in modes)

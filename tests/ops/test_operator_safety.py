@@ -41,9 +41,9 @@ def host_calls(operator) -> dict[str, tuple[list, list]]:
     def call(name, *arguments):
         count = sum(map(_holds_tensors, arguments))
         calls.setdefault(name, (list(map(_nothing_for_none, arguments[:count])), list(arguments[count:])))
-        return stock(name, *arguments)
+        return upstream(name, *arguments)
 
-    stock, native.call = native.call, call
+    upstream, native.call = native.call, call
     try:
         with use_backend("native", strict=True):
             for case in operator.cases():
@@ -56,7 +56,7 @@ def host_calls(operator) -> dict[str, tuple[list, list]]:
                     prepared[name].stop_gradient = False
                 case.call(prepared)
     finally:
-        native.call = stock
+        native.call = upstream
     assert calls, f"{operator.name} has no case for the host operators"
     return calls
 

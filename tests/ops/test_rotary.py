@@ -4,7 +4,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_fused import apply_rotary, reset_what_ran, rotary_mul, use_backend, what_ran
+from paddle_fused import apply_rotary, dispatch_log, reset_dispatch_log, rotary_mul, use_backend
 from paddle_fused.compat import npu_rotary_mul
 
 pytestmark = pytest.mark.usefixtures("on_cpu")
@@ -107,9 +107,9 @@ def npu(x, angles, gradient=False):
 @pytest.mark.parametrize("case", MODES)
 def test_modes_on_npu(case):
     call, mode = MODES[case]
-    reset_what_ran()
+    reset_dispatch_log()
     call()
-    assert [(ran.backend, ran.mode) for ran in what_ran()] == [("ascend", mode)]
+    assert [(ran.backend, ran.mode) for ran in dispatch_log()] == [("ascend", mode)]
 
 
 # ---- apply_rotary

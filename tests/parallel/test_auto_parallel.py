@@ -39,7 +39,7 @@ def test_split_equals_whole(row, found):
         for name, result in one["results"].items():
             if row.is_exact(name):
                 assert result["equal"], (rank, name, result)
-            else:  # the rule of tests/shared/precision.py, with the result of one process as the yardstick
+            else:  # the rule of tests/shared/precision.py, with the result of one process as the noise floor
                 bound = 2 * result["serial_error"] + result["rounding"]
                 assert result["error"] <= bound, (rank, name, result)
 

@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
 def forget_switches():
     """A function: no call of ``apply_fused_kernel`` is in force, as before and after each file."""
     from llm_npu.models import library
-    from llm_npu.surgery.known_names import in_force
+    from llm_npu.surgery.compat import in_force
 
     def forget():
         library.building.after_each(None)

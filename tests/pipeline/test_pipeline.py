@@ -10,7 +10,7 @@ from llm_npu.inference.generate import continuation, continuations, generate
 from llm_npu.inference.streaming import TextStreamer
 from llm_npu.models import library
 from llm_npu.surgery import remove_fused_kernels
-from paddle_fused import reset_what_ran, what_ran
+from paddle_fused import dispatch_log, reset_dispatch_log
 
 PROMPTS = ["def ", "for each y in x", "data[0:100:2]\n"]
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2 + 2?"}]
@@ -148,9 +148,9 @@ def test_two_pipelines_with_different_switches(pipe, folder):
     other = llm_npu.pipeline("text-generation", folder, use_fused_rms_norm=False, max_new_tokens=8)
     ran = []
     for each in (pipe, other):
-        reset_what_ran()
+        reset_dispatch_log()
         texts = each(PROMPTS)
-        ran.append(({call.operator for call in what_ran()}, texts))
+        ran.append(({call.operator for call in dispatch_log()}, texts))
     (both, texts), (without, same) = ran
     assert both - without == {"rms_norm"} and "flash_attention" in without
     assert texts == same

@@ -1,8 +1,8 @@
 """How accurate an operator must be, and the tensors to measure it with.
 
 The truth is computed in float64 from the very values that the operator got (already rounded to its dtype).
-The yardstick is the same computation composed of plain Paddle operators in the operator's own dtype: a fused
-operator may be at most twice as far from the truth, plus one rounding of the result.
+The noise floor is the same computation composed of plain Paddle operators in the operator's own dtype: a
+fused operator may be at most twice as far from the truth, plus one rounding of the result.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,10 +37,10 @@ def assert_as_accurate_as_composed(fused, composed, truth: np.ndarray, what: str
         assert tuple(fused.shape) == truth.shape
         return
     error = np.abs(values(fused) - truth).max()
-    yardstick = np.abs(values(composed) - truth).max()
+    noise_floor = np.abs(values(composed) - truth).max()
     rounding = ROUNDING[str(fused.dtype).removeprefix("paddle.")] * np.abs(truth).max()
-    assert error <= 2 * yardstick + rounding, (
-        f"{what}: {error:.3e}, composed {yardstick:.3e}, rounding {rounding:.3e}"
+    assert error <= 2 * noise_floor + rounding, (
+        f"{what}: {error:.3e}, composed {noise_floor:.3e}, rounding {rounding:.3e}"
     )
 
 

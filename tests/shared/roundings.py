@@ -1,6 +1,6 @@
 """How far apart two runs may be that train the same and differ in the order of their sums.
 
-The yardstick is measured, as for operators (tests/shared/precision.py): runs of one process without fused
+The noise floor is measured, as for operators (tests/shared/precision.py): runs of one process without fused
 operators, whose roundings are others, too. A run may be at most twice as far from the fused run of one
 process as the furthest of them is, plus 4 roundings of the largest value. One of them is often as far as
 nothing by luck: the others have the results of their layers off by a unit in the last place at random.

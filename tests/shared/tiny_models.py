@@ -3,7 +3,7 @@
 import numpy as np
 import paddle
 
-from llm_npu.models import families, settings, stock_config
+from llm_npu.models import families, settings, upstream_config
 from llm_npu.models.paddlenlp.families import config_class, model_class
 
 VOCABULARY, POSITIONS = 128, 64
@@ -67,7 +67,7 @@ def fields_of(name: str) -> dict:
 def build(name: str, dtype: str = "float32", seed: int = 5, **changes):
     """The model, with random norms and biases: ones and zeros would hide what is left out."""
     paddle.seed(seed)
-    fields = stock_config.from_stock(fields_of(name) | changes, "config.json")
+    fields = upstream_config.from_upstream(fields_of(name) | changes, "config.json")
     kind = fields.pop("model_type")
     fields = settings.rotary.as_library(families.FAMILIES[kind], fields)
     model = model_class(kind)(config_class(kind).from_dict(fields))

@@ -68,9 +68,9 @@ def test_other_roundings_are_small_repeatable_and_gone_afterwards(model):
 def test_fused_and_unfused_part_by_rounding_only(dtype):
     model = tiny_models.build("llama", dtype)
     model.train()
-    unfused, *yardsticks = (recorded(model, seed) for seed in (None, 1, 2))
+    unfused, *noise_floors = (recorded(model, seed) for seed in (None, 1, 2))
     apply_fused_kernels(model)
-    comparison = compare(recorded(model), unfused, yardsticks)
+    comparison = compare(recorded(model), unfused, noise_floors)
     assert not comparison.parted, "\n".join(comparison.lines())
     assert not all(each.same_bits for each in comparison.differences)
     assert "nowhere do they part by more than rounding explains; the furthest is" in comparison.lines()[-1]
@@ -78,7 +78,7 @@ def test_fused_and_unfused_part_by_rounding_only(dtype):
     mlp = model.llama.layers[1].mlp
     forward = mlp.forward
     mlp.forward = lambda x: forward(x) * 1.2
-    first = compare(recorded(model), unfused, yardsticks).parted[0]
+    first = compare(recorded(model), unfused, noise_floors).parted[0]
     assert first.place == "the output of llama.layers.1.mlp" and first.share > 1
 
 
@@ -104,7 +104,7 @@ def test_the_rule():
 
 
 def test_a_loss_in_float32_differs_as_what_it_is_computed_from():
-    """Without yardsticks: by roundings of bfloat16, if layers before it have that dtype."""
+    """Without noise_floors: by roundings of bfloat16, if layers before it have that dtype."""
     layer = {"output/layer": np.full(4, 0x3F80, np.uint16)}  # 1 in bfloat16
     loss, other = ({"output/loss": np.full(1, value, np.float32)} for value in (6.28, 6.29))
     assert not compare(layer | other, layer | loss).parted
@@ -119,8 +119,8 @@ def test_a_yardstick_of_few_elements_may_be_near_by_luck():
     for count in (1, 2, 5, 16):
         parted = 0
         for _ in range(500):
-            one, other, *yardsticks = draw.normal(1.0, 1e-2, (4, count)).astype(np.float32)
-            others = [{"output/a": each} for each in yardsticks]
+            one, other, *noise_floors = draw.normal(1.0, 1e-2, (4, count)).astype(np.float32)
+            others = [{"output/a": each} for each in noise_floors]
             parted += bool(compare({"output/a": one}, {"output/a": other}, others).parted)
         assert parted <= 1, count
         wrong = {"output/a": one + np.float32(9)}

@@ -34,7 +34,7 @@ COMMANDS = [
     (["doctor", "--help"], 0, "--explain"),
     (["doctor", "--explain", "nowhere"], 2, "cannot be read"),
     (["doctor", "--explain", "run.log"], 1, "kernel-exception"),
-    (["numerics", "compare", "--help"], 0, "--yardstick"),
+    (["numerics", "compare", "--help"], 0, "--noise_floor"),
     (["numerics", "compare", "one", "nowhere"], 2, "contains no dump"),
     (["numerics", "compare", "one", "other"], 1, "they part first at the output of a"),
 ]

@@ -56,9 +56,9 @@ def test_data_loader_reports_errors(run_python, device):
 
 
 @pytest.mark.slow
-def test_stock_data_loader_waits_for_ever(start_python):
+def test_upstream_data_loader_waits_for_ever(start_python):
     """When this fails, Paddle has mended it and llm_npu.patches can forget it."""
-    process = start_python("-c", PROGRAM, "cpu", "stock", 0)
+    process = start_python("-c", PROGRAM, "cpu", "upstream", 0)
     # The reading thread ends with a traceback; the imports before it take as long as they take.
     assert any("sample 0 is damaged" in line for line in process.stderr)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -125,7 +125,7 @@ except ValueError as error:
 
 @pytest.mark.slow
 def test_mixtures_of_experts_run(run_python):
-    """Where the stock ones run, PaddleNLP or Paddle has mended it, and llm_npu.patches can forget it."""
+    """Where the upstream ones run, PaddleNLP or Paddle has mended it, and llm_npu.patches can forget it."""
 
     def printed(patch):
         return run_python("-c", MIXTURES, patch).stdout.splitlines()
@@ -135,13 +135,13 @@ def test_mixtures_of_experts_run(run_python):
     raw = "[430.0, 400.4] [-43.0, -86.0, -99.0, 228.0]"
     normalised = "[614.3, 500.5] [0.0, 0.0, -220.4, 220.4]"
     # before Paddle 3.1 Mixtral runs, and before 3.2 Qwen2-MoE, with wrong gradients and without its norm
-    stock = [f"{mixtral} {'ValueError' if paddle_release.at_least(3, 1) else normalised}"]
+    upstream = [f"{mixtral} {'ValueError' if paddle_release.at_least(3, 1) else normalised}"]
     if paddle_release.at_least(3, 2):
-        stock += [*[f"{qwen2_moe} TypeError"] * 2, "auxiliary loss TypeError"]
+        upstream += [*[f"{qwen2_moe} TypeError"] * 2, "auxiliary loss TypeError"]
     else:
         wrong = "[430.0, 400.4] [-43.1, -86.1, -98.9, 228.1]"
-        stock += [*[f"{qwen2_moe} {wrong}"] * 2, "auxiliary loss ValueError"]
-    assert printed("stock") == [*stock, "gate True"]
+        upstream += [*[f"{qwen2_moe} {wrong}"] * 2, "auxiliary loss ValueError"]
+    assert printed("upstream") == [*upstream, "gate True"]
     patched = [f"{mixtral} {normalised}", f"{qwen2_moe} {raw}", f"{qwen2_moe} {normalised}"]
     # two of four experts get every token, each with a probability of 1/4: 4 * (1/4 + 1/4)
     assert printed("patched") == [*patched, "auxiliary loss 2.0", "gate paddle.float32"]
@@ -201,8 +201,8 @@ print(chosen.dtype, chosen.tolist())
 @pytest.mark.slow
 def test_numbers_of_where_are_in_single_precision(run_python):
     assert run_python("-c", WHERE, "patched").stdout == "paddle.float32 [0.5, -1.0]\n"
-    stock = run_python("-c", WHERE, "stock").stdout
-    assert stock == f"paddle.float{64 if paddle_release.before(3, 2) else 32} [0.5, -1.0]\n"
+    upstream = run_python("-c", WHERE, "upstream").stdout
+    assert upstream == f"paddle.float{64 if paddle_release.before(3, 2) else 32} [0.5, -1.0]\n"
 
 
 FLASHMASK = """
@@ -233,7 +233,7 @@ for device in ("cpu", "npu"):
 
 
 @pytest.mark.slow
-def test_flashmask_attention_by_its_stock_name(run_python, tmp_path):
+def test_flashmask_attention_by_its_upstream_name(run_python, tmp_path):
     file = tmp_path / "flashmask.py"
     file.write_text(FLASHMASK)
     # As PaddleFormers has it.
@@ -246,7 +246,7 @@ def test_flashmask_attention_by_its_stock_name(run_python, tmp_path):
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout.splitlines()
 
-    assert printed("stock") == ["cpu True"] * 8 + ["npu True"] * 8
+    assert printed("upstream") == ["cpu True"] * 8 + ["npu True"] * 8
     causal, packed = [0.0, 0.5, 1.0, 1.5, 2.0], [0.0, 0.5, 2.0, 2.5, 3.0]
     patched = printed("patched")
     assert patched[:8] == ["cpu True"] * 8

@@ -85,7 +85,7 @@ def test_it_trains_and_writes_everything(finished):
     assert "fused    attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2" in lines
     for operator in ("flash_attention", "rms_norm", "rotary_mul", "swiglu", "fused_adamw"):
         assert any(line.startswith(f"ran      {operator} bfloat16: ") for line in lines), operator
-    assert any(line.startswith("why      the first step was as the table says") for line in lines)
+    assert any(line.startswith("backend  first step as predicted") for line in lines)
     assert "virtual NPU" in lines[-2]
     assert lines[-1].startswith("On a card, ") and "kernel launch" in lines[-1]
 

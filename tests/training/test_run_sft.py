@@ -194,7 +194,7 @@ def test_the_loss_without_logits_trains_as_with_them(run, inputs, tmp_path, meth
     assert_trained_alike("losses", here, there, [unfused], ROUNDING[precision])
 
 
-@pytest.mark.parametrize("fused", [(), ("--disable_fused_options",)], ids=["fused", "stock"])
+@pytest.mark.parametrize("fused", [(), ("--disable_fused_options",)], ids=["fused", "upstream"])
 def test_the_held_out_loss_does_not_depend_on_packing(run, inputs, tmp_path, fused):
     found = []
     for packing, padding in (

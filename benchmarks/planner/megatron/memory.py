@@ -213,7 +213,7 @@ class _Run:
 
     def _activations(self, stage: int) -> float:
         shape, layout, stages = self.shape, self.layout, len(self.layers)
-        again = layout.layers_again(shape, stage)
+        again = layout.recompute_layers(shape, stage)
         dense = shape.dense_of(self.layers, stage)
         held, forward, backward = [], [], []
         for number, count in enumerate(self._chunk_layers(stage)):

@@ -59,6 +59,6 @@ class PublishedLayout(Layout):
     def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
         return self.layers_of_stages or super().stage_layers(shape)
 
-    def layers_again(self, shape: ModelShape, stage: int) -> int:
-        layers = super().layers_again(shape, stage)
+    def recompute_layers(self, shape: ModelShape, stage: int) -> int:
+        layers = super().recompute_layers(shape, stage)
         return layers if self.recomputed is None else min(layers, self.recomputed[stage])

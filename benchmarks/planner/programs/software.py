@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 class Software:
     """Properties of a training program that a layout does not determine.
 
-    ``gathers_again``: the backward pass of sequence-parallel layers gathers their inputs again instead of
+    ``recompute_all_gather``: the backward pass of sequence-parallel layers gathers their inputs again
+    instead of
     saving them. ``asynchronous``: it overlaps collectives with its products even if the forward pass does
     not. ``overlaps_gradients``: so do data-parallel sums of gradients, ``overlaps_weights``: and the
     distribution of new weights. ``scatters``: gradients of sharded states, and under sequence parallelism
@@ -33,7 +34,7 @@ class Software:
     even share. ``grouped``: the experts of a card are one product.
     """
 
-    gathers_again: bool = False
+    recompute_all_gather: bool = False
     asynchronous: bool = False
     overlaps_gradients: bool = False
     overlaps_weights: bool = False
@@ -55,12 +56,12 @@ FUSED_ACCUMULATION = 6
 EARLIER, LATER = "earlier", "later"
 MEGATRON_DISPATCHER = "allgather"  # where a script names none
 
-# gathers_again: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32 main_grad:
-# Megatron core's ColumnParallelLinear and DistributedDataParallel.
+# recompute_all_gather: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32
+# main_grad: Megatron core's ColumnParallelLinear and DistributedDataParallel.
 # dispatcher, grouped: as MindSpeed-LLM's scripts of mixtures name them since the end of 2024.
 # stages_outermost: the order tp-cp-ep-dp-pp of Megatron's ranks, in older releases, too.
 _MINDSPEED = Software(
-    gathers_again=True,
+    recompute_all_gather=True,
     asynchronous=True,
     scatters=True,
     accumulate=10,

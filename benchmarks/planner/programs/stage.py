@@ -39,7 +39,7 @@ class ProgramStage(FeedForward):
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
         """The products of the layer, with the repeated gather overlapping the first."""
         sequence = self.layout.sequence_parallel
-        if self.tp > 1 and sequence and self.software.gathers_again:
+        if self.tp > 1 and sequence and self.software.recompute_all_gather:
             yield self.collective(f"{name}.again", "all_gather", True)
         yield from self.linear_backward(name, m, k, n, **fields)
         if self.tp > 1:

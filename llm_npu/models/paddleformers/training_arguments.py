@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Mapping
 
-from paddleformers.trainer import TrainingArguments as Stock
+from paddleformers.trainer import TrainingArguments as Upstream
 from paddleformers.transformers.configuration_utils import LlmMetaConfig
 from paddleformers.transformers.configuration_utils import llmmetaclass as with_fields_of_models
 
@@ -13,7 +13,7 @@ __all__ = ["TrainingArguments", "copy_to", "translated", "with_fields_of_models"
 DECIDED = ("hybrid_parallel_attributes", "recompute_attributes", "loss_attributes")
 
 
-class TrainingArguments(Stock):
+class TrainingArguments(Upstream):
     """PaddleFormers' ``TrainingArguments``; the rest of this project reads the degrees by these names."""
 
     tensor_parallel_degree = property(operator.attrgetter("tensor_model_parallel_size"))

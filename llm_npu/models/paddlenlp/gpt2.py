@@ -68,7 +68,7 @@ DROPPED = re.compile(r"summary_.*|task_specific_params|n_ctx|gradient_checkpoint
 BUFFERS = re.compile(r".*\.attn\.(masked_)?bias")
 
 
-def stock_name(name: str) -> tuple[str, int, int]:
+def upstream_name(name: str) -> tuple[str, int, int]:
     """Of the parameter ``name``, with the prefix ``model.``: as in ``StockLayout.name``."""
     path, _, kind = name.removeprefix("model.").rpartition(".")
     layer = re.fullmatch(r"decoder\.layers\.(\d+)\.(.*)", path)
@@ -151,4 +151,4 @@ class _Prefixed(Mapping):
 
 
 CONVERSION = Conversion(MODEL_TYPE, gpt_fields, _Prefixed)
-LAYOUT = StockLayout("model.embeddings.word_embeddings.weight", stock_name, gpt2_fields)
+LAYOUT = StockLayout("model.embeddings.word_embeddings.weight", upstream_name, gpt2_fields)

@@ -31,7 +31,7 @@ PURPOSE = "overlap"
 LORA = "paddlenlp.peft.lora"
 
 
-class Site(NamedTuple):
+class ParallelLayer(NamedTuple):
     """The operator of a layer, and the forward that calls it."""
 
     operator: str
@@ -39,17 +39,17 @@ class Site(NamedTuple):
 
 
 FLEET = {
-    ColumnParallelLinear: Site("replicated_matmul", forwards.column),
-    RowParallelLinear: Site("matmul_all_reduce", forwards.row),
-    ColumnSequenceParallelLinear: Site("all_gather_matmul", forwards.column_sequence),
-    RowSequenceParallelLinear: Site("matmul_reduce_scatter", forwards.row_sequence),
+    ColumnParallelLinear: ParallelLayer("replicated_matmul", forwards.column),
+    RowParallelLinear: ParallelLayer("matmul_all_reduce", forwards.row),
+    ColumnSequenceParallelLinear: ParallelLayer("all_gather_matmul", forwards.column_sequence),
+    RowSequenceParallelLinear: ParallelLayer("matmul_reduce_scatter", forwards.row_sequence),
 }
-PLACED = Site("placed.matmul", placed.forward)
+PLACED = ParallelLayer("placed.matmul", placed.forward)
 LORA_LAYERS = {
-    "ColumnParallelLoRALinear": Site("replicated_matmul", forwards.column_lora),
-    "RowParallelLoRALinear": Site("matmul_all_reduce", forwards.row_lora),
-    "ColumnSequenceParallelLoRALinear": Site("all_gather_matmul", forwards.column_sequence_lora),
-    "RowSequenceParallelLoRALinear": Site("matmul_reduce_scatter", forwards.row_sequence_lora),
+    "ColumnParallelLoRALinear": ParallelLayer("replicated_matmul", forwards.column_lora),
+    "RowParallelLoRALinear": ParallelLayer("matmul_all_reduce", forwards.row_lora),
+    "ColumnSequenceParallelLoRALinear": ParallelLayer("all_gather_matmul", forwards.column_sequence_lora),
+    "RowSequenceParallelLoRALinear": ParallelLayer("matmul_reduce_scatter", forwards.row_sequence_lora),
 }
 
 
@@ -113,7 +113,7 @@ def remove_overlap(model: paddle.nn.Layer) -> int:
     return len(layers)
 
 
-def _site(layer) -> Site | None:
+def _site(layer) -> ParallelLayer | None:
     """The replacement for a parallel linear layer; None for any other layer."""
     if isinstance(layer, paddle.nn.Linear) and placed.splits_rows(layer.weight) is not None:
         return PLACED
@@ -125,13 +125,19 @@ def _site(layer) -> Site | None:
     return None
 
 
-def _reason(layer, site: Site) -> str:
+def _reason(layer, site: ParallelLayer) -> str:
     """The reason why a parallel layer must stay unchanged, or an empty string."""
-    stock = type(layer)
+    upstream = type(layer)
     if site is PLACED:
-        return "" if stock.forward is paddle.nn.Linear.forward else f"{stock.__name__} has a custom forward"
-    if stock not in FLEET and not (stock.__name__ in LORA_LAYERS and stock.__module__.startswith(LORA)):
-        return f"{stock.__name__} has a custom forward"
+        return (
+            ""
+            if upstream.forward is paddle.nn.Linear.forward
+            else f"{upstream.__name__} has a custom forward"
+        )
+    if upstream not in FLEET and not (
+        upstream.__name__ in LORA_LAYERS and upstream.__module__.startswith(LORA)
+    ):
+        return f"{upstream.__name__} has a custom forward"
     if "forward" in layer.__dict__ and not swap.is_swapped(layer, PURPOSE):
         return "its forward has been replaced on the instance"
     if layer.world_size < 2:
@@ -142,7 +148,7 @@ def _reason(layer, site: Site) -> str:
         return "mp_skip_c_identity leaves the sum of its gradient to the model"
     if getattr(layer, "mp_fused_linear_param_grad_add", False):
         return "mp_fused_linear_param_grad_add adds its weight's gradient in place"
-    if getattr(layer, "_use_quick_lora", False) and "Sequence" not in stock.__name__:
+    if getattr(layer, "_use_quick_lora", False) and "Sequence" not in upstream.__name__:
         return "use_quick_lora computes it and its LoRA together"
     return ""
 

@@ -1,7 +1,8 @@
 """Forwards for fleet's parallel linear layers, and for PaddleNLP's LoRA layers on top of them.
 
-Each replaces the stock forward and has its signature. ``self.overlap_options`` holds the backend chooser and
-whether gathers are recomputed. Biases, LoRA's small products and everything else stay as in the stock layers.
+Each replaces the upstream forward and has its signature. ``self.overlap_options`` holds the backend chooser
+and whether gathers are recomputed. Biases, LoRA's small products and everything else stay as in the upstream
+layers.
 """
 
 from __future__ import annotations

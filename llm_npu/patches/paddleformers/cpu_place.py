@@ -13,11 +13,11 @@ def allow_synchronize() -> None:
 
     The trainer calls ``paddle.device.synchronize``, which refuses the CPU place. It has nothing to wait for.
     """
-    stock = paddle.device.synchronize
+    upstream = paddle.device.synchronize
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def synchronize(device=None):
         if device is not None or paddle.device.get_device() != "cpu":
-            stock(device)
+            upstream(device)
 
     paddle.device.synchronize = synchronize

@@ -30,14 +30,14 @@ def fix_flashmask_padding() -> None:
     """
     from paddleformers.nn.attention.interface import AttentionInterface
 
-    stock, eager = (AttentionInterface()[name] for name in ("flashmask", "eager"))
+    upstream, eager = (AttentionInterface()[name] for name in ("flashmask", "eager"))
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def attention(module, query, key, value, attention_mask=None, **named):
         rows = named.setdefault("attn_mask_startend_row_indices", None)
         tensors = {"query": query, "key": key, "value": value}
         if attention_mask is None or rows is not None:
-            return stock(module, **tensors, **named)
+            return upstream(module, **tensors, **named)
         named["scaling"] = query.shape[-1] ** -0.5  # the only one of flashmask: DeepSeek-V3 gives another
         return eager(module, **tensors, attention_mask=attention_mask, **named)
 
@@ -53,9 +53,9 @@ def fix_eager_attention_in_stages() -> None:
     """
     from paddleformers.nn.attention.interface import AttentionInterface
 
-    stock = AttentionInterface()["eager"]
+    upstream = AttentionInterface()["eager"]
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def attention(module, query, key, value, attention_mask=None, **named):
         lengths = query.shape[2], key.shape[2]
         given = attention_mask, named.get("attn_mask_startend_row_indices"), named.get("is_causal")
@@ -63,7 +63,7 @@ def fix_eager_attention_in_stages() -> None:
         if nothing and lengths[0] > 1 and getattr(module, "is_causal", True):
             hidden = paddle.full([1, 1, *lengths], paddle.finfo(query.dtype).min, query.dtype)
             attention_mask = paddle.triu(hidden, diagonal=lengths[1] - lengths[0] + 1)
-        return stock(module, query, key, value, attention_mask=attention_mask, **named)
+        return upstream(module, query, key, value, attention_mask=attention_mask, **named)
 
     AttentionInterface.register("eager", attention)
 

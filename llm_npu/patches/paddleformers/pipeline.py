@@ -39,10 +39,10 @@ def fix_deepseek_stage_labels() -> None:
     from paddleformers.transformers.deepseek_v3 import modeling
 
     criterion = modeling.DeepseekV3PretrainingCriterionPipe
-    stock = criterion.forward
+    upstream = criterion.forward
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def forward(self, logits, labels):
-        return stock(self, logits, labels if isinstance(labels, (tuple, list)) else (labels,))
+        return upstream(self, logits, labels if isinstance(labels, (tuple, list)) else (labels,))
 
     criterion.forward = forward

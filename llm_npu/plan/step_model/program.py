@@ -70,7 +70,7 @@ def micro_batch(
     with ``times`` the number of layers."""
     parts = program.parts(shape, layout)
     of_stages, last = layout.stage_layers(shape), layout.pipeline_parallel_degree - 1
-    dense, again = shape.dense_of(of_stages, stage), layout.layers_again(shape, stage)
+    dense, again = shape.dense_of(of_stages, stage), layout.recompute_layers(shape, stage)
     first = min(again, dense)  # of the layers that are recomputed
     kinds = [(shape, of_stages[stage] - dense, again - first)]
     if dense:
@@ -160,7 +160,7 @@ def distinct_stages(shape: ModelShape, layout: Layout) -> Sequence[int]:
         (
             count,
             shape.dense_of(layers, stage),
-            layout.layers_again(shape, stage),
+            layout.recompute_layers(shape, stage),
             stage == 0,
             stage == last,
         )

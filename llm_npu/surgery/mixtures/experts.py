@@ -17,7 +17,7 @@ PROJECTIONS = tuple(dict.fromkeys(family.projections for family in RECORDS))
 BOTH = ("gate_up_fused_proj", "up_gate_proj")
 
 
-def refuses(experts) -> str | None:
+def unsupported_reason(experts) -> str | None:
     """The reason why these experts cannot get their tokens here, or None."""
     for number, expert in enumerate(experts):
         if expert is None:

@@ -14,31 +14,31 @@ import paddle.nn.functional as F
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp, ScatterOp
 
 from llm_npu.surgery.registry import NotFused, Replacement
-from llm_npu.surgery.sites import Site
+from llm_npu.surgery.sites import FusableLayer
 from paddle_fused import paddle_release
 
 from . import experts, spread_experts
 
 
-def softmax_router(block, found: Site) -> Replacement | NotFused:
+def softmax_router(block, found: FusableLayer) -> Replacement | NotFused:
     """Qwen3-MoE: ``gate`` is a linear layer in float32."""
-    reason = found.overridden(block) or _refuses(block)
+    reason = found.overridden(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(forward=qwen3_moe)
 
 
-def sigmoid_router(block, found: Site) -> Replacement | NotFused:
+def sigmoid_router(block, found: FusableLayer) -> Replacement | NotFused:
     """DeepSeek-V3: ``gate`` chooses the experts, and a shared expert gets every token."""
-    reason = found.overridden(block) or _refuses(block)
+    reason = found.overridden(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(attributes={"moe": partial(routed, block)})
 
 
-def router_with_statistics(block, found: Site) -> Replacement | NotFused:
+def router_with_statistics(block, found: FusableLayer) -> Replacement | NotFused:
     """ERNIE-4.5-MoE: a bias of each expert corrects the choice by scores, and ``moe_statics`` counts."""
-    reason = found.overridden(block) or _refuses_ernie(block) or _refuses(block)
+    reason = found.overridden(block) or _unsupported_ernie(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(forward=ernie4_5_moe)
 
 
-def _refuses_ernie(block) -> str | None:
+def _unsupported_ernie(block) -> str | None:
     config = block.config
     if config.moe_world_size > 1 and not block.is_mp_moe:
         return f"tokens go to experts in other processes (moe_group, {config.moe_world_size})"
@@ -51,7 +51,7 @@ def _refuses_ernie(block) -> str | None:
     return None
 
 
-def _refuses(block) -> str | None:
+def _unsupported_reason(block) -> str | None:
     if getattr(block, "fd_fallback", False):
         return "its experts are one parameter, as FastDeploy reads them (fd_fallback)"
     for number, expert in enumerate(block.experts):

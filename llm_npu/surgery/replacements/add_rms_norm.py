@@ -33,7 +33,7 @@ from llm_npu.surgery.residual_sums import (
     sum_and_norm,
     with_sums,
 )
-from llm_npu.surgery.sites import Site, site
+from llm_npu.surgery.sites import FusableLayer, site
 
 OPERATOR = "add_rms_norm"
 DROPOUT_OF_SUM = "_dropout_of_sum"  # attribute of a norm: a weak reference to the dropout before its sum
@@ -49,7 +49,7 @@ def example(norm, batch) -> list:
 
 def off_by_default(norm) -> str | None:
     (call,) = example(norm, Batch(1, 1, "float32"))
-    chosen = paddle_fused.ask(call).chosen
+    chosen = paddle_fused.explain_dispatch(call).chosen
     if chosen == "ascend":
         return "off by default: the plugin has no kernel for both, so that a card launches as many as without"
     return None if chosen == "native" else "off by default: no kernel computes both"
@@ -84,19 +84,19 @@ def replace(model) -> Mapping[object, Replacement | NotFused]:
     return answers
 
 
-def _layer(layer, found: Site, norms: Mapping[str, object]) -> Replacement:
+def _layer(layer, found: FusableLayer, norms: Mapping[str, object]) -> Replacement:
     """The replacement of a decoder layer. CannotRewrite if its code is not what its family's record says."""
     with_norms = partial(Replacement, is_site=False, independent=True)
     # Weak: a pipeline drops layers of other stages.
     attributes = {NORMS: {which: weakref.ref(norm) for which, norm in norms.items()}}
     if found.way == "attn and post_process":
         for name, which in (("attn", NORM), ("post_process", NEXT)):
-            method = getattr(found.stock, name)
+            method = getattr(found.upstream, name)
             if getattr(type(layer), name) is not method or name in layer.__dict__:
                 raise CannotRewrite(f"{type(layer).__name__} has a method {name} of its own")
             attributes[name] = types.MethodType(with_sums(method, which), layer)
         return with_norms(attributes=attributes)
-    forward = with_sums(found.stock.forward, NORM, "" if found.way == "forward, then more" else NEXT)
+    forward = with_sums(found.upstream.forward, NORM, "" if found.way == "forward, then more" else NEXT)
     reason = found.overridden(layer)
     if reason is None:
         return with_norms(forward=forward, attributes=attributes)
@@ -114,7 +114,7 @@ def _base_of_stage(layer, forward) -> Mapping[str, object]:
     return {"super": lambda: base, "decoder_layer": SimpleNamespace(forward=forward)}
 
 
-def decoder_layers(model) -> Iterator[tuple[paddle.nn.Layer, Site, paddle.nn.Layer | None]]:
+def decoder_layers(model) -> Iterator[tuple[paddle.nn.Layer, FusableLayer, paddle.nn.Layer | None]]:
     """The decoder layers of ``model``, each with the norm that its result goes to.
 
     None in place of the norm: the result leaves the model, or this stage of it.

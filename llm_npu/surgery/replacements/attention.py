@@ -20,7 +20,7 @@ from llm_npu.surgery import attention_interface, learned_positions
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import Site, site
+from llm_npu.surgery.sites import FusableLayer, site
 from llm_npu.surgery.swap import by_name
 from paddle_fused import masks
 
@@ -34,8 +34,8 @@ def example(layer, batch) -> list:
         batch.empty(batch.rows, batch.length, heads // share, layer.head_dim)
         for heads in (layer.num_heads, layer.num_key_value_heads)
     )
-    stock = type(layer).forward.__globals__.get("scaled_dot_product_attention")
-    dropout = layer.config.attention_dropout if stock is not None and _has_dropout(stock) else 0.0
+    upstream = type(layer).forward.__globals__.get("scaled_dot_product_attention")
+    dropout = layer.config.attention_dropout if upstream is not None and _has_dropout(upstream) else 0.0
     mask = masks.causal() if batch.mask is None else batch.mask
     return [lambda: paddle_fused.flash_attention(query, key, key, mask, dropout=dropout)]
 
@@ -46,7 +46,7 @@ def replace(layer) -> Replacement | NotFused | None:
     return None if found is None else WAYS[found.way](layer, found)
 
 
-def _attention_layer(layer, found: Site) -> Replacement | NotFused:
+def _attention_layer(layer, found: FusableLayer) -> Replacement | NotFused:
     reason = found.overridden(layer) or _unsupported(layer.config)
     if reason:
         return NotFused(reason)
@@ -60,7 +60,7 @@ def _attention_layer(layer, found: Site) -> Replacement | NotFused:
     if found.way == "attn_func":
         return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func)})
     name = "scaled_dot_product_attention"
-    return Replacement(calls={**calls, name: in_place_of(found.stock.forward.__globals__[name])})
+    return Replacement(calls={**calls, name: in_place_of(found.upstream.forward.__globals__[name])})
 
 
 def refuse_weights(layer, arguments: dict) -> dict:
@@ -94,16 +94,16 @@ def keep_heads(states, groups):
     return states
 
 
-def in_place_of(stock):
-    """The fused attention with the arguments of ``stock``, a model's ``scaled_dot_product_attention``."""
-    names = list(inspect.signature(_function(stock)).parameters)
-    has_dropout = _has_dropout(stock)
+def in_place_of(upstream):
+    """The fused attention with the arguments of ``upstream``, a model's ``scaled_dot_product_attention``."""
+    names = list(inspect.signature(_function(upstream)).parameters)
+    has_dropout = _has_dropout(upstream)
 
     def attention(*args, **kwargs):
         given = by_name(names, args, kwargs)
         query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
         if given["output_attentions"]:
-            return _with_weights(stock, given)
+            return _with_weights(upstream, given)
         dropout = given["config"].attention_dropout if has_dropout else given.get("attn_dropout_prob", 0.0)
         mask = _mask(given["attention_mask"])
         training = given.get("training", given.get("trainer_mode", True))
@@ -114,13 +114,13 @@ def in_place_of(stock):
     return attention
 
 
-def _function(stock):
-    return stock.func if isinstance(stock, partial) else stock
+def _function(upstream):
+    return upstream.func if isinstance(upstream, partial) else upstream
 
 
-def _has_dropout(stock) -> bool:
+def _has_dropout(upstream) -> bool:
     """Whether this ``scaled_dot_product_attention`` of PaddleNLP reads ``attention_dropout``."""
-    return "attention_dropout" in _function(stock).__code__.co_names
+    return "attention_dropout" in _function(upstream).__code__.co_names
 
 
 def _mask(attention_mask) -> masks.Mask:
@@ -138,8 +138,8 @@ def _mask(attention_mask) -> masks.Mask:
     return masks.dense(attention_mask < 0, invalid_rows=True)
 
 
-def _with_weights(stock, given: dict):
-    """The stock function, because a fused kernel has no attention weights to return."""
+def _with_weights(upstream, given: dict):
+    """The upstream function, because a fused kernel has no attention weights to return."""
     query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
     groups = query.shape[2] // key.shape[2]
     mask = given["attention_mask"]
@@ -147,7 +147,7 @@ def _with_weights(stock, given: dict):
         sizes = query.shape[0], query.shape[1], key.shape[1]
         mask = additive(mask or masks.causal(), *sizes, query.dtype)
     key, value = (paddle.repeat_interleave(each, groups, axis=2) for each in (key, value))
-    return stock(**{**given, "key_states": key, "value_states": value, "attention_mask": mask})
+    return upstream(**{**given, "key_states": key, "value_states": value, "attention_mask": mask})
 
 
 def functional_attention(query, key, value, attn_mask=None, is_causal=False):
@@ -155,10 +155,10 @@ def functional_attention(query, key, value, attn_mask=None, is_causal=False):
     return paddle_fused.flash_attention(query, key, value, _mask(attn_mask))
 
 
-def _decoder(layer, found: Site) -> Replacement | None:
+def _decoder(layer, found: FusableLayer) -> Replacement | None:
     if _unsupported(layer.config):
         return None
-    answers = {  # the stock forward's questions about the mask that it passes on
+    answers = {  # the upstream forward's questions about the mask that it passes on
         "is_casual_mask": lambda mask: False,
         "get_env_device": lambda: "cpu",
         "get_use_casual_mask": lambda: False,
@@ -171,7 +171,7 @@ def _decoder(layer, found: Site) -> Replacement | None:
     )
 
 
-def keep_mask(attention_mask, *of_stock):
+def keep_mask(attention_mask, *of_upstream):
     """In place of ``_prepare_decoder_attention_mask``, which builds a tensor."""
     return attention_mask
 
@@ -196,7 +196,7 @@ def mask_as_object(is_causal: bool, layer, arguments: dict) -> dict:
     return {**arguments, "attention_mask": mask}
 
 
-def _auto_decoder(layer, found: Site) -> Replacement:
+def _auto_decoder(layer, found: FusableLayer) -> Replacement:
     """LlamaModelAuto: without a mask of its own it passes None, and the layers are causal."""
     return Replacement(
         attributes={"config": _changed(layer.config, use_flash_attention=True)},
@@ -215,7 +215,7 @@ def refuse_mask(layer, arguments: dict) -> dict:
     return arguments
 
 
-def _global_layer(layer, found: Site) -> Replacement:
+def _global_layer(layer, found: FusableLayer) -> Replacement:
     """GlobalOutputNet of LlamaForCausalLMNet, which prepares positions and mask for all layers."""
     return Replacement(forward=global_outputs, is_site=False)
 
@@ -228,7 +228,7 @@ def global_outputs(self, position_ids, attention_mask, seq_length, batch_size, s
     return position_ids, attention_mask, None
 
 
-def _pipe_embedding(layer, found: Site) -> Replacement:
+def _pipe_embedding(layer, found: FusableLayer) -> Replacement:
     """LlamaEmbeddingPipe: without a mask it builds one on npu whose True (keep) is the opposite of the
     operator's (hidden), and elsewhere none: then the layers are causal."""
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)

@@ -20,7 +20,7 @@ import paddle.nn.functional as F
 
 import paddle_fused
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import Site, site
+from llm_npu.surgery.sites import FusableLayer, site
 
 OPERATOR = "dropout_add_layer_norm"
 TAKES_RESIDUAL = "takes_residual"  # attribute of a norm whose forward is that of this module
@@ -38,24 +38,24 @@ def replace(layer) -> Replacement | NotFused | None:
     return None if found is None else WAYS[found.way](layer, found)
 
 
-def _layer(layer, found: Site) -> Replacement | NotFused:
+def _layer(layer, found: FusableLayer) -> Replacement | NotFused:
     reason = found.overridden(layer)
     if reason is None and not layer.config.normalize_before:
         reason = "it normalises after the addition (normalize_before)"
     return NotFused(reason) if reason else Replacement(forward=layer_forward)
 
 
-def _norm(layer, found: Site) -> Replacement | None:
+def _norm(layer, found: FusableLayer) -> Replacement | None:
     if found.overridden(layer):
         return None
     return Replacement(forward=norm_forward, attributes={TAKES_RESIDUAL: True}, is_site=False)
 
 
-def _layers(layer, found: Site) -> Replacement | None:
+def _layers(layer, found: FusableLayer) -> Replacement | None:
     return None if found.overridden(layer) else Replacement(forward=layers_forward, is_site=False)
 
 
-def _embeddings(layer, found: Site) -> Replacement:
+def _embeddings(layer, found: FusableLayer) -> Replacement:
     """paddle-custom-npu has dropout in float32 and float16 only, in which the operator computes it, too."""
 
     probability = layer.dropout.p
@@ -107,7 +107,7 @@ def layer_forward(
         normed, states = _added(self, self.norm1, hidden_states, residual, _feed_forward_dropout(self))
     inputs = (normed, None, None, attention_mask, use_cache, past_key_value, output_attentions)
     if self.enable_recompute and not normed.stop_gradient and _granularity(self) == "full_attn":
-        outputs = _stock(self, "recompute")(self.self_attn, *inputs, use_reentrant=False)
+        outputs = _upstream(self, "recompute")(self.self_attn, *inputs, use_reentrant=False)
     else:
         outputs = self.self_attn(*inputs)
     attention, *others = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
@@ -140,7 +140,7 @@ def layers_forward(
         inputs = (hidden_states, attention_mask, use_cache, past, output_attentions)
         if recomputes and number not in (self.config.no_recompute_layers or ()):
             reentrant = self.config.recompute_use_reentrant
-            outputs = _stock(self, "recompute")(layer, *inputs, use_reentrant=reentrant)
+            outputs = _upstream(self, "recompute")(layer, *inputs, use_reentrant=reentrant)
         else:
             outputs = layer(*inputs, residual=residual, adds=adds)
         first, *others = outputs if use_cache or output_attentions else (outputs,)
@@ -154,7 +154,7 @@ def layers_forward(
         out, _ = _added(layer, self.norm, hidden_states, residual, _feed_forward_dropout(layer))
     found = [tuple(each) if each else None for each in (caches, states, attentions)]
     if return_dict:
-        kind = _stock(self, "BaseModelOutputWithPastAndCrossAttentions")
+        kind = _upstream(self, "BaseModelOutputWithPastAndCrossAttentions")
         return kind(
             last_hidden_state=out,
             past_key_values=found[0],
@@ -189,10 +189,10 @@ def _dropout(x, probability: float, training: bool):
 def _seeds(layer):
     """Processes that share a layer drop the same elements, unless each has other tokens."""
     name = "local_seed" if layer.config.sequence_parallel else "global_seed"
-    return _stock(layer, "seed_guard_context")(name)
+    return _upstream(layer, "seed_guard_context")(name)
 
 
-def _stock(layer, name: str):
+def _upstream(layer, name: str):
     """What the module of the layer's class defines under ``name``."""
     return getattr(importlib.import_module(type(layer).__module__), name)
 

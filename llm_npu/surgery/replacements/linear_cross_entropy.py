@@ -22,7 +22,7 @@ from llm_npu.core import auto_cast
 from llm_npu.surgery import swap
 from llm_npu.surgery.pending_logits import PendingLogits, are_pending, are_unread, pending
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import Site, site
+from llm_npu.surgery.sites import FusableLayer, site
 
 PRODUCT, LOGITS = "parallel_matmul", "calc_lm_head_logits"
 
@@ -54,22 +54,22 @@ def replace(layer) -> Replacement | NotFused | None:
 # ---- the head
 
 
-def _head(layer, found: Site) -> Replacement | NotFused:
-    stock = found.stock.forward.__globals__[PRODUCT]
+def _head(layer, found: FusableLayer) -> Replacement | NotFused:
+    upstream = found.upstream.forward.__globals__[PRODUCT]
     reason = found.overridden(layer)
-    return NotFused(reason) if reason else Replacement(calls={PRODUCT: _unless_pending(stock)})
+    return NotFused(reason) if reason else Replacement(calls={PRODUCT: _unless_pending(upstream)})
 
 
-def _general_head(layer, found: Site) -> Replacement | NotFused:
+def _general_head(layer, found: FusableLayer) -> Replacement | NotFused:
     reason = found.overridden(layer) or _unsupported_head(layer)
-    return NotFused(reason) if reason else Replacement(calls=_general_calls(found.stock))
+    return NotFused(reason) if reason else Replacement(calls=_general_calls(found.upstream))
 
 
-def _head_of_stage(layer, found: Site) -> Replacement | NotFused:
+def _head_of_stage(layer, found: FusableLayer) -> Replacement | NotFused:
     reason = found.overridden(layer) or _unsupported_head(layer)
     if reason:
         return NotFused(reason)
-    general = found.stock.__mro__[1]
+    general = found.upstream.__mro__[1]
     forward = swap.calling(general.forward, _general_calls(general))
 
     def first_of_tuple(self, args):
@@ -132,7 +132,7 @@ def _transposed(head) -> bool:
 # ---- the criterion
 
 
-def _criterion(layer, found: Site) -> Replacement | NotFused:
+def _criterion(layer, found: FusableLayer) -> Replacement | NotFused:
     attributes = {"loss_func": _losses(layer, layer.loss_func.ignore_index)}
     if _is_parallel(layer):
         # It would replace loss_func for whole logits, which ``_losses`` handles.
@@ -140,7 +140,7 @@ def _criterion(layer, found: Site) -> Replacement | NotFused:
     return Replacement(attributes=attributes, is_site=False)
 
 
-def _general_criterion(layer, found: Site) -> Replacement | NotFused:
+def _general_criterion(layer, found: FusableLayer) -> Replacement | NotFused:
     if layer.loss_type != "sft":
         return NotFused(f"its loss is {layer.loss_type}")
     if layer.use_filtered_label_loss or layer.use_fused_head_and_loss_fn or layer.use_subbatch:
@@ -150,14 +150,14 @@ def _general_criterion(layer, found: Site) -> Replacement | NotFused:
 
 def _losses(criterion, ignore_index: int) -> Callable:
     """In place of ``criterion.loss_func``: labels [B, S, 1] -> losses [B, S, 1]."""
-    stock, sharded = criterion.loss_func, _is_parallel(criterion)
+    upstream, sharded = criterion.loss_func, _is_parallel(criterion)
     whole = paddle.nn.CrossEntropyLoss(reduction="none", ignore_index=ignore_index)
     vocabulary = criterion.config.vocab_size
 
     def losses(logits, labels):
         if isinstance(logits, PendingLogits):
             return logits.losses(labels.squeeze(-1), ignore_index).unsqueeze(-1)
-        return (whole if sharded and logits.shape[-1] == vocabulary else stock)(logits, labels)
+        return (whole if sharded and logits.shape[-1] == vocabulary else upstream)(logits, labels)
 
     return losses
 
@@ -170,26 +170,26 @@ def _is_parallel(criterion) -> bool:
 # ---- the model, which knows whether there are labels
 
 
-def _model(layer, found: Site) -> Replacement:
-    stock = type(layer).forward
-    names = list(inspect.signature(stock).parameters)[1:]
+def _model(layer, found: FusableLayer) -> Replacement:
+    upstream = type(layer).forward
+    names = list(inspect.signature(upstream).parameters)[1:]
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def forward(self, *args, **kwargs):
         labels = kwargs["labels"] if "labels" in kwargs else swap.by_name(names, args, {}).get("labels")
         with pending(labels is not None and are_unread(self)):
-            return without_pending(stock(self, *args, **kwargs))
+            return without_pending(upstream(self, *args, **kwargs))
 
     return Replacement(forward=forward, is_site=False)
 
 
-def _stages(layer, found: Site) -> Replacement:
-    stock = type(layer).forward
+def _stages(layer, found: FusableLayer) -> Replacement:
+    upstream = type(layer).forward
 
-    @functools.wraps(stock)
+    @functools.wraps(upstream)
     def forward(self, *args, **kwargs):
         with pending(are_unread(self)):
-            return stock(self, *args, **kwargs)
+            return upstream(self, *args, **kwargs)
 
     return Replacement(forward=forward, is_site=False)
 

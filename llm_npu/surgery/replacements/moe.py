@@ -61,12 +61,12 @@ def replace(layer) -> Replacement | NotFused | None:
         return None
     if found.way in BLOCKS:
         return BLOCKS[found.way](layer, found)
-    forward, refuses = WAYS[found.way]
-    reason = found.overridden(layer) or experts.refuses(layer.experts) or refuses(layer)
+    forward, unsupported_reason = WAYS[found.way]
+    reason = found.overridden(layer) or experts.unsupported_reason(layer.experts) or unsupported_reason(layer)
     return NotFused(reason) if reason else Replacement(forward=forward)
 
 
-def _refuses_routed(block) -> str | None:
+def _unsupported_routed(block) -> str | None:
     for number, expert in enumerate(block.experts):
         activation = type(expert.act_fn).__name__
         if activation != "SiLUActivation":
@@ -74,7 +74,7 @@ def _refuses_routed(block) -> str | None:
     return None
 
 
-def _refuses_gated(block) -> str | None:
+def _unsupported_gated(block) -> str | None:
     gate = block.gate
     if block.expert_parallel_degree > 1:
         return f"tokens go to experts in other processes (expert parallel, {block.expert_parallel_degree})"
@@ -121,7 +121,7 @@ def gated(self, hidden_states):
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 
 
-WAYS = {"router": (routed, _refuses_routed), "gate and shared expert": (gated, _refuses_gated)}
+WAYS = {"router": (routed, _unsupported_routed), "gate and shared expert": (gated, _unsupported_gated)}
 BLOCKS = {
     "softmax router": moe_blocks.softmax_router,
     "sigmoid router": moe_blocks.sigmoid_router,

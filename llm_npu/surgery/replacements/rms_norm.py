@@ -29,7 +29,7 @@ def forward_of_one_more(self, hidden_states):
 def _normalised(hidden_states, weight, epsilon: float):
     if hidden_states.dtype == weight.dtype:
         return paddle_fused.rms_norm(hidden_states, weight, epsilon)
-    # Mixed precision, such as a float32 weight under bfloat16 activations: the stock layers answer in the
+    # Mixed precision, such as a float32 weight under bfloat16 activations: the upstream layers answer in the
     # weight's dtype, and multiply before they round. CANN knows no such combination.
     wide = paddle_fused.rms_norm(hidden_states.astype("float32"), weight.astype("float32"), epsilon)
     return wide.astype(weight.dtype)

@@ -39,7 +39,7 @@ class Disks:
             return cls.shared(ranks)
         entry = None
         with ExitStack() as stack:
-            with ranks.together():
+            with ranks.raise_on_all_ranks():
                 if here.is_first_rank_of_machine:
                     entry = stack.enter_context(unfinished(folder / f"probe-{here.rank}")).name
             entries = ranks.gather(entry)

@@ -106,7 +106,7 @@ def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
     Collective: the ranks share the reading.
     """
     folder = Path(folder)
-    with ranks.together():
+    with ranks.raise_on_all_ranks():
         return _verify(folder, ranks)
 
 

@@ -63,7 +63,7 @@ def to_resume(
     place = Path(output_dir) if newest else Path(wanted).parent
     if not ranks.from_first(place.resolve() == Path(output_dir).resolve()):
         disks = Disks.to_read(place, ranks)
-    with ranks.together():
+    with ranks.raise_on_all_ranks():
         found = []
         if disks.first:
             found = [each for each in map(_look, _listed(wanted, output_dir, newest)) if each]
@@ -130,7 +130,7 @@ def _candidates(of_ranks: list[list[Found]]) -> list[Candidate]:
 def _holders(files: Manifest, folder: Path, disks: Disks) -> tuple[Holders, dict[str, str]]:
     """Which disks have which files, and what is wrong with those that none has. All ranks read."""
     own = {}
-    with disks.ranks.together():
+    with disks.ranks.raise_on_all_ranks():
         own = {name: folders.damage_of(folder / name, files[name]) for name in disks.share(sorted(files))}
     holders: dict[str, list[int]] = {name: [] for name in files}
     damage: dict[str, list[str]] = {name: [] for name in files}
@@ -168,14 +168,14 @@ def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) 
     takes = disks.first and disks.own in takers
     new = spare = assembly = None
     with ExitStack() as stack:
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             if takes:
                 new = stack.enter_context(unfinished(folder))
                 spare = stack.enter_context(unfinished(folder.with_name(f"{folder.name}-received")))
                 assembly = stack.enter_context(Assembly(new, of_files))
         for name in sorted(files):
             lacking = [disk for disk in takers if disk not in holders[name]]
-            with ranks.together():
+            with ranks.raise_on_all_ranks():
                 file = folder / name
                 if lacking:
                     target = spare / name if takes and disks.own in lacking else None
@@ -188,15 +188,15 @@ def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) 
                 if takes and disks.own in lacking:
                     file.unlink()
         made, own = [], {}
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             if takes:
                 assembly.close()
                 made = [name for name in folders.contents(new) if name not in files]
         place, made = disks.from_first((str(new), made))
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             own = folders.checksums(Path(place), disks.share(made))
         told = ranks.gather(own)
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             if takes:
                 whole = {name: files[name] for name in files if name not in parts}
                 for rank in disks.members:
@@ -207,7 +207,7 @@ def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) 
 def _contents_of(parts: list[str], folder: Path, holders: Holders, disks: Disks) -> dict[str, Contents]:
     """What is in all files of parts, of which each is read by the first rank of a disk that has it."""
     own = {}
-    with disks.ranks.together():
+    with disks.ranks.raise_on_all_ranks():
         own = {name: contents(folder / name) for name in parts if holders[name][0] == disks.ranks.rank}
     return {name: found for told in disks.ranks.gather(own) for name, found in told.items()}
 

@@ -85,14 +85,14 @@ def export(folder: Path, held: Sequence[LocalTensor], files: Files, ranks: Ranks
     plan = WritePlan.of({"model": held}, ranks)
     with ExitStack() as stack:
         new = None
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             if ranks.first:
                 new = stack.enter_context(unfinished(folder))
                 _prepare(new, plan, ["model"], files)
         new = Path(ranks.from_first(str(new)))
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             _write(new, plan.content(), {})
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             if ranks.first:
                 replace(new, folder)
 
@@ -172,7 +172,7 @@ class Checkpoints:
         try:
             plan = WritePlan.of(held, self._ranks, self._disks)
             folder = self._begin(step, plan, held, files or {}, hold)
-            with self._ranks.together():
+            with self._ranks.raise_on_all_ranks():
                 content = plan.content()
                 if self._async_save:
                     content = [(file, block, np.array(values)) for file, block, values in content]
@@ -204,7 +204,7 @@ class Checkpoints:
 
     def _begin(self, step: int, plan: WritePlan, held: Mapping, files: Files, hold: ExitStack) -> Path:
         folder = None
-        with self._ranks.together():
+        with self._ranks.raise_on_all_ranks():
             if self._disks.first:
                 folder = hold.enter_context(folders.staging_folder(self._output_dir, step))
                 _prepare(folder, plan, held, files if self._ranks.first else {})
@@ -245,7 +245,7 @@ class Checkpoints:
         if not current.written:
             current.written = True
             # One list for all ranks of a disk: some may see an older state of a shared folder.
-            with self._ranks.together():
+            with self._ranks.raise_on_all_ranks():
                 names = folders.contents(current.folder) if self._disks.first else []
             written = [states[rank][2] for rank in self._disks.members]
             names = {*self._disks.from_first(names), *chain.from_iterable(written)}
@@ -263,14 +263,14 @@ class Checkpoints:
         """Step 5. Rank 0's rename decides: before it no disk has the mark, after it all files are there."""
         final, ranks = folders.path_of(self._output_dir, current.step), self._ranks
         if self._disks.several:
-            with ranks.together():
+            with ranks.raise_on_all_ranks():
                 if self._disks.first and not ranks.first:
                     folders.commit(current.folder, final, files, folders.PREPARED)
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             if ranks.first:
                 folders.commit(current.folder, final, files)
         if self._disks.several:
-            with ranks.together():
+            with ranks.raise_on_all_ranks():
                 if self._disks.first and not ranks.first:
                     folders.confirm(final)
 

@@ -1,6 +1,6 @@
 """This rank's part of a model and its optimizer, as named parts of whole tensors.
 
-The optimizer's states belong to parameters, and are named after the stock tensors in them:
+The optimizer's states belong to parameters, and are named after the upstream tensors in them:
 
     model.layers.0.self_attn.q_proj.weight.master           the fp32 weights of a low-precision parameter
     model.layers.0.self_attn.q_proj.weight.moment1          first moment of Adam, ...

@@ -29,7 +29,7 @@ from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 from llm_npu.training.checkpoint.saving import Checkpoints, Files, Saved, export
 from llm_npu.training.checkpoint.tensors import load, of_optimizer, of_parameters
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import strict_json
 
 OPTIMIZER = "optimizer"
@@ -66,7 +66,7 @@ class Checkpointing:
         ranks = Ranks.of_run()
         consequence = f"checkpoint-{self.state.global_step} is not written"
         nonfinite.check_weights(nonfinite.weights_of(self.model), consequence, self.args.output_dir)
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             held = {OPTIMIZER: of_optimizer(self.optimizer, *self._named())}
             if not lora.is_wrapped(self.model):
                 held["model"] = of_parameters(*self._named())
@@ -104,7 +104,7 @@ class Checkpointing:
         return files
 
     def _write_state(self, folder: Path) -> None:
-        """As the stock ``save_to_json``, which writes NaN."""
+        """As the upstream ``save_to_json``, which writes NaN."""
         text = strict_json.dumps(dataclasses.asdict(self.state), indent=2, sort_keys=True)
         (folder / "trainer_state.json").write_text(text + "\n")
 

@@ -55,7 +55,7 @@ class WritePlan:
         together hold every tensor exactly once, replicas aside.
         """
         own = {}
-        with ranks.together():
+        with ranks.raise_on_all_ranks():
             own = {
                 (kind, block.name, each.dtype, block.shape, block.offset, block.extent): (each, block)
                 for kind, tensors in held.items()

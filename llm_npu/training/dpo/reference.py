@@ -69,14 +69,14 @@ def load(
     ``compute``, collective, makes them if not. UserError for a damaged cache.
     """
     ranks, found, folder = Ranks.of_run(), None, cached_folder(key, cache)
-    with ranks.together():
+    with ranks.raise_on_all_ranks():
         if ranks.first and folder.is_dir():
             found = _read(folder, key, parts)
     found = ranks.from_first(found)
     if found is not None:
         return found, True
     found = compute()
-    with ranks.together():
+    with ranks.raise_on_all_ranks():
         if ranks.first:
             cached(_name(key), lambda new: _write(new, key, found), cache)
     return found, False

@@ -23,7 +23,7 @@ from llm_npu.core.peak_flops import MEASURED
 from llm_npu.launch import fake_process_group
 from llm_npu.models.families import FAMILIES
 from llm_npu.training.run import Feature, Run
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import paddle_release
 
 from . import journal

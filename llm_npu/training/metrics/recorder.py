@@ -34,7 +34,7 @@ from llm_npu.training.metrics.flops import Utilization
 from llm_npu.training.metrics.record_file import RecordFile
 from llm_npu.training.metrics.records import read
 from llm_npu.training.step import FinishedStep
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import paddle_release, strict_json
 
 FILE = "metrics.jsonl"

@@ -73,8 +73,8 @@ def _native(x, residual, weight, epsilon):
     return out, residual_out
 
 
-def _native_refuses(x, residual, weight, epsilon):
-    return no_float64(x) or native.refuses(x, residual, weight)
+def _native_unsupported(x, residual, weight, epsilon):
+    return no_float64(x) or native.unsupported_reason(x, residual, weight)
 
 
 def _ascend(x, residual, weight, epsilon):
@@ -82,8 +82,8 @@ def _ascend(x, residual, weight, epsilon):
     return plugin_rms_norm(residual_out, weight, epsilon)[0], residual_out
 
 
-def _ascend_refuses(x, residual, weight, epsilon):
-    return no_float64(x) or ascend.refuses(x, residual, weight, operators=("rms_norm_npu",))
+def _ascend_unsupported(x, residual, weight, epsilon):
+    return no_float64(x) or ascend.unsupported_reason(x, residual, weight, operators=("rms_norm_npu",))
 
 
 def _sharding_rule(x, residual, weight, epsilon) -> ShardingRule:
@@ -93,8 +93,8 @@ def _sharding_rule(x, residual, weight, epsilon) -> ShardingRule:
 
 ADD_RMS_NORM = FusedOp(
     OPERATOR,
-    ascend=Backend(_ascend, _ascend_refuses, "add and rms_norm_npu: the plugin binds no aclnnAddRmsNorm"),
-    native=Backend(_native, _native_refuses, "pf_add_rms_norm"),
+    ascend=Backend(_ascend, _ascend_unsupported, "add and rms_norm_npu: the plugin binds no aclnnAddRmsNorm"),
+    native=Backend(_native, _native_unsupported, "pf_add_rms_norm"),
     composed=Backend(_composed),
     sharding=Sharding(("x", "residual", "weight", "epsilon"), _sharding_rule),
 )

@@ -135,18 +135,18 @@ def computed(query, key, value, bias, call: AttentionCall) -> float:
     return computed_fraction(plan, shapes)
 
 
-def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
+def unsupported_reason(query, key, value, bias, call: AttentionCall) -> str | None:
     return (
-        ascend.refuses(query, key, value, bias, operators=(PLUGIN,))
-        or _refuses_form()
-        or _refuses_tensors(query, bias, call)
-        or _refuses_scale(call)
-        or _refuses_mask(query, call)
-        or _refuses_statistics(query, call)
+        ascend.unsupported_reason(query, key, value, bias, operators=(PLUGIN,))
+        or _unsupported_form()
+        or _unsupported_tensors(query, bias, call)
+        or _unsupported_scale(call)
+        or _unsupported_mask(query, call)
+        or _unsupported_statistics(query, call)
     )
 
 
-def _refuses_tensors(query, bias, call) -> str | None:
+def _unsupported_tensors(query, bias, call) -> str | None:
     if dtype_name(query) not in contracts.dtypes("attention.plugin_dtype"):
         return contracts.reason("attention.plugin_dtype", PLUGIN, f"query is {dtype_name(query)}")
     if bias is not None:
@@ -159,7 +159,7 @@ def _refuses_tensors(query, bias, call) -> str | None:
     return None
 
 
-def _refuses_scale(call) -> str | None:
+def _unsupported_scale(call) -> str | None:
     if _query_factor(call) is not None:
         return None
     return (
@@ -168,7 +168,7 @@ def _refuses_scale(call) -> str | None:
     )
 
 
-def _refuses_mask(query, call) -> str | None:
+def _unsupported_mask(query, call) -> str | None:
     if isinstance(call.mask, RowIndices) and is_captured(query) and _request(call).tiled:
         return (
             f"{PLUGIN} takes row indices in tiles of queries, which a captured program cannot compute again"
@@ -193,7 +193,7 @@ def _refuses_mask(query, call) -> str | None:
     return None
 
 
-def _refuses_statistics(query, call) -> str | None:
+def _unsupported_statistics(query, call) -> str | None:
     if not call.returns_statistics:
         return None
     request = _request(call)
@@ -217,7 +217,7 @@ def _form() -> str | None:
     return "v10" if "is_triangle_upper_mask" in attributes else None
 
 
-def _refuses_form() -> str | None:
+def _unsupported_form() -> str | None:
     if _form() is not None:
         return None
     return (

@@ -32,7 +32,7 @@ def run(query, key, value, bias, call: AttentionCall):
     return from_bsnd(out.transpose([0, 2, 1, 3]), call.layout), *statistics, None
 
 
-def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
+def unsupported_reason(query, key, value, bias, call: AttentionCall) -> str | None:
     if call.layout == "TND" and call.cu_seqlens_q is not None and call.shapes.query_lens is None:
         return (
             "composed attention cuts the tokens where cu_seqlens says, which this captured program does "

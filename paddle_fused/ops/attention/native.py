@@ -71,10 +71,10 @@ def run(query, key, value, bias, call: AttentionCall):
     return out, softmax_max, softmax_sum, seed_offset
 
 
-def refuses(query, key, value, bias, call: AttentionCall) -> str | None:
+def unsupported_reason(query, key, value, bias, call: AttentionCall) -> str | None:
     if dtype_name(query) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(query, key, value, bias)
+    return native.unsupported_reason(query, key, value, bias)
 
 
 def mode(query, key, value, bias, call: AttentionCall) -> str:

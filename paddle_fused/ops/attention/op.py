@@ -148,8 +148,8 @@ def attend(
 
 FLASH_ATTENTION = FusedOp(
     OPERATOR,
-    ascend=Backend(zeroing(ascend.run), ascend.refuses, ascend.mode, ascend.computed),
-    native=Backend(zeroing(native.run), native.refuses, native.mode, native.computed),
-    composed=Backend(composed.run, composed.refuses),
+    ascend=Backend(zeroing(ascend.run), ascend.unsupported_reason, ascend.mode, ascend.computed),
+    native=Backend(zeroing(native.run), native.unsupported_reason, native.mode, native.computed),
+    composed=Backend(composed.run, composed.unsupported_reason),
     sharding=SHARDING,
 )

@@ -178,9 +178,9 @@ def _native(is_rms, x0, residual, weight, bias, rowscale, layerscale, dropout, e
     return out, pre, mask if with_mask else None
 
 
-def _native_refuses(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
+def _native_unsupported(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
     tensors = (x0, residual, weight, bias, rowscale, layerscale)
-    return no_float64(*tensors) or native.refuses(*tensors)
+    return no_float64(*tensors) or native.unsupported_reason(*tensors)
 
 
 # ---- the card's kernels (MindSpeed also composes this operator)
@@ -210,12 +210,12 @@ def _rms_norm_npu(x, weight, bias, epsilon):
 
 def _layer_norm_npu_refuses(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
     tensors = (x0, residual, weight, bias, rowscale, layerscale)
-    return no_float64(*tensors) or ascend.refuses(*tensors)
+    return no_float64(*tensors) or ascend.unsupported_reason(*tensors)
 
 
 def _rms_norm_npu_refuses(x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
     tensors = (x0, residual, weight, bias, rowscale, layerscale)
-    return no_float64(*tensors) or ascend.refuses(*tensors, operators=("rms_norm_npu",))
+    return no_float64(*tensors) or ascend.unsupported_reason(*tensors, operators=("rms_norm_npu",))
 
 
 def _sharding_rule(
@@ -234,14 +234,14 @@ _SHARDING = Sharding(
 LAYER_NORM = FusedOp(
     "dropout_add_layer_norm",
     ascend=Backend(partial(_ascend, _layer_norm_npu), _layer_norm_npu_refuses, "dropout, add and layer_norm"),
-    native=Backend(partial(_native, False), _native_refuses, "pf_dropout_add_norm"),
+    native=Backend(partial(_native, False), _native_unsupported, "pf_dropout_add_norm"),
     composed=Backend(partial(_composed, _layer_normalised)),
     sharding=_SHARDING,
 )
 RMS_NORM = FusedOp(
     "dropout_add_rms_norm",
     ascend=Backend(partial(_ascend, _rms_norm_npu), _rms_norm_npu_refuses, "dropout, add and rms_norm_npu"),
-    native=Backend(partial(_native, True), _native_refuses, "pf_dropout_add_norm"),
+    native=Backend(partial(_native, True), _native_unsupported, "pf_dropout_add_norm"),
     composed=Backend(partial(_composed, _rms_normalised)),
     sharding=_SHARDING,
 )

@@ -151,7 +151,7 @@ def _native_many(calls: list[tuple[Any, Any, State, Settings]]) -> None:
     )  # fmt: skip
 
 
-def _native_refuses(param, grad, state, settings):
+def _native_unsupported(param, grad, state, settings):
     if state.skip_update is not None:
         return "pf_adamw_ does not skip an update, as this program wants where gradients are infinite"
     if "float64" in (dtype_name(param), dtype_name(grad)):
@@ -163,7 +163,7 @@ def _native_refuses(param, grad, state, settings):
     updated = (param, state.moment1, state.moment2, state.moment2_max, state.master)
     if not is_captured(param) and not all(t is None or t.is_contiguous() for t in updated):
         return "a tensor to update is a view that is not contiguous, of which Paddle would update a copy"
-    return native.refuses(param, grad)
+    return native.unsupported_reason(param, grad)
 
 
 def _ascend(param, grad, state, settings) -> None:
@@ -173,8 +173,8 @@ def _ascend(param, grad, state, settings) -> None:
         _composed(param, grad, state, settings)
 
 
-def _ascend_refuses(param, grad, state, settings):
-    reason = ascend.refuses(param, grad)
+def _ascend_unsupported(param, grad, state, settings):
+    reason = ascend.unsupported_reason(param, grad)
     if reason is None and dtype_name(param) not in contracts.dtypes("adamw.dtype"):
         reason = contracts.reason("adamw.dtype", OPTIMIZER, f"the parameter is {dtype_name(param)}")
     return reason
@@ -202,8 +202,8 @@ def _number(value) -> float:
 
 ADAMW = FusedOp(
     OPERATOR,
-    ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
-    native=Backend(_native, _native_refuses, "pf_adamw_"),
+    ascend=Backend(_ascend, _ascend_unsupported, _ascend_mode),
+    native=Backend(_native, _native_unsupported, "pf_adamw_"),
     composed=Backend(_composed),
 )
 
@@ -302,7 +302,8 @@ class FusedAdamW(paddle.optimizer.AdamW):
         )  # fmt: skip
 
     def example_steps(self, parameters, master_grad: bool = False) -> list[Callable[[], None]]:
-        """A step of a small tensor for each dtype of the trained ``parameters``, for ``paddle_fused.ask``.
+        """A step of a small tensor for each dtype of the trained ``parameters``, for
+        ``paddle_fused.explain_dispatch``.
 
         ``master_grad``: gradients are float32, else of their parameter's dtype. An auto-parallel parameter
         stands for itself, since its placements decide on the backend.

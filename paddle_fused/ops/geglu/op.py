@@ -49,7 +49,7 @@ def _composed(x, y, approximate):
     return F.gelu(gate, approximate=approximate == "tanh") * up
 
 
-def _composed_refuses(x, y, approximate):
+def _composed_unsupported(x, y, approximate):
     return no_16_bit_on_cpu(x)
 
 
@@ -62,16 +62,16 @@ def _native_mode(x, y, approximate):
     return f"pf_geglu{'_tanh' if approximate == 'tanh' else ''}{'_halves' if y is None else ''}"
 
 
-def _ascend_refuses(x, y, approximate):
+def _ascend_unsupported(x, y, approximate):
     if dtype_name(x) == "float64":
         return "a card leaves float64 to its AICPU"
-    return ascend.refuses(x, y)
+    return ascend.unsupported_reason(x, y)
 
 
 GEGLU = FusedOp(
     OPERATOR,
-    ascend=Backend(_composed, _ascend_refuses, "gelu and multiply: the plugin binds no aclnnGeGluV3"),
+    ascend=Backend(_composed, _ascend_unsupported, "gelu and multiply: the plugin binds no aclnnGeGluV3"),
     native=Backend(_native, native_refuses, _native_mode),
-    composed=Backend(_composed, _composed_refuses),
+    composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(("x", "y", "approximate"), gated_sharding_rule),
 )

@@ -241,7 +241,7 @@ def _composed_dweight(x, dout, group_list, group_list_type):
     return paddle.stack([paddle.matmul(*pair, transpose_x=True) for pair in pairs])
 
 
-def _composed_refuses(x, other, group_list, group_list_type):
+def _composed_unsupported(x, other, group_list, group_list_type):
     return no_16_bit_on_cpu(x, *_listed(other))
 
 
@@ -265,16 +265,16 @@ def _tensors(x, other, group_list) -> tuple:
     return (x, *_listed(other), *(() if _is_list(group_list) else (group_list,)))
 
 
-def _native_refuses(x, other, group_list, group_list_type):
+def _native_unsupported(x, other, group_list, group_list_type):
     if dtype_name(x) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(*_tensors(x, other, group_list))
+    return native.unsupported_reason(*_tensors(x, other, group_list))
 
 
-def _ascend_refuses(x, other, group_list, group_list_type):
+def _ascend_unsupported(x, other, group_list, group_list_type):
     if dtype_name(x) == "float64":
         return contracts.reason("grouped_matmul.dtype", OPERATOR, "x is float64")
-    return ascend.refuses(*_tensors(x, other, group_list))
+    return ascend.unsupported_reason(*_tensors(x, other, group_list))
 
 
 _BY_GROUP = "a matmul for each group: the plugin has no grouped one"
@@ -302,15 +302,15 @@ def _sharding_rule_dweight(x, dout, group_list, group_list_type) -> ShardingRule
 
 GROUPED_MATMUL = FusedOp(
     OPERATOR,
-    ascend=Backend(_composed, _ascend_refuses, _ascend_mode),
-    native=Backend(_native, _native_refuses, "pf_grouped_matmul"),
-    composed=Backend(_composed, _composed_refuses),
+    ascend=Backend(_composed, _ascend_unsupported, _ascend_mode),
+    native=Backend(_native, _native_unsupported, "pf_grouped_matmul"),
+    composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(("x", "weight", "group_list", "group_list_type"), _sharding_rule),
 )
 GROUPED_MATMUL_DWEIGHT = FusedOp(
     "grouped_matmul_dweight",
-    ascend=Backend(_composed_dweight, _ascend_refuses, _BY_GROUP),
-    native=Backend(_native_dweight, _native_refuses, "pf_grouped_matmul_dweight"),
-    composed=Backend(_composed_dweight, _composed_refuses),
+    ascend=Backend(_composed_dweight, _ascend_unsupported, _BY_GROUP),
+    native=Backend(_native_dweight, _native_unsupported, "pf_grouped_matmul_dweight"),
+    composed=Backend(_composed_dweight, _composed_unsupported),
     sharding=Sharding(("x", "dout", "group_list", "group_list_type"), _sharding_rule_dweight),
 )

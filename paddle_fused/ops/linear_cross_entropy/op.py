@@ -206,7 +206,7 @@ def _composed(hidden, weight, labels, first_ids, ignore_index, transpose_weight,
     return _reduced(losses, labels, ignore_index, reduction)
 
 
-def _composed_refuses(hidden, weight, *_others):
+def _composed_unsupported(hidden, weight, *_others):
     return no_16_bit_on_cpu(hidden, weight)
 
 
@@ -275,10 +275,10 @@ class _LossAndGradients(OperatorLayer):
 _WITH_BACKWARD = "pf_linear_cross_entropy_with_backward"
 
 
-def _native_refuses(hidden, weight, labels, *_others):
+def _native_unsupported(hidden, weight, labels, *_others):
     if dtype_name(hidden) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(hidden, weight, labels)
+    return native.unsupported_reason(hidden, weight, labels)
 
 
 def _native_mode(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
@@ -304,10 +304,10 @@ def _ascend(hidden, weight, labels, first_ids, ignore_index, transpose_weight, r
     return _reduced(losses, labels, ignore_index, reduction)
 
 
-def _ascend_refuses(hidden, weight, labels, *_others):
+def _ascend_unsupported(hidden, weight, labels, *_others):
     if dtype_name(hidden) == "float64":
         return "a card leaves float64 to its AICPU"
-    return ascend.refuses(hidden, weight, labels)
+    return ascend.unsupported_reason(hidden, weight, labels)
 
 
 def _ascend_mode(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
@@ -338,8 +338,8 @@ def _sharding_rule(
 
 LINEAR_CROSS_ENTROPY = FusedOp(
     OPERATOR,
-    ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
-    native=Backend(_native, _native_refuses, _native_mode),
-    composed=Backend(_composed, _composed_refuses),
+    ascend=Backend(_ascend, _ascend_unsupported, _ascend_mode),
+    native=Backend(_native, _native_unsupported, _native_mode),
+    composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(_NAMES, _sharding_rule),
 )

@@ -85,7 +85,7 @@ def _composed(tokens, indices, num_out_tokens):
     return paddle.gather(tokens, kept // top_k_of(indices)), sorted_indices
 
 
-def _composed_refuses(tokens, indices, num_out_tokens):
+def _composed_unsupported(tokens, indices, num_out_tokens):
     return no_16_bit_on_cpu(tokens)
 
 
@@ -96,16 +96,16 @@ def _native(tokens, indices, num_out_tokens):
     return permuted, sorted_indices
 
 
-def _native_refuses(tokens, indices, num_out_tokens):
+def _native_unsupported(tokens, indices, num_out_tokens):
     if dtype_name(tokens) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(tokens, indices)
+    return native.unsupported_reason(tokens, indices)
 
 
-def _ascend_refuses(tokens, indices, num_out_tokens):
+def _ascend_unsupported(tokens, indices, num_out_tokens):
     if dtype_name(tokens) == "float64":
         return contracts.reason("moe.dtype", OPERATOR, "tokens are float64")
-    return ascend.refuses(tokens, indices)
+    return ascend.unsupported_reason(tokens, indices)
 
 
 def _sharding_rule(tokens, indices, num_out_tokens) -> ShardingRule:
@@ -116,9 +116,11 @@ def _sharding_rule(tokens, indices, num_out_tokens) -> ShardingRule:
 MOE_TOKEN_PERMUTE = FusedOp(
     OPERATOR,
     ascend=Backend(
-        _composed, _ascend_refuses, "argsort and gather: the plugin has no operator for mixtures of experts"
+        _composed,
+        _ascend_unsupported,
+        "argsort and gather: the plugin has no operator for mixtures of experts",
     ),
-    native=Backend(_native, _native_refuses, "pf_moe_token_permute"),
-    composed=Backend(_composed, _composed_refuses),
+    native=Backend(_native, _native_unsupported, "pf_moe_token_permute"),
+    composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(("tokens", "indices", "num_out_tokens"), _sharding_rule),
 )

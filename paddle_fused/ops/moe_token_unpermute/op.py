@@ -97,7 +97,7 @@ def _restored(permuted, sorted_indices):
     return paddle.gather(with_zeros, paddle.minimum(sorted_indices, end)), sorted_indices < end
 
 
-def _composed_refuses(permuted, sorted_indices, probs):
+def _composed_unsupported(permuted, sorted_indices, probs):
     return no_16_bit_on_cpu(permuted, probs)
 
 
@@ -111,16 +111,16 @@ def _native_mode(permuted, sorted_indices, probs):
     return "pf_moe_token_restore" if probs is None else "pf_moe_token_unpermute"
 
 
-def _native_refuses(permuted, sorted_indices, probs):
+def _native_unsupported(permuted, sorted_indices, probs):
     if "float64" in (dtype_name(permuted), probs is not None and dtype_name(probs)):
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(permuted, sorted_indices, probs)
+    return native.unsupported_reason(permuted, sorted_indices, probs)
 
 
-def _ascend_refuses(permuted, sorted_indices, probs):
+def _ascend_unsupported(permuted, sorted_indices, probs):
     if "float64" in (dtype_name(permuted), probs is not None and dtype_name(probs)):
         return contracts.reason("moe.dtype", OPERATOR, "permuted or probs is float64")
-    return ascend.refuses(permuted, sorted_indices, probs)
+    return ascend.unsupported_reason(permuted, sorted_indices, probs)
 
 
 def _sharding_rule(permuted, sorted_indices, probs) -> ShardingRule:
@@ -132,10 +132,10 @@ MOE_TOKEN_UNPERMUTE = FusedOp(
     OPERATOR,
     ascend=Backend(
         _composed,
-        _ascend_refuses,
+        _ascend_unsupported,
         "gather, multiply and sum: the plugin has no operator for mixtures of experts",
     ),
-    native=Backend(_native, _native_refuses, _native_mode),
-    composed=Backend(_composed, _composed_refuses),
+    native=Backend(_native, _native_unsupported, _native_mode),
+    composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(("permuted", "sorted_indices", "probs"), _sharding_rule),
 )

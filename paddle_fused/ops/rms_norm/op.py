@@ -102,8 +102,8 @@ def _native(x, weight, epsilon):
     return native.call("pf_rms_norm", x, weight, epsilon)
 
 
-def _native_refuses(x, weight, epsilon):
-    return no_float64(x, weight) or native.refuses(x, weight)
+def _native_unsupported(x, weight, epsilon):
+    return no_float64(x, weight) or native.unsupported_reason(x, weight)
 
 
 def plugin_rms_norm(x, weight, epsilon):
@@ -111,8 +111,8 @@ def plugin_rms_norm(x, weight, epsilon):
     return ascend.call("rms_norm_npu", x, paddle_release.with_gradient_of_own_dtype(weight), epsilon)
 
 
-def _ascend_refuses(x, weight, epsilon):
-    reason = no_float64(x, weight) or ascend.refuses(x, weight, operators=("rms_norm_npu",))
+def _ascend_unsupported(x, weight, epsilon):
+    reason = no_float64(x, weight) or ascend.unsupported_reason(x, weight, operators=("rms_norm_npu",))
     if reason is None and dtype_name(x) != dtype_name(weight):
         came = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
         reason = contracts.reason("rms_norm.plugin_gamma_dtype", "rms_norm_npu", came)
@@ -132,8 +132,8 @@ def _sharding_rule(x, weight, epsilon) -> ShardingRule:
 
 RMS_NORM = FusedOp(
     OPERATOR,
-    ascend=Backend(plugin_rms_norm, _ascend_refuses, "rms_norm_npu"),
-    native=Backend(_native, _native_refuses, "pf_rms_norm"),
+    ascend=Backend(plugin_rms_norm, _ascend_unsupported, "rms_norm_npu"),
+    native=Backend(_native, _native_unsupported, "pf_rms_norm"),
     composed=Backend(_composed),
     sharding=Sharding(("x", "weight", "epsilon"), _sharding_rule),
 )

@@ -180,7 +180,7 @@ def _composed(x, cos, sin, mode):
     return x * cos + _rotate(x, mode) * sin
 
 
-def _composed_refuses(x, cos, sin, mode):
+def _composed_unsupported(x, cos, sin, mode):
     return no_16_bit_on_cpu(x)
 
 
@@ -188,10 +188,10 @@ def _native(x, cos, sin, mode):
     return native.call("pf_rotary", x, cos, sin, mode == "interleave", wants_gradient(cos, sin))[0]
 
 
-def _native_refuses(x, cos, sin, mode):
+def _native_unsupported(x, cos, sin, mode):
     if dtype_name(x) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
-    return native.refuses(x, cos, sin)
+    return native.unsupported_reason(x, cos, sin)
 
 
 def _ascend(x, cos, sin, mode):
@@ -200,8 +200,8 @@ def _ascend(x, cos, sin, mode):
     return _composed(x, cos, sin, mode)
 
 
-def _ascend_refuses(x, cos, sin, mode):
-    reason = ascend.refuses(x, cos, sin)
+def _ascend_unsupported(x, cos, sin, mode):
+    reason = ascend.unsupported_reason(x, cos, sin)
     if reason is None and dtype_name(x) not in contracts.dtypes("rotary.dtype"):
         reason = contracts.reason("rotary.dtype", OPERATOR, f"x is {dtype_name(x)}")
     return reason
@@ -227,7 +227,7 @@ def _not_fused_rope(x, cos, sin, mode) -> str | None:
     batch, heads = contracts.limit("rotary.batch"), contracts.limit("rotary.heads")
     if shape[0] >= batch or shape[2] >= heads:
         return f"fused_rope takes batches below {batch} and fewer than {heads} heads"
-    return ascend.refuses(x, operators=("fused_rope",))
+    return ascend.unsupported_reason(x, operators=("fused_rope",))
 
 
 def _sharding_rule(x, cos, sin, mode) -> ShardingRule:
@@ -237,8 +237,8 @@ def _sharding_rule(x, cos, sin, mode) -> ShardingRule:
 
 ROTARY = FusedOp(
     OPERATOR,
-    ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
-    native=Backend(_native, _native_refuses, "pf_rotary"),
-    composed=Backend(_composed, _composed_refuses),
+    ascend=Backend(_ascend, _ascend_unsupported, _ascend_mode),
+    native=Backend(_native, _native_unsupported, "pf_rotary"),
+    composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(("x", "cos", "sin", "mode"), _sharding_rule),
 )

@@ -40,7 +40,7 @@ def _composed(x, y):
     return F.silu(gate) * up
 
 
-def _composed_refuses(x, y):
+def _composed_unsupported(x, y):
     return no_16_bit_on_cpu(x)
 
 
@@ -56,8 +56,8 @@ def _ascend(x, y):
     return paddle_release.swiglu(x, y)
 
 
-def _ascend_refuses(x, y):
-    reason = ascend.refuses(x, y)
+def _ascend_unsupported(x, y):
+    reason = ascend.unsupported_reason(x, y)
     if reason is None and dtype_name(x) not in contracts.dtypes("swiglu.dtype"):
         reason = contracts.reason("swiglu.dtype", OPERATOR, f"x is {dtype_name(x)}")
     if reason is None and y is None and x.shape[-1] < 0:
@@ -79,8 +79,8 @@ def _ascend_mode(x, y):
 
 SWIGLU = FusedOp(
     OPERATOR,
-    ascend=Backend(_ascend, _ascend_refuses, _ascend_mode),
+    ascend=Backend(_ascend, _ascend_unsupported, _ascend_mode),
     native=Backend(_native, native_refuses, _native_mode),
-    composed=Backend(_composed, _composed_refuses),
+    composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(("x", "y"), gated_sharding_rule),
 )

@@ -134,10 +134,10 @@ def compare(family, place, folder, padding, loss):
     for seed, model in zip(OTHER_ROUNDINGS, composed[1:], strict=True):
         round_otherwise(model, seed)
     unfused = [results(model, batch, loss) for model in composed]
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     fused = results(built(family, "all", dtype), batch, loss)
     assert_as_accurate(fused, unfused, exact_results(family, folder, reference, loss), dtype)
-    return {(ran.operator, ran.backend) for ran in paddle_fused.what_ran()}
+    return {(ran.operator, ran.backend) for ran in paddle_fused.dispatch_log()}
 
 
 @by_default

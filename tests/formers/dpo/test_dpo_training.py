@@ -102,7 +102,7 @@ def column(out, name):
 def test_a_run_learns_to_prefer(finished):
     lines, out = finished()
     assert any(line.startswith(f"reference {PAIRS} pairs: log-probabilities computed in") for line in lines)
-    assert "why      the first step was as the table says" in "\n".join(lines)
+    assert "backend  first step as predicted" in "\n".join(lines)
     assert any(
         line.startswith("ran      flash_attention bfloat16: ascend flash_attention_npu") for line in lines
     )
@@ -122,10 +122,10 @@ def test_a_run_learns_to_prefer(finished):
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_as_without_fused_operators(finished, family):
     _, fused = finished(*FLOAT32, family=family)
-    lines, stock = finished(*FLOAT32, "--disable_fused_options", family=family)
+    lines, upstream = finished(*FLOAT32, "--disable_fused_options", family=family)
     assert any(line.startswith("fused    nothing, as asked") for line in lines)
     for name in ("loss", "grad_norm", "logps/chosen", "logps/rejected"):
-        assert column(fused, name) == pytest.approx(column(stock, name), rel=2e-5), name
+        assert column(fused, name) == pytest.approx(column(upstream, name), rel=2e-5), name
 
 
 @pytest.mark.slow

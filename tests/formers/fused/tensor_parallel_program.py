@@ -53,14 +53,14 @@ def main(name: str, sequence_parallel: bool, left_out: str | None = None) -> Non
 
     def shared():
         model = family.build(**split)
-        weights.from_stock(model, stock)
+        weights.from_upstream(model, upstream)
         model.train()
         if sequence_parallel:
             register_sequence_parallel_allreduce_hooks(model, 1, False)  # as the trainer does
         return model
 
     whole = alone()
-    stock = weights.to_stock(whole)
+    upstream = weights.to_upstream(whole)
 
     def blocks_of(model, trained):
         """(name, shape, blocks) of each parameter that this rank has."""
@@ -88,9 +88,9 @@ def main(name: str, sequence_parallel: bool, left_out: str | None = None) -> Non
     if name != "ernie4.5-moe":  # made of kernels for CUDA
         found["unfused"] = results(family, model, batch)
     report = apply_fused_kernels(model, family.operators, strict=True)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     found["fused"] = results(family, model, batch)
-    ran = sorted({each.operator for each in paddle_fused.what_ran()})
+    ran = sorted({each.operator for each in paddle_fused.dispatch_log()})
     others = (results(family, alone(seed), batch) for seed in OTHER_ROUNDINGS)
     reference, *others = (part(model, each) for each in (results(family, whole, batch), *others))
     beyond = {run: {} for run in found}

@@ -19,9 +19,9 @@ FAMILIES = {"ernie4.5": 2 * LAYERS, "ernie4.5-moe": LAYERS}  # and the number of
 
 
 def calls(family, model) -> dict[str, int]:
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     results(family, model, random_batch(), "add_rms_norm")
-    ran = paddle_fused.what_ran()
+    ran = paddle_fused.dispatch_log()
     return {each.operator: each.count for each in ran if each.operator.endswith("add_rms_norm")}
 
 

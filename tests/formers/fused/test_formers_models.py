@@ -129,10 +129,10 @@ def test_packed_documents(family, place):
     family, batch = without_router_losses(family), packed_batch()
     composed = unfused_results(family, batch, dtype, **packed_inputs())
     exact = float64_results(family, batch, **packed_inputs(paddle.CPUPlace()))
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     fused = results(family, built(family, "all", dtype), batch, **packed_inputs())
     if dtype == "bfloat16" and "sliding_window" not in family.settings:
-        modes = {ran.mode for ran in paddle_fused.what_ran() if ran.operator == "flash_attention"}
+        modes = {ran.mode for ran in paddle_fused.dispatch_log() if ran.operator == "flash_attention"}
         assert {mode.removesuffix(", value padded") for mode in modes} == {VARLEN}
     assert_as_accurate(fused, composed, exact, dtype)
 
@@ -142,9 +142,9 @@ def test_packed_documents(family, place):
 def test_every_operator_runs_on_the_card(family):
     """In bfloat16: the plugin's attention takes no float32."""
     model = built(family, "all", "bfloat16")
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     results(family, model, random_batch())
-    ran = paddle_fused.what_ran()
+    ran = paddle_fused.dispatch_log()
     assert {each.operator for each in ran} == OPERATORS[len(family.operators)]
     assert {(each.operator, each.backend) for each in ran if each.backend != "ascend"} == set()
 
@@ -214,7 +214,7 @@ def test_what_is_announced_before_the_first_step_runs(family):
     model = family.build("bfloat16")
     report = apply_fused_kernels(model, family.operators)
     lines = explain(model, report, StepBatch(BATCH, LENGTH, "bfloat16"))
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     results(family, model, random_batch())
-    ran = {(each.operator, each.backend, each.mode) for each in paddle_fused.what_ran()}
+    ran = {(each.operator, each.backend, each.mode) for each in paddle_fused.dispatch_log()}
     assert {(line.operator, line.backend, line.mode) for line in lines} == ran

@@ -6,7 +6,7 @@ import math
 import paddle
 import pytest
 
-from llm_npu.models import families, stock_config, weights
+from llm_npu.models import families, upstream_config, weights
 from llm_npu.models.paddleformers.families import FAMILIES, config_class, model_class
 from llm_npu.models.presets import PRESETS, model_config
 from llm_npu.models.pretrained import load_model
@@ -63,10 +63,10 @@ def test_tiny_presets_are_fused(family):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_configuration_is_read_from_its_own_file(name, tmp_path):
     config = model_config(name)
-    stock_config.save(config, tmp_path, "bfloat16")
+    upstream_config.save(config, tmp_path, "bfloat16")
     read = model_config(str(tmp_path))
     assert type(read) is type(config)
-    fields = {*stock_config.SHARED_FIELDS, *FAMILIES[config.model_type].defaults, *PRESETS[name]}
+    fields = {*upstream_config.SHARED_FIELDS, *FAMILIES[config.model_type].defaults, *PRESETS[name]}
     assert {field: getattr(read, field) for field in fields} == {
         field: getattr(config, field) for field in fields
     }

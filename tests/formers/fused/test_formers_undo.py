@@ -45,7 +45,7 @@ def test_removed_kernels_leave_no_trace_on_ernies_experts():
     assert attributes(model) == names
 
 
-def test_a_fused_model_loads_and_saves_the_stock_checkpoint(tmp_path):
+def test_a_fused_model_loads_and_saves_the_upstream_checkpoint(tmp_path):
     expected = results(LLAMA, built(LLAMA), random_batch())
     model = built(LLAMA, "all")
     model.save_pretrained(str(tmp_path))

@@ -14,7 +14,7 @@ from llm_npu.formers import switches
 from llm_npu.inference import export
 from llm_npu.models import families, other_library
 from llm_npu.models.families import config_class, model_class
-from llm_npu.numerics.both_ways import COMPOSED, second_way
+from llm_npu.numerics.compare_backends import COMPOSED, second_way
 from llm_npu.numerics.nan_inf import NonFiniteCheck
 from llm_npu.plan import search
 from llm_npu.plan.layout import Layout

@@ -1,6 +1,6 @@
 """One training step of a decoder of one layer, made of this project's operators: FusedAdamW's, too.
 
-The truth is the step of the composed operators in float64, and the yardstick theirs in float32, both on the
+The truth is the step of the composed operators in float64, and the noise floor theirs in float32, both on the
 CPU place: the host's kernels on the virtual NPU may be twice as far from the truth, as in
 ``paddle_fused.parity``. Prints the figures as JSON.
 """
@@ -78,12 +78,12 @@ def step(backend: str, device: str, dtype: str) -> dict[str, np.ndarray]:
 
 
 truth = step("composed", "cpu", "float64")
-yardstick = step("composed", "cpu", "float32")
+noise_floor = step("composed", "cpu", "float32")
 given = step("native", "npu:0", "float32")
 report = {}
 for name, right in truth.items():
     largest = np.abs(right).max()
-    allowed = 2 * np.abs(yardstick[name] - right).max() + parity.ROUNDING["float32"] * largest
+    allowed = 2 * np.abs(noise_floor[name] - right).max() + parity.ROUNDING["float32"] * largest
     report[name] = {"error": float(np.abs(given[name] - right).max()), "allowed": float(allowed)}
-ran = sorted({entry.operator for entry in paddle_fused.what_ran() if entry.backend == "native"})
+ran = sorted({entry.operator for entry in paddle_fused.dispatch_log() if entry.backend == "native"})
 print(json.dumps({"environment": parity.environment(), "tensors": report, "native": ran}))

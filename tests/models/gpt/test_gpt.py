@@ -41,10 +41,10 @@ def test_recompute_draws_the_same_dropout(place, granularity):
     expected = seeded(with_dropout("all"), 3)
     model = with_dropout("all", recompute_granularity=granularity)
     model.recompute_enable()
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     found = seeded(model, 3)
     calls = {}
-    for ran in paddle_fused.what_ran():
+    for ran in paddle_fused.dispatch_log():
         calls[ran.operator] = calls.get(ran.operator, 0) + ran.count
     layers = model.config.num_hidden_layers
     assert calls["flash_attention"] == 2 * layers
@@ -56,9 +56,9 @@ def test_recompute_draws_the_same_dropout(place, granularity):
 
 def test_every_norm_after_dropout_is_in_the_operator():
     model = with_dropout("all")
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     seeded(model, 1)
-    (count,) = [ran.count for ran in paddle_fused.what_ran() if ran.operator == OPERATOR]
+    (count,) = [ran.count for ran in paddle_fused.dispatch_log() if ran.operator == OPERATOR]
     assert count == 2 * model.config.num_hidden_layers
 
 
@@ -144,15 +144,15 @@ def test_models_that_paddlenlp_would_compute_otherwise_are_refused(tmp_path, fie
 
 def test_released_files_have_no_prefix_and_masks_beside_the_weights(tmp_path):
     model = families.new_model(tiny())
-    stock = weights.to_stock(model)
-    released = {name.removeprefix("transformer."): values for name, values in stock.items()}
+    upstream = weights.to_upstream(model)
+    released = {name.removeprefix("transformer."): values for name, values in upstream.items()}
     released["h.0.attn.bias"] = np.tril(np.ones((1, 1, 8, 8), np.float32))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 256}))
     weights.write(released, tmp_path)
     other = families.new_model(tiny())
     weights.load(other, tmp_path)
-    for name, values in weights.to_stock(other).items():
-        np.testing.assert_array_equal(values, stock[name], err_msg=name)
+    for name, values in weights.to_upstream(other).items():
+        np.testing.assert_array_equal(values, upstream[name], err_msg=name)
 
 
 def test_another_model_with_layers_of_these_names_is_no_site():

@@ -25,10 +25,10 @@ ON = {"use_fused_add_rms_norm": True}
 
 def calls(model, **inputs) -> dict[str, int]:
     """How often a forward and backward pass calls the norms' operators."""
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     results(LLAMA, model, random_batch(), "add_rms_norm", **inputs)
     counted = {}
-    for record in paddle_fused.what_ran():
+    for record in paddle_fused.dispatch_log():
         counted[record.operator] = counted.get(record.operator, 0) + record.count
     return {name: counted[name] for name in ("add_rms_norm", "rms_norm") if name in counted}
 
@@ -48,7 +48,7 @@ def test_every_sum_is_fused_and_only_the_first_norm_stands_alone(device):
 def test_norms_that_are_not_fused_take_the_result_too():
     model = built(LLAMA, "add_rms_norm")
     assert calls(model) == {"add_rms_norm": SUMS}
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
 
 
 def test_it_is_off_by_default_where_no_kernel_computes_both(on_cpu):
@@ -61,7 +61,7 @@ def test_it_is_off_by_default_where_no_kernel_computes_both(on_cpu):
     assert "add_rms_norm" not in report.operators()
     lines = explain(model, report, BATCH)
     lines = [line for line in lines if line.operator == "add_rms_norm"]
-    assert len(lines) == SUMS and {line.backend for line in lines} == {"stock"}
+    assert len(lines) == SUMS and {line.backend for line in lines} == {"upstream"}
     assert all("off by default" in line.reason for line in lines)
     with paddle_fused.use_backend("native"):
         assert apply_fused_kernels(model).count("add_rms_norm") == SUMS
@@ -158,8 +158,8 @@ def test_layers_that_a_pipeline_drops_are_not_kept():
 def test_a_layer_with_another_forward_is_not_fused_and_the_others_are():
     model = built(LLAMA)
     layer = model.llama.layers[0]
-    stock = type(layer).forward
-    layer.forward = types.MethodType(lambda self, *args, **kwargs: stock(self, *args, **kwargs), layer)
+    upstream = type(layer).forward
+    layer.forward = types.MethodType(lambda self, *args, **kwargs: upstream(self, *args, **kwargs), layer)
     report = apply_fused_kernels(model, ["add_rms_norm"])
     rows = {row.layer: row.fused for row in report.rows}
     assert report.reasons("add_rms_norm") == ["its forward has been replaced on the instance"]

@@ -9,11 +9,11 @@ from paddle.static import InputSpec
 from paddle_fused import (
     BackendError,
     contracts,
+    dispatch_log,
     flash_attention,
     masks,
-    reset_what_ran,
+    reset_dispatch_log,
     use_backend,
-    what_ran,
 )
 
 DEVICES = [("native", "cpu"), ("native", "npu"), ("composed", "cpu")]
@@ -135,10 +135,10 @@ def test_lengths_that_are_values(mask, device):
         for ends in ([0, 4, 4, 5, 10], [0, 1, 2, 8, 10]):
             got = program(*tensors, tensor(np.array(ends), device=device))
             assert (got == attention(*tensors, ends)).all()
-    reset_what_ran()
+    reset_dispatch_log()
     with use_backend("composed", strict=True), pytest.raises(BackendError, match="does not know"):
         captured_with(attention)(*tensors, tensor(np.array(ends), device=device))
-    assert not what_ran()
+    assert not dispatch_log()
 
 
 def twice(q):

@@ -2,7 +2,7 @@
 forms.
 
 Strict means that host kernels stay away from npu tensors and that kernels which a card does not have are
-refused, so that the composed operators, which are the yardstick, prove to be legal on a card as well.
+refused, so that the composed operators, which are the noise floor, prove to be legal on a card as well.
 """
 
 import json
@@ -14,7 +14,7 @@ import json
 import sys
 import numpy as np
 import paddle
-from paddle_fused import BackendError, masks, reset_what_ran, what_ran
+from paddle_fused import BackendError, masks, reset_dispatch_log, dispatch_log
 from paddle_fused.ops.attention.cases import batch_case, packed_case
 from paddle_fused.parity import Case
 
@@ -50,14 +50,14 @@ found = {}
 for name, case in CASES.items():
     for dtype in ("bfloat16", "float16"):
         prepared = Case(case, dtype)
-        reset_what_ran()
+        reset_dispatch_log()
         try:
             tensors = prepared.measure("ascend", "npu")
         except BackendError as error:
             found[f"{name} {dtype}"] = "refused: " + error.reasons["ascend"]
             continue
         wrong = {key: str(accuracy) for key, accuracy in tensors.items() if not accuracy.passed}
-        modes = [ran.mode for ran in what_ran() if ran.backend == "ascend"]
+        modes = [ran.mode for ran in dispatch_log() if ran.backend == "ascend"]
         found[f"{name} {dtype}"] = f"wrong: {wrong}" if wrong else modes[0]
 json.dump(found, open(sys.argv[1], "w"))
 """
@@ -158,7 +158,7 @@ def test_reasons(run_program):
 CAPTURED = """
 import numpy as np
 import paddle
-from paddle_fused import flash_attention, masks, what_ran
+from paddle_fused import flash_attention, masks, dispatch_log
 
 random = np.random.default_rng(0)
 q, k, v = (paddle.to_tensor(random.standard_normal((2, 12, n, 16)), dtype="float16") for n in (4, 2, 2))
@@ -173,7 +173,7 @@ def attention(q, k, v, own):
 plain = attention(q, k, v, own)
 captured = paddle.jit.to_static(attention, full_graph=True)(q, k, v, own)
 assert (plain == captured).all()
-assert {ran.backend for ran in what_ran()} == {"ascend"}, what_ran()
+assert {ran.backend for ran in dispatch_log()} == {"ascend"}, dispatch_log()
 """
 
 
@@ -186,7 +186,7 @@ def test_a_captured_program_runs_the_plugins_operator(run_program):
 COMPOSED = """
 import numpy as np
 import paddle
-from paddle_fused import flash_attention, masks, what_ran
+from paddle_fused import flash_attention, masks, dispatch_log
 
 blind = paddle.to_tensor(np.triu(np.ones((9, 9), bool)))  # the first query sees nothing
 for dtype in ("bfloat16", "float16", "float32"):
@@ -197,8 +197,8 @@ for dtype in ("bfloat16", "float16", "float32"):
     (dropped + zeroed).astype("float32").sum().backward()
     gradient, zeros = (x.astype("float32").numpy() for x in (query.grad, zeroed[:, 0]))
     assert np.isfinite(gradient).all() and gradient.any() and not zeros.any()
-assert {(ran.backend, ran.dtype, ran.count) for ran in what_ran()} >= {("composed", "float32", 2)}, what_ran()
-assert {ran.backend for ran in what_ran()} == {"composed"}, what_ran()
+assert {(ran.backend, ran.dtype, ran.count) for ran in dispatch_log()} >= {("composed", "float32", 2)},
+dispatch_log() assert {ran.backend for ran in dispatch_log()} == {"composed"}, dispatch_log()
 """
 
 

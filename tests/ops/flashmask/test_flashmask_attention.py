@@ -6,7 +6,7 @@ import pytest
 from precision import values
 from row_index_kinds import FORMS, NAMES, dense, draw, tensors
 
-from paddle_fused import flashmask_attention, reset_what_ran, use_backend, what_ran
+from paddle_fused import dispatch_log, flashmask_attention, reset_dispatch_log, use_backend
 from paddle_fused.ops.attention import tiles
 from paddle_fused.ops.flashmask_attention.cases import hidden_by
 from paddle_fused.parity import ROUNDING
@@ -99,11 +99,11 @@ def small_tiles(monkeypatch):
 
 def check_many_on_the_plugin(causal, columns, count, seed):
     random, errors = np.random.default_rng(seed), Errors()
-    reset_what_ran()
+    reset_dispatch_log()
     for number in range(count):
         check(random, causal, columns, "ascend", ("bfloat16", "float16")[number % 2], errors)
     errors.check()
-    modes = " ".join(ran.mode for ran in what_ran() if ran.backend == "ascend")
+    modes = " ".join(ran.mode for ran in dispatch_log() if ran.backend == "ascend")
     assert "tiles" in modes and ("varlen" in modes or count < 50)
 
 

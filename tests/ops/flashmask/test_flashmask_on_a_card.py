@@ -12,7 +12,7 @@ import json
 import sys
 import numpy as np
 import paddle
-from paddle_fused import registry, reset_what_ran, what_ran
+from paddle_fused import registry, reset_dispatch_log, dispatch_log
 from paddle_fused.dispatch import BackendError
 from paddle_fused.ops.attention import tiles
 from paddle_fused.parity import Case
@@ -21,10 +21,10 @@ tiles.ROWS = tiles.FEWEST_ROWS = 16
 found = {}
 for number, case in enumerate(registry.find("flashmask_attention").cases()):
     prepared = Case(case, ("bfloat16", "float16")[number % 2])
-    reset_what_ran()
+    reset_dispatch_log()
     tensors = prepared.measure("ascend", "npu")
     wrong = {key: str(accuracy) for key, accuracy in tensors.items() if not accuracy.passed}
-    modes = [ran.mode for ran in what_ran() if ran.backend == "ascend"]
+    modes = [ran.mode for ran in dispatch_log() if ran.backend == "ascend"]
     found[case.name.partition(",")[0]] = f"wrong: {wrong}" if wrong else modes[0]
 json.dump(found, open(sys.argv[1], "w"))
 """

@@ -6,7 +6,7 @@ import pytest
 from precision import values
 from row_index_kinds import NAMES, cuts, dense, tensors
 
-from paddle_fused import flash_attention, masks, reset_what_ran, use_backend, what_ran
+from paddle_fused import dispatch_log, flash_attention, masks, reset_dispatch_log, use_backend
 from paddle_fused.masks.intent_rows import rows_of
 from paddle_fused.ops.attention import tiles
 from paddle_fused.parity import ROUNDING
@@ -71,11 +71,11 @@ def test_masks_larger_than_a_tile(name, layout, monkeypatch, on_npu):
         *inputs, out_grad = (paddle.to_tensor(x.astype(np.float32)).astype("bfloat16") for x in arrays)
         for tensor in inputs:
             tensor.stop_gradient = False
-        reset_what_ran()
+        reset_dispatch_log()
         with use_backend(backend, strict=True):
             out = flash_attention(*(x.transpose(order) for x in inputs), mask, layout=layout).transpose(order)
             found[backend] = [values(x) for x in (out, *paddle.grad(out, inputs, out_grad))]
-        assert backend == "composed" or what_ran()[0].mode.endswith("3 tiles of queries")
+        assert backend == "composed" or dispatch_log()[0].mode.endswith("3 tiles of queries")
     for what, ours, plain, right in zip(NAMES, *found.values(), exact, strict=True):
         error, baseline = (np.abs(x - right).max() for x in (ours, plain))
         assert error <= 2 * baseline + ROUNDING["bfloat16"] * np.abs(right).max(), (what, error, baseline)

@@ -77,7 +77,7 @@ def main() -> None:
             error, allowed = np.abs(here - true).max(), 2 * np.abs(there - true).max() + 2 * step
             if not error <= allowed:
                 found[f"{backend} {dtype} {reduction} {name}"] = (error, allowed)
-    ran = {each.backend for each in paddle_fused.what_ran()}
+    ran = {each.backend for each in paddle_fused.dispatch_log()}
     ranks.write({"beyond": found, "ran": sorted(ran)})
 
 

@@ -9,7 +9,7 @@ from places import SHARED
 from precision import assert_as_accurate_as_composed, bits, npu, values, with_threads
 
 import paddle_fused
-from paddle_fused import BackendError, linear_cross_entropy, reset_what_ran, use_backend, what_ran
+from paddle_fused import BackendError, dispatch_log, linear_cross_entropy, reset_dispatch_log, use_backend
 from paddle_fused.dispatch import BACKENDS
 from paddle_fused.ops.linear_cross_entropy.cases import CASES
 
@@ -258,9 +258,9 @@ def test_gradients_with_the_loss_are_as_accurate_as_those_of_the_backward(reduct
     hidden, weight, labels = tensors
     options = {"transpose_weight": transpose_weight, "reduction": reduction}
     with use_backend("native", strict=True):
-        reset_what_ran()
+        reset_dispatch_log()
         fused = losses_and_gradients(*tensors, **options)
-        assert what_ran()[0].mode == "pf_linear_cross_entropy_with_backward"
+        assert dispatch_log()[0].mode == "pf_linear_cross_entropy_with_backward"
     with use_backend("composed", strict=True):
         composed = losses_and_gradients(*tensors, **options)
         wide = [tensor.detach().astype("float64") for tensor in (hidden, weight)]
@@ -352,9 +352,9 @@ def test_why_the_composition_for_a_card_refuses():
 
 def test_a_captured_program_computes_all_tokens_at_once():
     program = captured()
-    reset_what_ran()
+    reset_dispatch_log()
     program(*inputs())
-    (ran,) = what_ran()
+    (ran,) = dispatch_log()
     assert ran.backend == "ascend"
     assert ran.mode.startswith("matmul and cross_entropy_with_softmax on all tokens")
 

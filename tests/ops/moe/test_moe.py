@@ -220,7 +220,7 @@ WRONG = {
 @pytest.mark.parametrize("words", WRONG)
 def test_host_operators_refuse_wrong_arguments(words):
     paddle.set_device("cpu")
-    assert native.refuses(_tokens()) is None
+    assert native.unsupported_reason(_tokens()) is None
     with pytest.raises(ValueError, match=re.escape(words)):
         native.call(*WRONG[words]())
 

@@ -7,7 +7,7 @@ from norm_calls import EPSILON, NORMS, call, gradients, tensors
 from precision import values
 
 import paddle_fused
-from paddle_fused import compat, native, use_backend, what_ran
+from paddle_fused import compat, dispatch_log, native, use_backend
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +113,9 @@ def test_rstd_of_the_torch_npu_name():
 
 def test_mode_says_what_the_card_runs():
     t = tensors("add_rms_norm", (2, 8), place="npu")
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     call("add_rms_norm", t)
-    (ran,) = what_ran()
+    (ran,) = dispatch_log()
     assert (ran.backend, ran.mode) == ("ascend", "add and rms_norm_npu: the plugin binds no aclnnAddRmsNorm")
 
 

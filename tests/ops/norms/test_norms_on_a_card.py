@@ -2,7 +2,7 @@
 
 PROGRAM = """
     import paddle, paddle_fused
-    from paddle_fused import use_backend, what_ran
+    from paddle_fused import use_backend, dispatch_log
 
     paddle.set_device("npu:0")
     H = 40
@@ -34,7 +34,7 @@ PROGRAM = """
                 run(name, x, residual, weight, bias, 0.3, 1e-5, rowscale, layerscale, True, False, True)
                 run(name, x, residual, weight, bias, 1.0, 1e-5, None, None, True, True, True)
                 run(name, x, residual, float32, None, 0.3, 1e-5, None, None, True)
-    print(sorted({ran.backend for ran in what_ran()}))
+    print(sorted({ran.backend for ran in dispatch_log()}))
 """
 
 

@@ -13,7 +13,7 @@ from optimizer_rules import (
     parameter,
 )
 
-from paddle_fused import FusedAdamW, reset_what_ran, use_backend, what_ran
+from paddle_fused import FusedAdamW, dispatch_log, reset_dispatch_log, use_backend
 from paddle_fused.ops.fused_adamw.op import Settings, State, adamw_step
 
 # ---- 100 steps
@@ -102,12 +102,12 @@ def test_options(device, option, backend):
 
 def test_moments_of_16_bits(device):
     """The powers of beta have 16 bits, too, and a host kernel does not count steps by them."""
-    reset_what_ran()
+    reset_dispatch_log()
     param, optimizer = train(FusedAdamW, "float16", steps=1, use_lowprecision_moment=True)
     moment = optimizer._get_accumulator_master("moment1", param)
     assert moment.dtype == paddle.float16
     np.testing.assert_allclose(in_float32(moment), 0.1 * gradient(0), rtol=2.0**-10)
-    (ran,) = what_ran()
+    (ran,) = dispatch_log()
     if device == "cpu":
         assert ran.backend == "composed" and "the powers of beta are float16" in ran.refused["native"]
     else:

@@ -40,13 +40,13 @@ def train(dtypes, one_by_one, monkeypatch):
         lr_ratio=lambda parameter: 0.25 if parameter is params[3] else 1.0,
     )
     random = np.random.default_rng(1)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     for _ in range(3):
         for parameter in params:
             gradient = random.standard_normal(parameter.shape)
             parameter.grad = paddle.to_tensor(gradient, "float32").astype(parameter.dtype)
         optimizer.step()
-    ran = [(ran.backend, ran.dtype, ran.count) for ran in paddle_fused.what_ran()]
+    ran = [(ran.backend, ran.dtype, ran.count) for ran in paddle_fused.dispatch_log()]
     state = [tensor for name, tensor in sorted(optimizer.state_dict().items()) if hasattr(tensor, "numpy")]
     return params + state, ran
 
@@ -75,9 +75,9 @@ def test_parameters_of_several_backends_in_one_step():
     optimizer = FusedAdamW(0.01, parameters=params)
     for parameter in params:
         parameter.grad = paddle.ones_like(parameter)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     optimizer.step()
-    counts = {(ran.backend, ran.dtype): ran.count for ran in paddle_fused.what_ran()}
+    counts = {(ran.backend, ran.dtype): ran.count for ran in paddle_fused.dispatch_log()}
     assert counts == {("native", "float32"): 3, ("composed", "float64"): 2}
     assert all((parameter.numpy() < old).all() for parameter, old in zip(params, before, strict=True))
 

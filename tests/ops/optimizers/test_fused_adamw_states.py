@@ -13,7 +13,7 @@ from optimizer_rules import (
 )
 
 import paddle_fused
-from paddle_fused import FusedAdamW, reset_what_ran, what_ran
+from paddle_fused import FusedAdamW, dispatch_log, reset_dispatch_log
 from paddle_fused.compat import npu_apply_fused_adamw_v2
 
 # ---- states, scaling, programs
@@ -113,10 +113,10 @@ def losses(make, device):
 paddle.enable_static()
 for device in ("cpu", "npu:0"):
     paddle.set_device(device)
-    paddle_fused.reset_what_ran()
-    fused, stock = (losses(make, device) for make in (paddle_fused.FusedAdamW, paddle.optimizer.AdamW))
-    np.testing.assert_allclose(fused, stock, rtol=1e-5, err_msg=device)
-    print(device, *(ran.backend for ran in paddle_fused.what_ran()))
+    paddle_fused.reset_dispatch_log()
+    fused, upstream = (losses(make, device) for make in (paddle_fused.FusedAdamW, paddle.optimizer.AdamW))
+    np.testing.assert_allclose(fused, upstream, rtol=1e-5, err_msg=device)
+    print(device, *(ran.backend for ran in paddle_fused.dispatch_log()))
 """
 
 
@@ -175,11 +175,11 @@ def test_from_adamw_refuses_what_it_would_change(on_cpu):
 def test_the_example_steps_are_dispatched_like_the_steps(dtype, device):
     param, optimizer = train(FusedAdamW, dtype, steps=0, multi_precision=True)
     (example,) = optimizer.example_steps([param])
-    report = paddle_fused.ask(example)
+    report = paddle_fused.explain_dispatch(example)
     param.grad = paddle.ones_like(param)
-    reset_what_ran()
+    reset_dispatch_log()
     optimizer.step()
-    (ran,) = what_ran()
+    (ran,) = dispatch_log()
     assert (ran.backend, ran.mode) == (report.chosen, report.support[report.chosen].mode)
 
 
@@ -187,10 +187,10 @@ def test_the_example_steps_are_dispatched_like_the_steps(dtype, device):
 
 
 def test_what_runs_on_npu(on_npu):
-    reset_what_ran()
+    reset_dispatch_log()
     train(FusedAdamW, steps=2)
     train(FusedAdamW, steps=3, amsgrad=True)
-    modes = [(ran.backend, ran.mode, ran.count) for ran in what_ran()]
+    modes = [(ran.backend, ran.mode, ran.count) for ran in dispatch_log()]
     assert modes[0][0] == modes[1][0] == "ascend"
     assert "ApplyAdamD" in modes[0][1] and modes[0][2] == 2
     assert modes[1][1:] == ("composition of the card's kernels: the plugin's adamw has no amsgrad", 3)
@@ -220,9 +220,9 @@ def test_a_view_is_updated_in_place(on_cpu):
     """Paddle passes a copy of it to a custom operator, so another backend must run the step."""
     moments = paddle.zeros([4, 2])
     param, grad = paddle.ones([4]), paddle.ones([4])
-    reset_what_ran()
+    reset_dispatch_log()
     npu_apply_fused_adamw_v2(param, grad, moments[:, 0], moments[:, 1], None, 1)
-    (ran,) = what_ran()
+    (ran,) = dispatch_log()
     assert ran.backend == "composed" and "would update a copy" in ran.refused["native"]
     np.testing.assert_allclose(moments.numpy(), np.tile([0.1, 0.001], (4, 1)), rtol=1e-6)
     np.testing.assert_allclose(param.numpy(), 0.999, rtol=1e-6)

@@ -140,7 +140,7 @@ def on_a_card() -> Iterator[None]:
 
 def trained(session: Session) -> dict:
     settings = session.settings
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     if settings.to_static:
         program = session.program(*(own_rows(session, rows) for rows in batch(0)))
     norm = program.norm if settings.to_static else norm_of(session.optimizer)
@@ -157,7 +157,7 @@ def trained(session: Session) -> dict:
         "moments": moments(session.model, session.optimizer),
         "dtypes": dtypes(session),
         "sent": sent[-1],
-        "ran": sorted({(each.operator, each.backend) for each in paddle_fused.what_ran()}),
+        "ran": sorted({(each.operator, each.backend) for each in paddle_fused.dispatch_log()}),
     }
     if settings.to_static:
         found["program"] = [

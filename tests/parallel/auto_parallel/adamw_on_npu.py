@@ -60,7 +60,7 @@ def split(dtype: str, amsgrad: bool, stage: int, columns: bool) -> dict:
     sharding = STAGES[stage]
     optimizer = optimizer_of(model.parameters(), amsgrad)
     optimizer = dist.shard_optimizer(optimizer, sharding("dp", mesh) if sharding else None)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     for step in range(STEPS):
         x = dist.shard_tensor(batch(step, dtype), mesh, [dist.Replicate() if columns else dist.Shard(0)])
         (model(x) ** 2).mean().backward()
@@ -74,7 +74,7 @@ def split(dtype: str, amsgrad: bool, stage: int, columns: bool) -> dict:
     states = optimizer._inner_opt._accumulators["moment1"].values()
     return {
         "values": values(model),
-        "ran": sorted({(each.operator, each.backend) for each in paddle_fused.what_ran()}),
+        "ran": sorted({(each.operator, each.backend) for each in paddle_fused.dispatch_log()}),
         "moments": sorted(str(state.placements[0]) for state in states),
     }
 

@@ -72,11 +72,11 @@ def tied_weight(mesh) -> list[str]:
     weight = dist.shard_tensor(paddle.ones([16, 32], "bfloat16"), mesh, [dist.Shard(0)])
     labels = dist.shard_tensor(paddle.zeros([4, 8], "int64"), mesh, [dist.Shard(0)])
     hidden.stop_gradient = weight.stop_gradient = False
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     paddle_fused.linear_cross_entropy(
         hidden, weight, labels, transpose_weight=True, reduction="sum"
     ).backward()
-    (ran,) = paddle_fused.what_ran()
+    (ran,) = paddle_fused.dispatch_log()
     return [*ran.resharded, str(hidden.grad.placements[0]), str(weight.grad.placements[0])]
 
 

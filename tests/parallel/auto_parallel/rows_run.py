@@ -9,7 +9,7 @@ import paddle
 import paddle.distributed as dist
 
 from auto_parallel.row import Row
-from paddle_fused import BackendError, paddle_release, reset_what_ran, use_backend, what_ran
+from paddle_fused import BackendError, dispatch_log, paddle_release, reset_dispatch_log, use_backend
 from paddle_fused.parity import ROUNDING, Case
 from paddle_fused.registry import all_cases
 
@@ -80,9 +80,9 @@ def examine(row: Row, mesh, backend: str, dtype: str) -> dict:
         except BackendError:
             return {"refused": error.reasons[backend]}
         return {"failure": f"one process is refused, and two are not: {error}"}
-    reset_what_ran()
+    reset_dispatch_log()
     split = run(row, case, mesh, backend)
-    ran = what_ran()
+    ran = dispatch_log()
     results = {}
     for name, tensor in split.items():
         value, serial, truth = values_of(tensor), values_of(alone[name]), case.truth[name]

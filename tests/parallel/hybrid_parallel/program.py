@@ -31,17 +31,17 @@ def noted(fallback: virtual_npu.HostFallback, left: set[tuple[str, str]]) -> boo
 @contextmanager
 def roundings_of(method: Method) -> Iterator[None]:
     """The models that are made meanwhile have other roundings, where the method says so."""
-    stock = families.new_model
+    upstream = families.new_model
 
     def rounded(config):
-        model = stock(config)
+        model = upstream(config)
         round_otherwise(model, method.otherwise)
         return model
 
     if method.otherwise is not None:
         families.new_model = rounded
     yield
-    families.new_model = stock
+    families.new_model = upstream
 
 
 def main(folder: Path, count: int, which: str, models: str, arguments: list[str]) -> None:
@@ -66,7 +66,7 @@ def main(folder: Path, count: int, which: str, models: str, arguments: list[str]
         if int(os.environ["PADDLE_TRAINER_ID"]):
             continue  # the first rank records what is true of all
         records = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
-        backends = sorted({each.backend for each in paddle_fused.what_ran()})
+        backends = sorted({each.backend for each in paddle_fused.dispatch_log()})
         found[method.key] = {"records": records, "backends": backends, "left the card": sorted(left)}
     ranks.write(found)
 

@@ -28,13 +28,16 @@ def main() -> None:
     strategy.hybrid_configs = {"pp_degree": int(dist.get_world_size())}
     fleet.init(is_collective=True, strategy=strategy)
     p2p_communication.initialize_p2p_groups(fleet.get_hybrid_communicate_group())
-    stock = p2p_communication._batched_p2p_ops
+    upstream = p2p_communication._batched_p2p_ops
     pipeline.apply()
-    found = {"patched": [exchange(p2p_communication._batched_p2p_ops, size) for size in SIZES], "stock": ""}
+    found = {
+        "patched": [exchange(p2p_communication._batched_p2p_ops, size) for size in SIZES],
+        "upstream": "",
+    }
     try:
-        exchange(stock, SIZES[0])
+        exchange(upstream, SIZES[0])
     except RuntimeError as error:
-        found["stock"] = str(error)
+        found["upstream"] = str(error)
     ranks.write(found)
 
 

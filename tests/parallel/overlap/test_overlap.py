@@ -155,13 +155,13 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("parallel", LAYERS)
-def test_overlapped_layers_train_as_the_stock_ones(parallel, found):
+def test_overlapped_layers_train_as_the_upstream_ones(parallel, found):
     for report in found:
         losses = report["layers"][parallel]["losses"]
-        assert losses["stock"][-1] < losses["stock"][0]
-        assert losses["undone"] == losses["stock"]
+        assert losses["upstream"][-1] < losses["upstream"][0]
+        assert losses["undone"] == losses["upstream"]
         for setting in ("pipelined:2", "planned", "customised"):
-            np.testing.assert_allclose(losses[setting], losses["stock"], rtol=SUMS, err_msg=setting)
+            np.testing.assert_allclose(losses[setting], losses["upstream"], rtol=SUMS, err_msg=setting)
 
 
 @pytest.mark.parametrize("parallel", LAYERS)
@@ -176,17 +176,17 @@ def test_layers_are_counted_and_given_back(parallel, found):
 def test_lora_over_frozen_projections(parallel, found):
     for report in found:
         lora = report["layers"][parallel]["lora"]
-        np.testing.assert_allclose(lora["overlapped"], lora["stock"], rtol=SUMS)
-        assert lora["stock"][-1] < lora["stock"][0]
+        np.testing.assert_allclose(lora["overlapped"], lora["upstream"], rtol=SUMS)
+        assert lora["upstream"][-1] < lora["upstream"][0]
         assert sum("LoRA" in kind for kind in lora["kinds"]) == 2
 
 
 @pytest.mark.parametrize("parallel", LAYERS)
 def test_both_surgeries_on_one_model(parallel, found):
     for report in found:
-        fused, stock = (report["layers"][parallel][key] for key in ("with fused operators", "losses"))
+        fused, upstream = (report["layers"][parallel][key] for key in ("with fused operators", "losses"))
         assert fused["counts"] == [14, 14, 0]
-        np.testing.assert_allclose(fused["losses"], stock["stock"], rtol=SUMS)
+        np.testing.assert_allclose(fused["losses"], upstream["upstream"], rtol=SUMS)
 
 
 @pytest.mark.parametrize(("results", "placement"), [("whole", "Replicate()"), ("split", "Shard(dim=1)")])

@@ -15,7 +15,7 @@ ARGUMENTS = (
 )
 
 
-def test_overlapped_layers_train_as_the_stock_ones(run_python, tmp_path):
+def test_overlapped_layers_train_as_the_upstream_ones(run_python, tmp_path):
     losses = {}
     for overlap in (None, "auto", "pipelined:2"):
         folder = tmp_path / str(overlap)

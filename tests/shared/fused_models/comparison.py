@@ -126,7 +126,7 @@ def unfused(family: Family, device: str, dtype: str, padded: bool = False) -> li
 def unfused_results(family: Family, batch: Batch, dtype: str = "float32", **inputs) -> list[dict]:
     """``results`` of the model without fused operators, as it is and with other roundings.
 
-    The error of one run is a matter of luck; the yardstick is the largest of them.
+    The error of one run is a matter of luck; the noise floor is the largest of them.
     """
     models = [built(family, dtype=dtype) for _ in range(1 + len(OTHER_ROUNDINGS))]
     for seed, model in zip(OTHER_ROUNDINGS, models[1:], strict=True):
@@ -194,13 +194,13 @@ def errors(fused: dict, composed: list[dict], exact: dict, dtype: str):
     """For every result its name, error and allowed error, root mean squares: the largest of few numbers, and
     the loss, which is one, would be near the truth or not by luck."""
     for name, values in fused.items():
-        error, *yardsticks = (
+        error, *noise_floors = (
             _mean(array - exact[name]) for array in (values, *(run[name] for run in composed))
         )
-        yardstick = max(yardsticks)
+        noise_floor = max(noise_floors)
         if name == "loss":  # logits that are off by e change it by 2 e at most
-            yardstick = 2 * max(np.abs(run["logits"] - exact["logits"]).max() for run in composed)
-        yield name, error, 2 * yardstick + ROUNDING[dtype] * _largest(exact, name)
+            noise_floor = 2 * max(np.abs(run["logits"] - exact["logits"]).max() for run in composed)
+        yield name, error, 2 * noise_floor + ROUNDING[dtype] * _largest(exact, name)
 
 
 def _largest(exact: dict, name: str) -> float:

@@ -111,7 +111,7 @@ def _of_model(family, **attributes) -> list[Row]:
         layers.setdefault(line.operator, {})[f"`{classes[line.layers]}`"] = None
     upstream = paddle.optimizer.AdamW(parameters=model.parameters(), multi_precision=True)
     optimizer = paddle_fused.FusedAdamW.from_adamw(upstream)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     batch = random_batch()
     if family.criterion is None:
         loss = model(input_ids=paddle.to_tensor(batch.ids), labels=paddle.to_tensor(batch.labels))[0]
@@ -132,7 +132,7 @@ def _of_loss(family) -> list[Row]:
 
     batch = random_batch()
     model = family.build("bfloat16")
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     CausalLoss(model)(paddle.to_tensor(batch.ids), paddle.to_tensor(batch.labels)).backward()
     return _recorded(family.title, {"linear_cross_entropy": "the loss, with auto-parallel"})
 
@@ -142,7 +142,7 @@ def _recorded(model: str, layers: dict[str, str]) -> list[Row]:
 
     return [
         Row(each.operator, model, layers.get(each.operator, "the model"), each.backend, each.mode)
-        for each in paddle_fused.what_ran()
+        for each in paddle_fused.dispatch_log()
     ]
 
 

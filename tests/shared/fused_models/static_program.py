@@ -55,9 +55,9 @@ def losses(name: str, operator: str | None) -> list[float]:
 
 def trained(name: str, kind: str) -> dict:
     paddle.disable_static()
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     found = losses(name, "all" if kind == "fused" else None)
-    return {"losses": found, "ran": sorted({ran.operator for ran in paddle_fused.what_ran()})}
+    return {"losses": found, "ran": sorted({ran.operator for ran in paddle_fused.dispatch_log()})}
 
 
 if __name__ == "__main__":

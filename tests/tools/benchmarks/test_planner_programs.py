@@ -130,7 +130,7 @@ def test_a_program_may_gather_again_in_the_backward_pass(overlap):
     gathers = {
         again: sum(
             operation.times
-            for operation in micro_batch(LLAMA, layout, Software(gathers_again=again))
+            for operation in micro_batch(LLAMA, layout, Software(recompute_all_gather=again))
             if operation.collective == "all_gather" and operation.phase == "backward"
         )
         for again in (False, True)

@@ -250,9 +250,9 @@ def tried(way: str, folder: Path) -> dict:
     unsplit.load(path_of(folder, 2))
     unsplit.save(folder / "unsplit", 2)
     found["stored_again"] = sums(path_of(folder / "unsplit", 2)) == stored
-    stock, stored_weights = weights.to_stock(unsplit.model), Reader([path_of(folder, 2) / FILES[0]])
-    found["stock"] = stock.keys() == stored_weights.keys()
-    found["stock"] &= all((stock[name] == stored_weights[name]).all() for name in stock)
+    upstream, stored_weights = weights.to_upstream(unsplit.model), Reader([path_of(folder, 2) / FILES[0]])
+    found["upstream"] = upstream.keys() == stored_weights.keys()
+    found["upstream"] &= all((upstream[name] == stored_weights[name]).all() for name in upstream)
     found["unsplit"] = unsplit.steps(2, 3)
 
     back = Run(way, seed=4)

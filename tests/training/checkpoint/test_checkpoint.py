@@ -157,7 +157,7 @@ def test_damage_is_named(tmp_path, damage, sentence):
 def test_the_newest_complete_one_is_resumed(tmp_path):
     save(tmp_path, 9)
     save(tmp_path, 10)  # greater as a number, smaller as a word
-    (tmp_path / "checkpoint-11").mkdir()  # what a killed stock Trainer leaves
+    (tmp_path / "checkpoint-11").mkdir()  # what a killed upstream Trainer leaves
     assert checkpoint.to_resume("true", tmp_path).name == "checkpoint-10"
     assert checkpoint.to_resume(str(tmp_path / "checkpoint-9"), tmp_path).name == "checkpoint-9"
 
@@ -335,7 +335,7 @@ def test_weights_come_back_bit_for_bit(tmp_path, dtype, fused):
     model, other = llama(fused, dtype=dtype), llama(fused=not fused, dtype=dtype, seed=2)
     weights.save(model, tmp_path)
     weights.load(other, tmp_path)
-    before, after = weights.to_stock(model), weights.to_stock(other)
+    before, after = weights.to_upstream(model), weights.to_upstream(other)
     assert before.keys() == after.keys()
     for name in before:
         np.testing.assert_array_equal(before[name].view(np.uint8), after[name].view(np.uint8), err_msg=name)
@@ -345,22 +345,24 @@ def test_paddlenlp_reads_the_files(tmp_path):
     model = llama(fused=True, dtype="bfloat16")
     weights.save(model, tmp_path)
     read = AutoModelForCausalLM.from_pretrained(str(tmp_path), convert_from_torch=True, dtype="bfloat16")
-    before, after = weights.to_stock(model), weights.to_stock(read)
+    before, after = weights.to_upstream(model), weights.to_upstream(read)
     assert all((before[name] == after[name]).all() for name in before)
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path):
     model = llama(fused=True)
-    stock = weights.to_stock(model)
-    lacking = dict(stock)
+    upstream = weights.to_upstream(model)
+    lacking = dict(upstream)
     del lacking["model.layers.1.self_attn.k_proj.weight"]
     with pytest.raises(ValueError, match=r"lack model.layers.1.self_attn.k_proj.weight"):
-        weights.from_stock(model, lacking)
+        weights.from_upstream(model, lacking)
     with pytest.raises(ValueError, match=r"hold model.layers.2.mlp"):
-        weights.from_stock(model, stock | {"model.layers.2.mlp.up_proj.weight": stock["lm_head.weight"]})
+        weights.from_upstream(
+            model, upstream | {"model.layers.2.mlp.up_proj.weight": upstream["lm_head.weight"]}
+        )
     wide = {"model.embed_tokens.weight": np.zeros((VOCABULARY + 1, HIDDEN), np.float32)}
     with pytest.raises(ValueError, match=r"model.embed_tokens.weight is \[97, 128\] in the file"):
-        weights.from_stock(model, stock | wide)
+        weights.from_upstream(model, upstream | wide)
     with pytest.raises(ValueError, match=r"holds no .safetensors file"):
         weights.load(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"not a header")

@@ -52,7 +52,7 @@ def test_a_checkpoint_has_no_mesh(tried, ways, way):
         assert found["same_end"], "files after 4 steps"
         assert found["stored_again"], "files that an unsplit model writes from what it has read"
         assert found["exported"], "the model by itself"
-        assert found["stock"], "weights as the unsplit model has them, in the stock layout"
+        assert found["upstream"], "weights as the unsplit model has them, in the upstream layout"
         assert found["back"] == found["whole_run"][2:], "from the unsplit model's files"
         assert found["merged"], "the parts of two disks, merged"
         assert found["gathered"], "the parts of two disks, gathered on each of them"

@@ -1,4 +1,4 @@
-"""Parts of tensors: where they stand in the stock tensors, and how they get into files and out of them."""
+"""Parts of tensors: where they stand in the upstream tensors, and how they get into files and out of them."""
 
 import errno
 import itertools
@@ -33,7 +33,7 @@ def blocks(name, *shape):
     return layout.blocks(name, Shape(*shape), CONFIG)[1]
 
 
-def stock(found, array):
+def upstream(found, array):
     """{name: array} that the blocks of ``array`` make; every element is set once."""
     made, times = {}, {}
     for block in found:
@@ -44,10 +44,10 @@ def stock(found, array):
     return made, times
 
 
-def test_a_fused_projection_is_three_stock_tensors():
+def test_a_fused_projection_is_three_upstream_tensors():
     size, hidden = 2, 3  # K = 2 key/value heads, G = 2 query heads for each
     array = np.arange(hidden * 16.0).reshape(hidden, 16)
-    made, times = stock(blocks("model.layers.0.self_attn.qkv_proj.weight", hidden, 16), array)
+    made, times = upstream(blocks("model.layers.0.self_attn.qkv_proj.weight", hidden, 16), array)
     heads = array.T.reshape(2, 4, size, hidden)
     prefix = "model.layers.0.self_attn."
     assert made.keys() == {f"{prefix}{part}_proj.weight" for part in "qkv"}
@@ -59,13 +59,13 @@ def test_a_fused_projection_is_three_stock_tensors():
 
 def test_biases_and_embeddings_are_not_transposed():
     array = np.arange(16.0)
-    made, _ = stock(blocks("model.layers.0.self_attn.qkv_proj.bias", 16), array)
+    made, _ = upstream(blocks("model.layers.0.self_attn.qkv_proj.bias", 16), array)
     # G = 2 query heads of size 2, a key, a value; twice
     assert made["model.layers.0.self_attn.k_proj.bias"].tolist() == [4, 5, 12, 13]
     table = np.arange(6.0).reshape(3, 2)
-    made, _ = stock(blocks("model.embed_tokens.weight", 3, 2), table)
+    made, _ = upstream(blocks("model.embed_tokens.weight", 3, 2), table)
     assert (made["model.embed_tokens.weight"] == table).all()
-    made, _ = stock(blocks("model.layers.0.mlp.down_proj.weight", 3, 2), table)
+    made, _ = upstream(blocks("model.layers.0.mlp.down_proj.weight", 3, 2), table)
     assert (made["model.layers.0.mlp.down_proj.weight"] == table.T).all()
 
 
@@ -87,8 +87,8 @@ def test_slices_of_the_elements_are_the_whole_together(name, rows, cuts):
         for begin, end in itertools.pairwise(edges)
         for block in layout.clipped(found, shape, begin, end)
     ]
-    made, times = stock(pieces, array)
-    wanted, _ = stock(found, array)
+    made, times = upstream(pieces, array)
+    wanted, _ = upstream(found, array)
     assert all((count == 1).all() for count in times.values())
     assert all((made[part] == wanted[part]).all() for part in wanted)
 
@@ -253,7 +253,7 @@ def test_a_file_that_nobody_has_read_back_is_refused(tmp_path):
     assert complete(tmp_path) == []
 
 
-def test_moments_are_named_after_the_stock_tensors(tmp_path):
+def test_moments_are_named_after_the_upstream_tensors(tmp_path):
     layer = paddle.nn.Linear(3, 4)
     optimizer = paddle.optimizer.AdamW(parameters=layer.parameters())
     named = {"model.layers.0.mlp.gate_up_fused_proj.weight": layer.weight, "model.norm.weight": layer.bias}

@@ -31,7 +31,7 @@ DIFFERENCES = [
     Difference(
         ("paddle.optimizer.Adam[SelectedRows]", "paddle.optimizer.Adam[lazy SelectedRows]"),
         r"outputs\[0\]: 12 of 28 elements differ",
-        "Stock Paddle's CPU kernel for sparse gradients advances the powers of beta before it uses them, so "
+        "Upstream Paddle's CPU kernel for sparse gradients advances the powers of beta before use, so "
         "that its first steps are too short; on npu they equal those of the dense Adam",
     ),
     Difference(
@@ -71,7 +71,7 @@ BY_CASE = {name: difference for difference in DIFFERENCES for name in difference
 
 @dataclass(frozen=True)
 class NotOnCpu:
-    """An API with nothing to compare to: stock Paddle has no working CPU kernel for it."""
+    """An API with nothing to compare to: upstream Paddle has no working CPU kernel for it."""
 
     case: Case
     error: str

@@ -64,7 +64,7 @@ def _differences() -> str:
 def _not_on_cpu() -> str:
     names = [f"- `{entry.case.api}`" for entry in NOT_ON_CPU]
     return "\n".join(
-        ["## Nothing to compare with: stock Paddle does not run these on the CPU place", "", *names]
+        ["## Nothing to compare with: upstream Paddle does not run these on the CPU place", "", *names]
     )
 
 

@@ -50,13 +50,13 @@ def inputs(shape, dtype):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_and_gradient(shape, dtype, approximate):
     x, dy = inputs(shape, dtype)
-    out, yardstick = F.gelu(x, approximate), composed(x, approximate)
+    out, noise_floor = F.gelu(x, approximate), composed(x, approximate)
     assert out.dtype == x.dtype
     x64, dy64 = values(x), values(dy)
-    assert_as_accurate_as_composed(out, yardstick, truth(x64, approximate), "out")
+    assert_as_accurate_as_composed(out, noise_floor, truth(x64, approximate), "out")
     expected = true_gradient(x64, dy64, approximate)
     assert_is_gradient(lambda a: (truth(a, approximate) * dy64).sum(), [x64], [expected])
-    (gradient,), (rough,) = paddle.grad([out], [x], [dy]), paddle.grad([yardstick], [x], [dy])
+    (gradient,), (rough,) = paddle.grad([out], [x], [dy]), paddle.grad([noise_floor], [x], [dy])
     assert_as_accurate_as_composed(gradient, rough, expected, "dx")
 
 

@@ -49,13 +49,13 @@ def test_two_tensors(shape, dtype):
     assert out.dtype == gate.dtype
     assert_as_accurate_as_composed(out, composed, truth(gate64, up64), "out")
     gradients = paddle.grad([out], [gate, up], [dy])
-    yardsticks = paddle.grad([composed], [gate, up], [dy])
+    noise_floors = paddle.grad([composed], [gate, up], [dy])
     true_gradients = truth_gradients(gate64, up64, dy64)
     assert_is_gradient(lambda a, b: (truth(a, b) * dy64).sum(), [gate64, up64], true_gradients)
-    for name, got, yardstick, expected in zip(
-        ("dx", "dy"), gradients, yardsticks, true_gradients, strict=True
+    for name, got, noise_floor, expected in zip(
+        ("dx", "dy"), gradients, noise_floors, true_gradients, strict=True
     ):
-        assert_as_accurate_as_composed(got, yardstick, expected, name)
+        assert_as_accurate_as_composed(got, noise_floor, expected, name)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

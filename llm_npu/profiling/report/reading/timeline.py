@@ -58,8 +58,8 @@ class _Events:
         self.process_names: dict[object, str] = {}
         self.process_labels: dict[object, str] = {}
         self.thread_names: dict[tuple, str] = {}
-        self.departures: dict[object, int] = {}
-        self.arrivals: list[tuple[object, int, int]] = []  # arrow, time, code of the process
+        self.flow_starts: dict[object, int] = {}
+        self.flow_ends: list[tuple[object, int, int]] = []  # arrow, time, code of the process
         self.memory: list[tuple[int, int, int]] = []
         readers = {"X": self._complete, "M": self._metadata, "i": self._instant, "I": self._instant}
         readers |= {"s": self._departure, "f": self._arrival}
@@ -114,12 +114,12 @@ class _Events:
 
     def _departure(self, event: dict) -> None:
         if event.get("cat") != "async":  # Paddle's arrows have truncated times; it also has correlation ids
-            self.departures[event.get("cat"), str(event["id"])] = moment(event["ts"])
+            self.flow_starts[event.get("cat"), str(event["id"])] = moment(event["ts"])
 
     def _arrival(self, event: dict) -> None:
         if event.get("cat") != "async":
             arrow = event.get("cat"), str(event["id"])
-            self.arrivals.append((arrow, moment(event["ts"]), self._code(event["pid"])))
+            self.flow_ends.append((arrow, moment(event["ts"]), self._code(event["pid"])))
 
     def timeline(self) -> Timeline:
         names = list(self.codes)
@@ -158,9 +158,9 @@ class _Events:
         if self.memory:
             found.memory = tuple(np.array(sorted(self.memory), dtype=np.int64).T)
         known: dict[int, list[tuple[int, int]]] = {}
-        for arrow, when, code in self.arrivals:
-            if arrow in self.departures:
-                known.setdefault(int(devices[code]), []).append((when, self.departures[arrow]))
+        for arrow, when, code in self.flow_ends:
+            if arrow in self.flow_starts:
+                known.setdefault(int(devices[code]), []).append((when, self.flow_starts[arrow]))
         for number, arrows in known.items():
             found.arrows[None if number < 0 else number] = tuple(np.array(sorted(arrows), dtype=np.int64).T)
         return found

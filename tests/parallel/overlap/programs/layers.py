@@ -1,4 +1,4 @@
-"""Tiny Llamas, tensor and sequence parallel: the replaced layers train as the stock ones do."""
+"""Tiny Llamas, tensor and sequence parallel: the replaced layers train as the upstream ones do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def examine(group) -> dict:
         name = "sequence parallel" if sequence_parallel else "tensor parallel"
         model = _model(group, sequence_parallel)
         before = {key: value.clone() for key, value in model.state_dict().items()}
-        losses = {"stock": _train(model, before)}
+        losses = {"upstream": _train(model, before)}
         for setting, make in SETTINGS.items():
             report = apply_overlap(model, make(), recompute_gather=setting == "customised", strict=True)
             losses[setting] = _train(model, before)
@@ -90,11 +90,11 @@ def _lora(model) -> dict:
     wrapped.mark_only_lora_as_trainable()
     wrapped.train()
     weights = {key: value.clone() for key, value in wrapped.state_dict().items()}
-    stock = _train(wrapped, weights)
+    upstream = _train(wrapped, weights)
     report = apply_overlap(wrapped, "pipelined:2", strict=True)
     overlapped = _train(wrapped, weights)
     kinds = sorted({row.kind for row in report.rows})
-    return {"stock": stock, "overlapped": overlapped, "kinds": kinds}
+    return {"upstream": upstream, "overlapped": overlapped, "kinds": kinds}
 
 
 def _fused(model, weights) -> dict:

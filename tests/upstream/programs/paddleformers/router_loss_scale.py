@@ -14,7 +14,7 @@ only divided, by 32,768 at first.
     gradient of the router's loss: 1.0
 :change:
     Pass the scale of the loss to the layer, as ``num_acc_steps`` is, and multiply the gradient by it.
-:workaround: llm_npu/training/stock_trainer.py
+:workaround: llm_npu/training/upstream_trainer.py
 """
 
 import paddle

@@ -13,7 +13,7 @@
     norms with weight decay: 0
 :change:
     Read the names of a single process, ``model._pp_to_single_mapping``, or find norms by their classes.
-:workaround: llm_npu/training/stock_trainer.py
+:workaround: llm_npu/training/upstream_trainer.py
 """
 
 import tempfile

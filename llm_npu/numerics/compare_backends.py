@@ -1,7 +1,8 @@
 """Runs a step in two ways, with the same weights, batch and random state, and reports the differences.
 
 The first way is that of the run. The second is ``composed``, the fused operators computed by plain Paddle, or
-``stock``, PaddleNLP's own layers. The second runs twice more with perturbed rounding, to measure the effect
+``upstream``, PaddleNLP's own layers. The second runs twice more with perturbed rounding, to measure the
+effect
 of rounding alone (``comparison``). Experts are chosen as in the first (``routing``). The weights do not
 change, and the run continues unaffected.
 """
@@ -19,14 +20,14 @@ import virtual_npu
 from llm_npu import surgery
 from llm_npu.core.ranks import Ranks
 from llm_npu.training.checkpoint.random_state import random_state, set_random_state
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 from .comparison import Comparison, compare
 from .recording import Recording, recording
 from .rounding import other_roundings
 from .routing import Choices
 
-COMPOSED, STOCK = "composed", "stock"
+COMPOSED, UPSTREAM = "composed", "upstream"
 OTHER_ROUNDINGS = (1, 2)  # seeds
 OF_EXPERTS = ".experts."  # in names of layers whose inputs are the rows routed to them
 
@@ -34,7 +35,7 @@ OF_EXPERTS = ".experts."  # in names of layers whose inputs are the rows routed 
 class CompareWith(TrainerCallback):
     """Compares both ways on the first micro batch of ``trainer``, and passes the lines to ``say``.
 
-    ``way``: "composed" or "stock". ``switches``: those of ``surgery.apply_fused_kernels``; ``report``: its
+    ``way``: "composed" or "upstream". ``switches``: those of ``surgery.apply_fused_kernels``; ``report``: its
     result. Forward and backward run four times before the first step; recordings of all layers are kept on
     the host meanwhile.
     """
@@ -52,7 +53,7 @@ class CompareWith(TrainerCallback):
         before = random_state()
         comparison = self._compare(inputs)
         set_random_state(before)
-        paddle_fused.reset_what_ran()  # the run's own records
+        paddle_fused.reset_dispatch_log()  # the run's own records
         if virtual_npu.is_active():
             virtual_npu.reset_kernel_record()
         lines = [f"compare  the first batch as it is, and {self._way}:"]
@@ -88,20 +89,20 @@ class CompareWith(TrainerCallback):
         with choices.kept():
             own = self._run(inputs, state)
         with second_way(self._trainer.model, self._way, self._switches):
-            inputs = _for_stock(inputs) if self._way == STOCK else inputs
+            inputs = _for_upstream(inputs) if self._way == UPSTREAM else inputs
             with choices.given():
                 second = self._run(inputs, state)
             otherwise = choices.otherwise
-            yardsticks = []
+            noise_floors = []
             for seed in OTHER_ROUNDINGS:
                 with choices.given():
-                    yardsticks.append(self._run(inputs, state, seed))
+                    noise_floors.append(self._run(inputs, state, seed))
             choices.otherwise = otherwise
         rows = [name for name in second if name in own and OF_EXPERTS in name]
         others = {name for name in rows if own[name].shape != second[name].shape}
         self._other_rows = len(others)
         own, second = ({name: run[name] for name in run if name not in others} for run in (own, second))
-        return compare(own, second, yardsticks)
+        return compare(own, second, noise_floors)
 
     def _run(self, inputs: Mapping, state: dict, seed: int | None = None) -> Recording:
         trainer = self._trainer
@@ -135,7 +136,7 @@ def second_way(model, way: str, switches: Mapping[str, bool]) -> Iterator[None]:
         surgery.apply_fused_kernels(model, **switches)
 
 
-def _for_stock(inputs: Mapping) -> dict:
+def _for_upstream(inputs: Mapping) -> dict:
     """Replaces ``masks.documents`` by a mask that PaddleNLP's own attention accepts."""
     mask = inputs.get("attention_mask")
     if mask is None or isinstance(mask, (paddle.Tensor, np.ndarray)):

@@ -1,8 +1,9 @@
-"""The why log: the backend of every fused operator, the reason, and after the first step the proof.
+"""The backend report: the backend of every fused operator, the reason, and after the first step the proof.
 
-    run.attach(why.Why())
+    run.attach(backend_report.BackendReport())
 
-The table asks the dispatcher. The proof reads the record of what ran (``paddle_fused.what_ran``) and, on the
+The table asks the dispatcher. The proof reads the record of what ran (``paddle_fused.dispatch_log``) and, on
+the
 virtual NPU, the device's own record of its kernels, since the dispatcher's notes do not prove what the device
 did. With several ranks the table has the layers of all (pipeline stages differ), and the proof covers each.
 """
@@ -21,24 +22,24 @@ from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.data.collate import ROWS
 from llm_npu.surgery.batch import Batch
-from llm_npu.surgery.explain import STOCK, Line, explain, grouped, of_call, table
+from llm_npu.surgery.explain import UPSTREAM, Line, explain, grouped, of_call, table
 from llm_npu.surgery.names import ranges
 from llm_npu.surgery.report import Report
 from llm_npu.training.optimizer import innermost
 from llm_npu.training.run import Feature, Run
-from llm_npu.training.stock_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import masks
 from virtual_npu import KernelRecord
 
-TITLE, INDENT = "why      ", "         "
+TITLE, INDENT = "backend  ", "         "
 OPTIMIZER = "optimizer"  # its name in the column of layers
 # A mode that begins like this is one kernel of a fused operator; other modes are compositions of kernels.
 KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu|adamw)\b")
 T = TypeVar("T")
 
 
-class Why(Feature):
-    """The why log of a run with fused operators."""
+class BackendReport(Feature):
+    """The backend report of a run with fused operators."""
 
     def takes_part(self, run: Run) -> bool:
         return any(run.arguments.fused.switches().values())
@@ -72,7 +73,7 @@ class WhyLog(TrainerCallback):
             return  # without the optimizer's kernels: the proof waits for the first update
         if self._announced is not None:
             launches = virtual_npu.kernel_record() if virtual_npu.is_active() else []
-            found = proof(self._announced, paddle_fused.what_ran(), launches)
+            found = proof(self._announced, paddle_fused.dispatch_log(), launches)
             _say(by_rank(self._of_all_ranks(found)))
         self._announced = None
 
@@ -87,7 +88,7 @@ def optimizer_lines(optimizer, parameters, is_fused: bool, master_grad: bool) ->
     (The optimizer of a program of ``dist.to_static`` has no list of them.)
     """
     if not is_fused:
-        return [Line(OPTIMIZER, "fused_adamw", STOCK, "", None, "switched off by use_fused_adamw")]
+        return [Line(OPTIMIZER, "fused_adamw", UPSTREAM, "", None, "switched off by use_fused_adamw")]
     steps = innermost(optimizer).example_steps(parameters, master_grad)
     return list(dict.fromkeys(of_call(OPTIMIZER, "fused_adamw", step) for step in steps))
 
@@ -133,7 +134,8 @@ def batch_of(trainer) -> Batch:
 def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) -> list[str]:
     """Whether the operators of the table ran as announced.
 
-    ``ran``: ``what_ran`` since before the first step. ``launches``: the device's record, empty without one.
+    ``ran``: ``dispatch_log`` since before the first step. ``launches``: the device's record, empty without
+    one.
     The table is wrong if the record has another call, or none, or if the device has not launched the kernel
     that both name.
     """
@@ -148,7 +150,7 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
         if (each.operator, each.backend, each.mode) not in expected:
             refused = "".join(f"; not {name}: {reason}" for name, reason in each.refused.items())
             lines.append(
-                f"otherwise than the table: {each.operator} {each.dtype} by {each.backend} {each.mode}, "
+                f"not as predicted: {each.operator} {each.dtype} by {each.backend} {each.mode}, "
                 f"{each.count:,} calls{refused}"
             )
     lines += [
@@ -168,7 +170,7 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
     for each in of_table:
         calls[each.operator, each.backend] += each.count
     counted = ", ".join(f"{operator} by {name} {count:,}" for (operator, name), count in calls.items())
-    verdict = "the first step was not as the table says" if lines else "the first step was as the table says"
+    verdict = "first step not as predicted" if lines else "first step as predicted"
     return [f"{verdict}; calls: {counted or 'none'}", *_recorded(of_table, launched), *lines]
 
 

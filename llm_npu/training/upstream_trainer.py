@@ -25,7 +25,7 @@ else:
         TrainerCallback,
         TrainerState,
     )
-    from paddleformers.trainer import Trainer as Stock
+    from paddleformers.trainer import Trainer as Upstream
     from paddleformers.trainer.trainer_utils import EvalLoopOutput
     from paddleformers.transformers.optimization import (
         CosineAnnealingWithWarmupDecay,
@@ -33,11 +33,11 @@ else:
     )
     from paddleformers.utils.batch_sampler import DistributedBatchSampler
 
-    class Trainer(Stock):
+    class Trainer(Upstream):
         """PaddleFormers' trainer, corrected where it runs on several processes."""
 
         def create_optimizer(self, lr_scheduler=None):
-            """The stock method knows norms by their names, and the last one of a pipeline has a number."""
+            """The upstream method knows norms by their names, and the last one of a pipeline has a number."""
             optimizer = super().create_optimizer(lr_scheduler)
             norms = (layer for layer in self.model.sublayers() if isinstance(layer, LayerNorm | RMSNorm))
             excluded = {weight.name for norm in norms for weight in norm.parameters()}
@@ -46,11 +46,11 @@ else:
             return optimizer
 
         def _wrap_distributed_optimizer(self, optimizer):
-            """The stock method logs the gradient norm by an attribute that only mixed precision's has."""
+            """The upstream method logs the gradient norm by an attribute that only mixed precision's has."""
             return fleet.distributed_optimizer(optimizer)
 
         def training_step(self, model, inputs, *args, **kwargs):
-            """The stock method scales the loss for fp16, and not those of ERNIE's routers.
+            """The upstream method scales the loss for fp16, and not those of ERNIE's routers.
 
             Their layers make up the gradient of a router's loss: 1 / num_acc_steps, or 1 with the default
             ``enable_delay_scale_loss``.
@@ -62,7 +62,7 @@ else:
             return super().training_step(model, inputs, *args, **kwargs)
 
         def prediction_pipeline_step(self, model, inputs, *args, **kwargs):
-            """The stock method returns a loss for the last of ``gradient_accumulation_steps`` calls only.
+            """The upstream method returns a loss for the last of ``gradient_accumulation_steps`` calls only.
 
             ``inputs`` has the rows of all of them.
             """

@@ -42,7 +42,7 @@ def model_type(folder: str | Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def from_stock(fields: Mapping[str, object], file: object) -> dict[str, object]:
+def from_upstream(fields: Mapping[str, object], file: object) -> dict[str, object]:
     """The fields of ``file``, a config.json, in one form; an InternLM2 becomes a Llama, a GPT-2 a GPT.
 
     transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
@@ -83,7 +83,7 @@ def save(config, folder: Path, dtype: str) -> None:
     )
     for name in names.UNSAVED:
         written.pop(name, None)
-    kinds = {own: stock for stock, own in family.rope_scalings.items() if own}
+    kinds = {own: upstream for upstream, own in family.rope_scalings.items() if own}
     if kind := kinds.get(getattr(config, "rope_scaling_type", None)):
         written["rope_scaling"] = {"rope_type": kind, "factor": config.rope_scaling_factor}
     file.write_text(strict_json.dumps(written, indent=2, sort_keys=True) + "\n")

@@ -9,7 +9,7 @@ import paddle
 
 from llm_npu.models import library
 
-from .apply import NoSite, applied_kernels, apply_fused_kernels
+from .apply import NoMatchingLayer, applied_kernels, apply_fused_kernels
 from .registry import Kernel, find, scan
 from .sites import MODELS
 
@@ -73,7 +73,7 @@ def apply_fused_kernel(
 
     def fuse(model):
         if any(base.__name__ in MODELS for base in type(model).__mro__):
-            with contextlib.suppress(NoSite):  # such as a Llama with use_fused_moe alone
+            with contextlib.suppress(NoMatchingLayer):  # such as a Llama with use_fused_moe alone
                 apply_fused_kernels(model, **switches)
 
     library.building.after_each(fuse if any(switches.values()) else None)

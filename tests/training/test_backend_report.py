@@ -1,4 +1,4 @@
-"""The why log: what the table announces is what runs, and a table that is wrong is found out."""
+"""The backend report: what the table announces is what runs, and a table that is wrong is found out."""
 
 from dataclasses import replace
 
@@ -12,11 +12,11 @@ from places import ROOT
 import paddle_fused
 import virtual_npu
 from llm_npu.config import ModelArguments
-from llm_npu.console import why
+from llm_npu.console import backend_report
 from llm_npu.models import lora, weights
 from llm_npu.surgery import apply_fused_kernels
 from llm_npu.surgery.batch import Batch
-from llm_npu.surgery.explain import STOCK, Line, explain, grouped, table
+from llm_npu.surgery.explain import UPSTREAM, Line, explain, grouped, table
 from llm_npu.surgery.names import collapsed
 from paddle_fused import masks
 from paddle_fused.dispatch import OPERATORS
@@ -45,12 +45,12 @@ def by_operator(lines: list[Line]) -> dict[str, Line]:
 def test_the_table_is_what_runs(family, dtype, on_npu):
     model = family.build(dtype)
     lines = announced(model, dtype)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     virtual_npu.reset_kernel_record()
     loss, _ = loss_and_logits(family, model, random_batch(), "all")
     loss.backward()
-    first, *others = why.proof(lines, paddle_fused.what_ran(), virtual_npu.kernel_record())
-    assert first.startswith("the first step was as the table says"), [first, *others]
+    first, *others = backend_report.proof(lines, paddle_fused.dispatch_log(), virtual_npu.kernel_record())
+    assert first.startswith("first step as predicted"), [first, *others]
     (recorded,) = others
     assert recorded.startswith("kernels that the device has launched: ")
 
@@ -63,12 +63,12 @@ def test_the_table_is_what_runs_with_lora(name, on_npu):
     )
     lines = announced(model)
     assert {"flash_attention", "rms_norm", "swiglu"} <= {line.operator for line in lines}
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     virtual_npu.reset_kernel_record()
     loss, _ = loss_and_logits(family, model, random_batch(), "all")
     loss.backward()
-    first, *others = why.proof(lines, paddle_fused.what_ran(), virtual_npu.kernel_record())
-    assert first.startswith("the first step was as the table says"), [first, *others]
+    first, *others = backend_report.proof(lines, paddle_fused.dispatch_log(), virtual_npu.kernel_record())
+    assert first.startswith("first step as predicted"), [first, *others]
 
 
 def test_a_table_of_llama(on_npu):
@@ -118,15 +118,15 @@ def test_layers_that_are_not_fused(on_npu):
     model = BY_NAME["llama"].build("bfloat16")
     model.llama.layers[0].mlp.forward = lambda x: x
     lines = announced(model, use_fused_rope=False)
-    stock = {line.operator: (line.layers, line.reason) for line in lines if line.backend == STOCK}
-    norms, reason = stock.pop("add_rms_norm")
+    upstream = {line.operator: (line.layers, line.reason) for line in lines if line.backend == UPSTREAM}
+    norms, reason = upstream.pop("add_rms_norm")
     assert reason.startswith("off by default: ")
     assert norms == ("llama.layers.0-1.post_attention_layernorm, llama.layers.1.input_layernorm, llama.norm")
-    assert stock == {
+    assert upstream == {
         "swiglu": ("llama.layers.0.mlp", "its forward has been replaced on the instance"),
         "rotary": ("llama.layers.0-1.self_attn", "switched off by use_fused_rope"),
     }
-    (swiglu,) = [line for line in lines if line.operator == "swiglu" and line.backend != STOCK]
+    (swiglu,) = [line for line in lines if line.operator == "swiglu" and line.backend != UPSTREAM]
     assert swiglu.layers == "llama.layers.1.mlp"
 
 
@@ -134,12 +134,12 @@ def test_a_wrong_table_is_found_out(on_npu):
     family = BY_NAME["llama"]
     model = family.build("bfloat16")
     lines = announced(model)
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     with paddle_fused.use_backend("composed"):
         loss_and_logits(family, model, random_batch(), "all")
-    verdict, *others = why.proof(lines, paddle_fused.what_ran(), [])
-    assert verdict.startswith("the first step was not as the table says")
-    assert any(line.startswith("otherwise than the table: rms_norm bfloat16 by composed") for line in others)
+    verdict, *others = backend_report.proof(lines, paddle_fused.dispatch_log(), [])
+    assert verdict.startswith("first step not as predicted")
+    assert any(line.startswith("not as predicted: rms_norm bfloat16 by composed") for line in others)
     assert any("not called in this step: rms_norm by ascend rms_norm_npu" in line for line in others)
 
 
@@ -148,10 +148,10 @@ def step_of_llama(lines_of) -> list[str]:
     family = BY_NAME["llama"]
     model = family.build("bfloat16")
     lines = lines_of(announced(model))
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     virtual_npu.reset_kernel_record()
     loss_and_logits(family, model, random_batch(), "all")
-    return why.proof(lines, paddle_fused.what_ran(), virtual_npu.kernel_record())
+    return backend_report.proof(lines, paddle_fused.dispatch_log(), virtual_npu.kernel_record())
 
 
 WRONG = {
@@ -173,9 +173,9 @@ def test_a_table_that_was_made_wrong_is_found_out(wrong, on_npu):
     verdict, _, *others = step_of_llama(changed)
     line = told[name]
     claimed = replace(line, **changes)
-    assert verdict.startswith("the first step was not as the table says")
+    assert verdict.startswith("first step not as predicted")
     assert len(others) == 2, others
-    assert others[0].startswith(f"otherwise than the table: {name} bfloat16 by {line.backend} {line.mode}, ")
+    assert others[0].startswith(f"not as predicted: {name} bfloat16 by {line.backend} {line.mode}, ")
     assert (
         others[1] == f"in the table, but not called in this step: {name} by {claimed.backend} {claimed.mode}"
     )
@@ -191,7 +191,7 @@ def test_the_devices_own_record_convicts_a_dispatcher_that_says_what_is_not_so(n
     mode = {"rms_norm": "rms_norm_npu", "flash_attention": "flash_attention_npu, causal"}.get(
         name, "swiglu of "
     )
-    assert verdict.startswith("the first step was not as the table says") and f"{name} by ascend" in verdict
+    assert verdict.startswith("first step not as predicted") and f"{name} by ascend" in verdict
     assert f" {mode.partition(',')[0].split()[0]} " not in launched
     (line,) = others
     said = "not launched by the device, whatever the record says: "
@@ -199,21 +199,21 @@ def test_the_devices_own_record_convicts_a_dispatcher_that_says_what_is_not_so(n
 
 
 def test_what_ranks_have_found():
-    same, other = ["as the table says", "kernels"], ["not as the table says"]
-    assert why.by_rank([same]) == why.by_rank([same, same]) == same
-    assert why.by_rank([same, other, same, same]) == [
-        "ranks 0,2-3: as the table says",
+    same, other = ["as predicted", "kernels"], ["not as predicted"]
+    assert backend_report.by_rank([same]) == backend_report.by_rank([same, same]) == same
+    assert backend_report.by_rank([same, other, same, same]) == [
+        "ranks 0,2-3: as predicted",
         "ranks 0,2-3: kernels",
-        "rank 1: not as the table says",
+        "rank 1: not as predicted",
     ]
 
 
 def test_nothing_is_computed_to_make_a_table(on_npu):
     model = BY_NAME["mixtral"].build("bfloat16")
-    paddle_fused.reset_what_ran()
+    paddle_fused.reset_dispatch_log()
     virtual_npu.reset_kernel_record()
     announced(model)
-    assert paddle_fused.what_ran() == []
+    assert paddle_fused.dispatch_log() == []
     computed = {record.name for record in virtual_npu.kernel_record()} - {"empty", "full", "full_int_array"}
     assert not {name for name in computed if "matmul" in name or "norm" in name or "attention" in name}
 
@@ -264,8 +264,8 @@ def test_runs_are_as_their_tables_say(arguments, run_python, tmp_path):
     assert lines[start].split()[1:] == ["layers", "operator", "backend", "mode", "computed", "reason"]
     assert any("flash_attention" in line for line in lines[start : start + 6])
     verdicts = [line for line in lines if "the first step was" in line]
-    begins = ["why      "]
+    begins = ["backend  "]
     if "--pipeline_parallel_degree" in arguments:  # whose stages do different things
-        begins = ["why      rank 0: ", "         rank 1: "]
-    said = [f"{begin}the first step was as the table says" for begin in begins]
+        begins = ["backend  rank 0: ", "         rank 1: "]
+    said = [f"{begin}first step as predicted" for begin in begins]
     assert len(verdicts) == len(said) and all(map(str.startswith, verdicts, said)), lines

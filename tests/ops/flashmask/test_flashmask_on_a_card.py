@@ -69,7 +69,7 @@ def test_modes(form, run_python, tmp_path):
 REASONS = """
 import paddle
 from paddle_fused import flashmask_attention
-from paddle_fused.dispatch import ask
+from paddle_fused.dispatch import explain_dispatch
 
 x = paddle.zeros([1, 8, 2, 16], "float16")
 rows = paddle.full([1, 1, 8, 1], 4, "int32")
@@ -83,7 +83,7 @@ CALLS = {
     ),
 }
 for words, call in CALLS.items():
-    reason = ask(call).support["ascend"].reason
+    reason = explain_dispatch(call).support["ascend"].reason
     assert reason is not None and words in reason, (words, reason)
 _, lse = flashmask_attention(x, x, x, rows, causal=True, return_softmax_lse=True)
 assert [round(value, 3) for value in lse[0, 0, :5].exp().tolist()] == [1, 2, 3, 4, 0]

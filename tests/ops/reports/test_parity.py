@@ -55,7 +55,7 @@ def test_what_is_no_number_fails(dtype):
 def test_an_error_of_one_backend_in_every_draw_fails(dtype, monkeypatch):
     def call(tensors):
         x = tensors["x"]
-        chosen = dispatch.ask(lambda: paddle_fused.swiglu(x)).chosen
+        chosen = dispatch.explain_dispatch(lambda: paddle_fused.swiglu(x)).chosen
         return (x * x * (1 if chosen == "composed" else factor),)
 
     # More than the roundings of both sides explain; with a ceiling that lets it pass.

@@ -117,10 +117,10 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(config, items):
-    """The default run has one set of parameters of each test on each device; the others are slow.
+    """Mark as slow the parameter sets that a test's marker ``sampled`` leaves out of the default run.
 
-    ``pytest.mark.default_run`` says otherwise: ``sample=N`` takes N sets, evenly spaced; ``each=KEY`` one for
-    each value of KEY(parameters); ``every=True`` takes all.
+    ``sampled`` keeps one set for each device; ``sampled(N)`` N sets, evenly spaced; ``sampled(each=KEY)`` one
+    set for each value of KEY(parameters). Without the marker all sets run by default.
     """
     needing = [item for item in items if any(item.get_closest_marker(library) for library in MISSING)]
     if needing:
@@ -131,9 +131,9 @@ def pytest_collection_modifyitems(config, items):
         if hasattr(item, "callspec"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for same in tests.values():
-        marker = same[0].get_closest_marker("default_run")
-        for item in set(same) - set(_of_default_run(same, **(marker.kwargs if marker else {}))):
-            item.add_marker(pytest.mark.slow)
+        if marker := same[0].get_closest_marker("sampled"):
+            for item in set(same) - set(_sample(same, *marker.args, **marker.kwargs)):
+                item.add_marker(pytest.mark.slow)
     part, parts = map(int, config.getoption("begin").split("/"))
     files = list(dict.fromkeys(item.path for item in items))
     # A file that is named before a folder that it is in comes first: pytest 9 collects it with the folder.
@@ -145,15 +145,11 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: place[item.path])
 
 
-def _of_default_run(same, every=False, sample=None, each=None):
-    if every:
-        return same
-    if sample is not None:
-        return same[:: max(1, len(same) // sample)]
-    each = each or (lambda parameters: parameters.get("device"))
-    return {
-        each(item.callspec.params): item for item in reversed(same) if not item.get_closest_marker("slow")
-    }.values()
+def _sample(same, count=None, each=lambda parameters: parameters.get("device")):
+    if count is not None:
+        return same[:: max(1, len(same) // count)]
+    fast = [item for item in reversed(same) if not item.get_closest_marker("slow")]
+    return {each(item.callspec.params): item for item in fast}.values()
 
 
 def pytest_addoption(parser):

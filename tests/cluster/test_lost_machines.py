@@ -144,7 +144,6 @@ def test_of_the_halves_of_a_cut_network_one_goes_on(arguments, apart, tmp_path):
     assert sorted(losses(tmp_path / "out")[0]) == list(range(1, STEPS + 1))
 
 
-@pytest.mark.default_run(every=True)
 def test_a_run_that_lost_a_machine(arguments, undisturbed, apart, tmp_path, number, request):
     draw = random.Random(f"{request.config.getoption('seed')} {number}")
     fault, lost = list(FAULTS)[number % len(FAULTS)], draw.randrange(2)

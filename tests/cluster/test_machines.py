@@ -35,7 +35,6 @@ def test_two_machines_reach_each_other_by_their_own_names(two_machines, tmp_path
     assert (tmp_path / "second").read_text().split() == ["machine1", "10.77.0.2"]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("loopback", [False, True])
 def test_all_processes_of_one_machine_are_killed(loopback, tmp_path):
     with virtual_machines.machines(2, loopback=loopback) as (first, second):

@@ -58,11 +58,13 @@ def errors(name, content):
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(content)]
 
 
+@pytest.mark.sampled
 @every
 def test_the_manifest_has_its_schema(name):
     assert not errors(name, manifest(name))
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize(
     "change, sentence",
@@ -84,7 +86,6 @@ def test_an_error_in_the_pod_is_found(name, change, sentence):
     assert sentence in error
 
 
-@pytest.mark.default_run(every=True)
 @every
 def test_a_pod_asks_for_the_devices_that_it_trains_on(name):
     (container,) = template(manifest(name))["containers"]

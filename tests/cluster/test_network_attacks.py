@@ -81,7 +81,6 @@ def silent(caplog, capfd):
     assert caplog.records == [] and capfd.readouterr() == ("", "")
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("secret", [SECRET, ""])
 def test_a_rank_of_the_run_takes_part(secret):
     async def attack(run):
@@ -91,7 +90,6 @@ def test_a_rank_of_the_run_takes_part(secret):
     assert run(secret, attack).hub.peers[2].host == socket.gethostname()
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(("secret", "others"), [(SECRET, OTHER), (SECRET, ""), ("", OTHER)])
 def test_another_secret_is_refused_on_both_sides(secret, others):
     async def attack(run):
@@ -157,7 +155,6 @@ LINES = {
 }
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("secret", [SECRET, ""])
 @pytest.mark.parametrize("name", LINES)
 def test_strangers_are_not_let_in(secret, name):
@@ -189,6 +186,7 @@ def test_a_proof_serves_once_and_on_one_side_only():
     run(SECRET, attack)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("secret", [SECRET, ""])
 def test_idle_connections_are_few_and_keep_nobody_out(secret):
     async def attack(run):
@@ -262,11 +260,13 @@ def test_a_rank_that_gives_up_chooses_no_words():
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("value", [None, 7, ["x"], {"a": 1}])
 def test_what_is_no_text_is_not_shown(value):
     assert printable(value) == ""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("secret", "more"), [("", member.OTHER_ADDRESS), (SECRET, "")])
 def test_a_rank_that_is_not_admitted_says_why(monkeypatch, secret, more):
     monkeypatch.setattr(member, "START", 1)

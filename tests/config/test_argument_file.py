@@ -14,6 +14,8 @@ from llm_npu.config.written import nearest, values
 from llm_npu.config.written.argument_file import LARGEST, read_file
 from llm_npu.core.errors import UserError
 
+pytestmark = pytest.mark.sampled
+
 # Plain scalars that YAML 1.1 reads as numbers, dates or truth values.
 ODD_TEXTS = [
     "2026_11_27", "010", "0o17", "0x1F", "0b11", "1_000", "12:30:45", "1e3", "1.e+3", "3.10", ".5", "+7",

@@ -7,6 +7,8 @@ import pytest
 from llm_npu import config
 from llm_npu.config.conflicts import split_weights
 
+pytestmark = pytest.mark.sampled
+
 
 def refused(argv, *words):
     with pytest.raises(ValueError) as caught:

@@ -33,6 +33,7 @@ def test_complete_machine_has_its_cards(machine):
     assert find_cards(dev, site_packages, {}) == VisibleCards(site_packages / "paddle_custom_device", 2, ())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("visible", "count"), [("0,1", 2), ("1", 1), (" 0 , 1 ", 2), ("0,1,2,3", 2), ("", 0), ("none", 0)]
 )
@@ -53,6 +54,7 @@ def test_everything_that_is_missing_is_named(tmp_path):
     assert str(tmp_path / "davinci<N>") in node
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("removed", ["davinci_manager", "package"])
 def test_a_card_needs_all_its_parts(machine, removed):
     dev, site_packages = machine
@@ -85,6 +87,7 @@ def test_custom_device_root_names_a_plugin_for_cards_but_never_the_virtual_one(m
 # ---- the choice --
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "card", "expected"),
     [
@@ -114,6 +117,7 @@ def test_environment_that_chose_the_virtual_one_is_followed_unless_the_card_is_a
     assert decide("npu:card", CARDS, True, 8).kind == "card"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["gpu", "npu:", "npu:-1", "npu:x", "NPU", "", "cpu:0", "npu:card:1", "npu:٣"]
 )
@@ -167,6 +171,7 @@ print(device.kind, paddle.ones([1]).place, paddle.device.get_all_custom_device_t
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
@@ -193,6 +198,7 @@ def test_select_card_without_one(run_python):
     assert result.stderr.startswith("UserError: npu:card asks for an Ascend card, and none can be used")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["virtual_npu", "cpu"])
 def test_variables_of_the_host_kernels_are_checked_before_paddle_is_imported(run_python, name):
     result = run_python("-c", SELECT, name, PADDLE_FUSED_MALLOC="always")

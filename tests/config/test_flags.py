@@ -128,7 +128,7 @@ def test_the_trackers_are_paddlenlps():
     ],
     ids=lambda value: " ".join(map(str, value[1:])) if isinstance(value, list) else None,
 )
-@pytest.mark.default_run(sample=4)
+@pytest.mark.sampled(4)
 def test_help_and_refusals_import_no_framework(run_python, argv, code, words):
     done = run_python("-c", WATCHED, *argv)
     assert done.stdout.endswith(f"code {code}\nimported []\n"), done.stdout + done.stderr

@@ -8,6 +8,8 @@ from llm_npu.config import FusedArguments
 from llm_npu.config.written.aliases import REFUSED
 from llm_npu.training.model import config_for
 
+pytestmark = pytest.mark.sampled
+
 SWITCHES = (
     "use_npu_fusion_attention",
     "use_fused_rms_norm",

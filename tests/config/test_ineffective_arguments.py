@@ -9,6 +9,8 @@ from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM
 from llm_npu.config.library_flags import FLAG_METADATA
 from llm_npu.training.model import config_for
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize(
     ("argv", "names"),

@@ -9,6 +9,8 @@ from llm_npu.models import logits
 from llm_npu.training import loss_choice
 from llm_npu.training.model import config_for
 
+pytestmark = pytest.mark.sampled
+
 GIB = 1 << 30
 ROWS = ("--max_seq_length", "1024", "--per_device_train_batch_size")
 LIMIT_ROWS = (*ROWS, "64")  # 2 GiB with a vocabulary of 8192

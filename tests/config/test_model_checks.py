@@ -8,6 +8,8 @@ from paddlenlp.trainer.trainer_utils import ShardingOption
 from llm_npu import config
 from llm_npu.training.model import config_for
 
+pytestmark = pytest.mark.sampled
+
 
 def test_a_run_that_the_model_cannot_do_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"--max_seq_length is 2048, but llama-tiny has 1024 positions"):

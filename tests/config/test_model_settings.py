@@ -19,6 +19,8 @@ from llm_npu.models.paddlenlp.families import FAMILIES as NLP
 from llm_npu.models.settings import fields as of_fields
 from llm_npu.models.settings import rotary
 
+pytestmark = pytest.mark.sampled
+
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,

@@ -90,7 +90,6 @@ def of(record, names) -> dict[str, object]:
     return {name: getattr(record, name) for name in names}
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_omitted_fields_are_as_in_transformers(family, tmp_path):
     expected = {name: value for name, value in zip(SIZES, DENSE[family], strict=True) if value is not None}
@@ -102,7 +101,6 @@ def test_omitted_fields_are_as_in_transformers(family, tmp_path):
     assert of(model_config(directory(tmp_path, model_type=family)), expected) == expected
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_planner_reads_the_same(family, tmp_path):
     path = directory(tmp_path, model_type=family, **stated(family))
@@ -125,7 +123,6 @@ def test_the_planner_reads_the_same(family, tmp_path):
     assert len(names) > 6 and of(shape, names) == expected
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_state_what_differs_from_the_librarys_own_defaults(name):
     """So they stay what they are where a default of transformers is another one."""
@@ -140,6 +137,7 @@ def test_presets_state_what_differs_from_the_librarys_own_defaults(name):
     assert model_config(name).to_dict() == config.to_dict()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", [name for name, each in FAMILIES.items() if each.experts])
 def test_the_number_of_experts_has_two_names(family, tmp_path):
     """transformers 5 writes a Qwen3-MoE's as num_local_experts, and so does PaddleFormers."""
@@ -151,7 +149,6 @@ def test_the_number_of_experts_has_two_names(family, tmp_path):
     assert getattr(model_config(path), number) == 16
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("family", [name for name, each in FAMILIES.items() if "rotary" in each.layers])
 def test_rope_parameters_without_theta_have_that_of_the_family(family, tmp_path):
     default = dict(zip(SIZES, DENSE[family], strict=True))["rope_theta"]

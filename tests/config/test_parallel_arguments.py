@@ -14,6 +14,8 @@ from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM, check_par
 from llm_npu.models import families
 from llm_npu.training import model
 
+pytestmark = pytest.mark.sampled
+
 
 def check(processes, **given):
     others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True, "overlap": None}

@@ -13,6 +13,8 @@ import pytest
 from llm_npu.models import families, presets, weights
 from llm_npu.models.families import FAMILIES
 
+pytestmark = pytest.mark.sampled
+
 POSITIONS, ORIGINAL, THETA, LONG = (
     256,
     64,

@@ -13,6 +13,8 @@ from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
+pytestmark = pytest.mark.sampled
+
 VOCABULARY = 270
 SUMS = [(f"{a} + {b}?", f"{a + b}" + "!" * a) for a in range(8) for b in range(1, 4)]
 

@@ -10,6 +10,8 @@ from llm_npu.data.text import chat_template, turns
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
+pytestmark = pytest.mark.sampled
+
 MESSAGES = [
     {"role": "system", "content": "Be short."},
     {"role": "user", "content": "2 + 2?"},

@@ -8,6 +8,8 @@ from paddle.io import DataLoader
 from llm_npu.data.collate import IGNORED, Collator
 from paddle_fused import flash_attention, masks
 
+pytestmark = pytest.mark.sampled
+
 ONE = {"input_ids": [5, 6, 7], "labels": [6, 7, IGNORED]}
 TWO = {"input_ids": [8, 9], "labels": [9, IGNORED]}
 PACKED = {"input_ids": [1, 2, 3, 4, 5], "labels": [2, IGNORED, 4, 5, IGNORED], "seqlens": [2, 3]}

@@ -6,6 +6,8 @@ import pytest
 
 from llm_npu.data.text import conversations
 
+pytestmark = pytest.mark.sampled
+
 QUESTION, ANSWER = {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}
 SYSTEM = {"role": "system", "content": "Be short."}
 MORE = [{"role": "user", "content": "And + 1?"}, {"role": "assistant", "content": "5"}]

@@ -14,6 +14,8 @@ from llm_npu.data.split import boundaries
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
+pytestmark = pytest.mark.sampled
+
 EOS = 2
 SENTENCES = "One two three. Grüße aus Köln — 你好 🙂.\n"
 

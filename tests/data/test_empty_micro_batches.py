@@ -14,6 +14,8 @@ from llm_npu.data.rows import IGNORED
 from llm_npu.models.families import FAMILIES
 from llm_npu.training.run import Feature, Run
 
+pytestmark = pytest.mark.sampled
+
 LENGTH, STEPS = 16, 2
 VOCABULARY = run_inputs.LLAMA["vocab_size"]
 CHANGED = {"vocab_size": VOCABULARY, "num_hidden_layers": 1}

@@ -9,6 +9,8 @@ import pytest
 
 from llm_npu.data.indexed import HEADER, open_indexed, write_indexed
 
+pytestmark = pytest.mark.sampled
+
 EOS = 2
 
 

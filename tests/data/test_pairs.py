@@ -14,6 +14,8 @@ from llm_npu.data.pair_batches import PairCollator
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
+pytestmark = pytest.mark.sampled
+
 VOCABULARY = 270
 PAIRS = [(f"{a} + {b}?", f"{a + b}" + "!" * a, f"{a - b}") for a in range(8) for b in range(1, 4)]
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from llm_npu.data.plans import PLANS, first_fit, length_grouped
 
+pytestmark = pytest.mark.sampled
+
 CAPACITY = 32
 LENGTHS = st.lists(st.integers(1, CAPACITY), max_size=60)
 

@@ -25,7 +25,6 @@ def written(folder, *records):
     return file
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("record", "prompt"),
     [
@@ -57,7 +56,6 @@ def test_the_common_layouts(tmp_path, record, prompt):
     assert pair.where == f"{tmp_path / 'a.jsonl'}, line 1"
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [

@@ -16,6 +16,8 @@ from llm_npu.data.indexed import open_indexed, write_indexed
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import fingerprint, load_tokenizer, tokenizer_for, trained_tokenizer
 
+pytestmark = pytest.mark.sampled
+
 SCRIPT = ROOT / "scripts" / "prepare_data.py"
 RECORDS = ["One two three.", "Grüße — 你好 🙂", "x", "no newline"]
 

@@ -20,6 +20,8 @@ from llm_npu.data.text.conversations import Conversations
 from llm_npu.data.text.fields import Unused
 from llm_npu.data.text.preferences import Preferences
 
+pytestmark = pytest.mark.sampled
+
 TEMPLATES = Path(__file__).parent / "templates"
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}<|im_end|>\n{% endfor %}"

@@ -12,6 +12,8 @@ from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.fields import Unused
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
+pytestmark = pytest.mark.sampled
+
 TEMPLATES = Path(__file__).parent / "templates"
 QWEN3, R1 = ((TEMPLATES / f"{name}.jinja").read_text("utf-8") for name in ("qwen3", "deepseek_r1"))
 CHATML = (

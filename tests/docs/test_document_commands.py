@@ -3,6 +3,8 @@
 import document_commands
 import pytest
 
+pytestmark = pytest.mark.sampled
+
 DOCUMENT = """
 Text with `code`.
 

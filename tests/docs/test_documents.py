@@ -27,6 +27,8 @@ from llm_npu.acceptance import command as acceptance
 from llm_npu.doctor.__main__ import _parser as doctor_parser
 from llm_npu.models import presets
 
+pytestmark = pytest.mark.sampled
+
 NAMES = ("README.md", "docs/guide.md", "docs/numerics.md", "docs/virtual_npu.md", "docs/performance.md")
 DOCUMENTS = [ROOT / name for name in NAMES]
 EVERY = [command for document in DOCUMENTS for command in document_commands.commands(document)]

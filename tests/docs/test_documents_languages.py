@@ -8,6 +8,8 @@ import generated_pages
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.sampled
+
 CHINESE = [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.zh-CN.md"))]
 PAIRS = [(file.with_name(file.name.replace(".zh-CN", "")), file) for file in CHINESE]
 WRITTEN = re.compile(r"<!-- [\w ]+: python .*?<!-- end -->", re.DOTALL)

@@ -10,6 +10,8 @@ from places import ROOT
 
 from llm_npu import config
 
+pytestmark = pytest.mark.sampled
+
 GUIDES = [ROOT / "docs/guide.md", ROOT / "docs/guide.zh-CN.md"]
 READERS = [*GUIDES, ROOT / "README.md", ROOT / "README.zh-CN.md"]
 BEGIN, END = "<!-- symptoms -->\n", "<!-- end -->"

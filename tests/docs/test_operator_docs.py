@@ -7,6 +7,8 @@ from places import ROOT
 
 from paddle_fused import registry
 
+pytestmark = pytest.mark.sampled
+
 FOLDER = ROOT / "docs" / "operators"
 OPERATORS = sorted(registry.operators())
 SECTIONS = ["Formula", "Arguments", "Modes", "Limits", "Errors", "Backends", "Example"]

@@ -58,7 +58,6 @@ def patched():
     patches.apply()
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_upstream_model_runs_packed(name, kind, on_npu):
@@ -75,7 +74,6 @@ def test_a_upstream_model_runs_packed(name, kind, on_npu):
         assert {call.mode for call in paddle_fused.dispatch_log()} == {"flash_attention_npu, causal, varlen"}
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_on_the_left_is_hidden(name, on_npu):
     """The upstream function drops the mask of padding in silence."""

@@ -187,7 +187,6 @@ def found(run_python, tmp_path_factory):
     return json.loads(line.removeprefix("FOUND "))
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", SYMPTOMS)
 def test_without_its_patch_it_fails_and_with_it_it_works(found, name):
     before, after = found

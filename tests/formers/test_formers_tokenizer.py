@@ -9,6 +9,8 @@ from places import ROOT
 from llm_npu.core.errors import UserError
 from llm_npu.data.text.tokenizer import load_tokenizer
 
+pytestmark = pytest.mark.sampled
+
 TEXT = (ROOT / "llm_npu/data/packing.py").read_text(encoding="utf-8")
 HARD = ["", " x", "  two  blanks  ", "a\nb\tc", "héllo 你好 ﬁ½", "2 + 2 = 4, 12345"]
 KINDS = {

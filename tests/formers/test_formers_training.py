@@ -28,10 +28,8 @@ TRAINED = [
     "qwen3",
     *(pytest.param(f, marks=pytest.mark.slow) for f in ("qwen2", "ernie4_5", *MORE) if f != "qwen3"),
 ]
-by_default = pytest.mark.default_run(every=True)
 
 
-@by_default
 @pytest.mark.parametrize("precision", ["--bf16", pytest.param("--no_bf16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", TRAINED)
 def test_a_family_learns_with_fused_operators(finished, family, precision):
@@ -53,7 +51,6 @@ def test_a_family_learns_with_fused_operators(finished, family, precision):
     assert checkpoint.verify(out / f"checkpoint-{STEPS}") == STEPS
 
 
-@by_default
 @pytest.mark.parametrize("family", TRAINED)
 def test_a_continued_run_is_the_same_bit_for_bit(run_python, inputs, finished, tmp_path, family):
     _, whole = finished(family, "--bf16")
@@ -232,6 +229,7 @@ def test_stages_without_fused_operators_compute_the_same(micro_batched, family):
         assert other == pytest.approx(one, rel=2e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", ["llama", "deepseek_v3"])
 def test_a_micro_batch_without_labels_has_no_gradient(family):
     """The criterion divides by the number of its labels."""
@@ -362,7 +360,6 @@ def test_lora_trains_and_its_merged_model_generates(run_python, finished, conver
     assert done.returncode == 0 and "fused operators: attention 2 of 2" in done.stdout, done.stderr
 
 
-@by_default
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -15,6 +15,8 @@ from llm_npu.core.errors import UserError
 from llm_npu.formers import __main__ as command
 from llm_npu.formers import switches
 
+pytestmark = pytest.mark.sampled
+
 # What a rank of any job does: it imports the library, then modules that take Paddle's functions by name.
 RANK = """
 import importlib.util, subprocess, sys

@@ -107,7 +107,6 @@ def run(run_python, checkout, tmp_path_factory):
     return run
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("stages", [1, 2])
 def test_as_published_then_fused(run, tmp_path, stages):
     unmodified = ("-m", "virtual_npu")

@@ -30,7 +30,6 @@ def model(run_python, tmp_path_factory):
     return made(run_python, tmp_path_factory.mktemp("models") / "llama", "llama")
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("stage", ["SFT", "PT", "DPO"])
 def test_unmodified_then_fused(run_python, model, tmp_path, stage):
     plain = front_ends.with_own_norm(model, tmp_path / "plain")
@@ -99,7 +98,6 @@ def test_tensor_parallel(run_python, model, tmp_path):
     assert all({operator for operator, _ in rank} == OPERATORS for rank in fused.ran)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("changes", "own_norm", "symptom"),
     [

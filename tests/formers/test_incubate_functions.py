@@ -67,7 +67,6 @@ def angles(base):
     return np.repeat(np.arange(SHAPES["length"])[:, None] * frequencies, 2, axis=-1)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("time_major", [False, True])
 def test_rotary_makes_its_table(device, time_major):
     x = drawn(*SHAPES.values())
@@ -82,7 +81,6 @@ def test_rotary_makes_its_table(device, time_major):
     assert v is None
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("positions", [None, "given"])
 @pytest.mark.parametrize("adjacent", [False, True])
 def test_rotary_with_a_table(device, adjacent, positions):

@@ -43,7 +43,6 @@ def test_logits_of_two_ranks_are_those_of_one(run_python, tmp_path, on_npu, kind
         export.load(served)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -14,6 +14,8 @@ from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
 from llm_npu.training.checkpoint.random_state import random_state, set_random_state
 from paddle_fused import dispatch_log, reset_dispatch_log
 
+pytestmark = pytest.mark.sampled
+
 LETTERS = 61
 END = 2
 BATCH = prompts(9, 4, 1, 7)

@@ -119,6 +119,7 @@ def test_a_family_without_annotations_is_refused(tmp_path):
         Mesh(2, auto=True).check(tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -139,7 +140,6 @@ def test_a_mesh_that_does_not_fit_is_refused(tmp_path, fields, sentence):
     Mesh(2, 2).check(tmp_path)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("family", run_inputs.OTHERS)
 def test_stages_of_families_that_change_the_embeddings_are_refused(tmp_path, family):
     (tmp_path / "config.json").write_text(json.dumps(run_inputs.LLAMA | run_inputs.OTHERS[family]))

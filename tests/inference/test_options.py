@@ -40,7 +40,6 @@ def test_the_file_of_a_chat_model(folder):
     assert options.resolved(SAMPLING, {}) == ("sampling", SAMPLING)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("fields", "found"),
     [
@@ -66,7 +65,6 @@ def test_what_has_no_effect_is_noted(folder):
     assert len(options.of_folder(folder(fields), {"do_sample": True})[1]) == 3
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("given", "decode", "read", "unread"),
     [
@@ -82,7 +80,6 @@ def test_given_options_win(given, decode, read, unread):
     assert chosen.items() >= read.items() and not chosen.keys() & unread
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -101,7 +98,6 @@ def test_bad_options_are_refused(given, sentence):
         options.resolved({}, given)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [

@@ -11,6 +11,8 @@ from places import ROOT
 
 from llm_npu.__main__ import COMMANDS, main
 
+pytestmark = pytest.mark.sampled
+
 CALLERS = {
     "run_llama_npu.py": "train",
     "generate.py": "generate",

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.sampled
+
 PACKAGES = ("paddle_fused", "virtual_npu", "llm_npu", "scripts", "benchmarks", "tests")
 SUPPLIED = "virtual_npu.site"  # the package paddle_custom_device, which stands on sys.path by itself
 TOP = ("scripts", "benchmarks", "tests")

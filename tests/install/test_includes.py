@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.sampled
+
 # In kernels: <room>/<op>.h, or a header that all rooms share; neither the code of an instruction set nor the
 # tables that it hands out.
 ENTRY_POINT = re.compile(r"((?!simd/|bfloat16/)\w+/)?\w+(?<!_table)\.h")

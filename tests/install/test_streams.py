@@ -7,6 +7,8 @@ import sys
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = """
 import os, subprocess, sys
 from paddle_fused import command_line
@@ -115,7 +117,7 @@ def test_commands(unread, command):
         ("ascii:replace", b"? ? ?"),
     ],
 )
-@pytest.mark.default_run(sample=2)
+@pytest.mark.sampled(2)
 def test_text_that_the_encoding_lacks_becomes_escapes(encoding, printed):
     program = (
         "import sys\nfrom paddle_fused import command_line\n"

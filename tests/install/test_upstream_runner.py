@@ -11,6 +11,8 @@ from places import ROOT
 
 from paddle_fused.command_line import UserError
 
+pytestmark = pytest.mark.sampled
+
 SCRIPT = ROOT / "scripts" / "run_upstream_tests.py"
 
 FILES = {

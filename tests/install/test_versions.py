@@ -16,6 +16,8 @@ from versions.results import FAILED, REFUSED, YES, Outcome
 
 from paddle_fused.command_line import UserError
 
+pytestmark = pytest.mark.sampled
+
 ABOUT = {"commit": "abc1234", "python": "3.10.13", "run": "full"}
 
 

@@ -20,6 +20,8 @@ from building import wheels
 from paddle_fused import libraries
 from paddle_fused.libraries import SetupError
 
+pytestmark = pytest.mark.sampled
+
 SCRIPT = ROOT / "scripts" / "build_wheels.py"
 
 

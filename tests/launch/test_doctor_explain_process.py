@@ -21,6 +21,8 @@ from test_launch import WAITS, Ranks
 from llm_npu.doctor import explain
 from llm_npu.launch import supervisor
 
+pytestmark = pytest.mark.sampled
+
 OOM = "RuntimeError: NPU out of memory. Tried to allocate 30.00 MiB (NPU 3; 60.96 GiB total capacity)\n"
 STEP = "step 5/100: loss 5.8154  lr 1.00e-04  norm 1.52  1,234 tokens/s  data 1%  1,024 MiB\n"
 COMMANDS = [each for each in document_commands.commands(ROOT / "docs/doctor.md") if "--explain" in each.text]

@@ -9,6 +9,8 @@ from test_launch import WAITS, Ranks
 
 from llm_npu.launch import beats, supervisor
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = """
 import signal, sys
 from llm_npu.core import program, stopping

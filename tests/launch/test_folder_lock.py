@@ -46,7 +46,6 @@ def test_a_second_run_is_told_who_has_the_folder(held):
             refusing(folder)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_lock_ends_with_its_process(held, number):
     folder, process = held
@@ -57,7 +56,6 @@ def test_the_lock_ends_with_its_process(held, number):
     assert json.loads((folder / folder_lock.NAME).read_text())["process"] == os.getpid()
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("replaced", [False, True], ids=["rewritten", "replaced"])
 def test_a_run_that_has_lost_its_lock_publishes_no_checkpoint(tmp_path, replaced):
     folder_lock.hold(tmp_path)
@@ -113,7 +111,6 @@ def device(path, elsewhere):
 KINDS = [link, dangling, hard_link, fifo, bound_socket, folder, device]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lock_that_is_no_file_of_its_own(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)  # names of sockets are short

@@ -97,7 +97,6 @@ def test_paddles_launcher_starts_the_script(run_python, arguments, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("front_end", ["virtual_npu", "llm_npu.formers"])
 def test_paddles_launcher_sees_the_devices(run_python, front_end, tmp_path):
     """That of Paddle 3.0 by PADDLE_XCCL_BACKEND only."""
@@ -115,6 +114,7 @@ def test_paddles_launcher_sees_the_devices(run_python, front_end, tmp_path):
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "flags, sentence",
     [
@@ -295,6 +295,7 @@ sys.exit(launch.start([sys.argv[1]], early, Device("npu", "virtual", "")))
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("failures", "code", "starts"), [(1, 0, 2), (9, 137, 3)])
 def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, code, starts):
     script = tmp_path / "script.py"

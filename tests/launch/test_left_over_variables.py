@@ -32,7 +32,6 @@ LEFT = {
 }
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("kind", LEFT)
 def test_what_another_run_has_left_is_refused(monkeypatch, kind):
     for name, value in LEFT[kind].items():

@@ -43,7 +43,6 @@ def stranger(*command, cwd, **variables):
     )
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("variables", [{}, {"HOME": "/nonexistent"}], ids=["unset", "missing"])
 def test_a_user_without_a_home_gets_a_temporary_one(tmp_path, variables):
     done = stranger("-c", HOME, cwd=tmp_path, **variables)
@@ -62,7 +61,6 @@ def test_such_a_user_trains(tmp_path, arguments):  # noqa: F811
     assert [each.name for each in tmp_path.iterdir()] == ["out"]  # and no folder ~
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     "command", [[SCRIPT, "--help"], ["-m", "paddle_fused.info"], [ROOT / "scripts/generate.py", "x"]]
 )

@@ -57,7 +57,6 @@ BAD = {
 }
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", BAD)
 def test_bad_secrets(tmp_path, name):
     environ, sentence = BAD[name]

@@ -5,6 +5,8 @@ import signal
 import pytest
 from test_launch import SCRIPT, arguments  # noqa: F401  (a fixture)
 
+pytestmark = pytest.mark.sampled
+
 SENTENCE = "stopped by {} before the first step"
 
 # Every process runs this when it starts. STOP_AT is a rank (- without one), a module that is about to be

@@ -5,6 +5,8 @@ import socket
 
 import pytest
 
+pytestmark = pytest.mark.sampled
+
 # Another process holds a connection to the store and closes it when this one has left Paddle's libraries
 # behind: what is registered before paddle is imported is called after what its libraries register, and of two
 # handlers the last one first.

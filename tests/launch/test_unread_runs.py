@@ -26,7 +26,6 @@ def unread():
 
 
 @pytest.mark.slow
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("flags", [[], TWO + RESTARTED], ids=["one process", "nproc"])
 def test_nobody_reads_stdout(start_python, arguments, tmp_path, unread, flags):  # noqa: F811
     out = tmp_path / "out"
@@ -64,7 +63,6 @@ def until_step(process, step):
 
 
 @pytest.mark.slow
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("flags", [[], TWO], ids=["one process", "nproc"])
 def test_a_closed_terminal_saves(start_python, arguments, tmp_path, flags):  # noqa: F811
     out = tmp_path / "out"

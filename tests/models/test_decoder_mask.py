@@ -18,7 +18,6 @@ def hidden_by(rows, **options):
     return mask_of(None, rows, S, S, **options).to_dense(S)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("tail", [[8, 9], [0, 0], [8, 8]], ids=str)
 @pytest.mark.parametrize("columns", [0, 1])

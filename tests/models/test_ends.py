@@ -28,7 +28,6 @@ def model_folder(tmp_path, generation=None, **fields):
         ({"eos_token_id": None}, {"eos_token_id": [6, 7]}, [6, 7]),
     ],
 )
-@pytest.mark.default_run(every=True)
 def test_ends_of_text_are_those_of_both_files_and_outlive_training(tmp_path, fields, generation, ends):
     config = model_config(model_folder(tmp_path, generation, **fields))
     assert config.eos_token_id == ends
@@ -40,7 +39,6 @@ def test_ends_of_text_are_those_of_both_files_and_outlive_training(tmp_path, fie
 
 
 @pytest.mark.parametrize("ends", ["2", -1, True, [2, "x"], {"a": 1}, 2.5])
-@pytest.mark.default_run(every=True)
 def test_ends_of_text_that_are_no_ids_are_refused(tmp_path, ends):
     with pytest.raises(
         UserError, match=r"generation_config\.json: eos_token_id is .*, but must be a token id"

@@ -10,6 +10,8 @@ import paddle_fused
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
 from llm_npu.surgery.pending_logits import loss_only
 
+pytestmark = pytest.mark.sampled
+
 MODELS = [family for family in FAMILIES if family.criterion is None]
 QUICK = ("llama-gqa", "qwen2-tied", "mistral", "mixtral", "qwen2-moe")
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]

@@ -27,6 +27,8 @@ from fused_models.training import assert_tracks, memorised, train
 
 from llm_npu.data.text.corpus import standard_library
 
+pytestmark = pytest.mark.sampled
+
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
 STEPS = 40
 SEQUENCES, LENGTH = 4, 64  # of text

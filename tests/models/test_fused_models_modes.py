@@ -32,6 +32,8 @@ import paddle_fused
 from llm_npu.surgery import apply_fused_kernels
 from paddle_fused import masks
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = SHARED / "fused_models" / "static_program.py"
 LLAMA = BY_NAME["llama"]
 GRANULARITIES = ("full", "full_attn", "core_attn")

@@ -11,6 +11,8 @@ from paddlenlp.transformers import BertConfig, BertModel
 
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
 
+pytestmark = pytest.mark.sampled
+
 LLAMA = BY_NAME["llama"]
 
 

@@ -19,6 +19,8 @@ from precision import values
 
 from llm_npu.surgery import apply_fused_kernels
 
+pytestmark = pytest.mark.sampled
+
 PYTHON = os.environ.get("LLM_NPU_HF_PYTHON", sys.executable)
 # Writes checkpoints with random weights, and what the models make of some tokens in 32 and 64 bits.
 HUGGING_FACE = """

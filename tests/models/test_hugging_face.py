@@ -7,6 +7,8 @@ from tiny_models import FIELDS, build, fields_of, logits_of
 
 from llm_npu.models import pretrained, weights
 
+pytestmark = pytest.mark.sampled
+
 KINDS = [name for name in FIELDS if name not in ("gemma", "gpt")]  # their fields are PaddleNLP's
 
 

@@ -12,6 +12,8 @@ from llm_npu.models.stored import Stored
 from llm_npu.surgery import apply_fused_kernels
 from paddle_fused import dispatch_log, reset_dispatch_log
 
+pytestmark = pytest.mark.sampled
+
 HIDDEN, INNER, HEADS, KV_HEADS, LAYERS, VOCABULARY, HEAD = 64, 96, 4, 2, 2, 128, 16
 GROUPS = HEADS // KV_HEADS
 FIELDS = {

@@ -19,6 +19,8 @@ from llm_npu.models import lora, weights
 from llm_npu.models.paddlenlp.families import config_class, model_class
 from llm_npu.training.checkpoint import merged
 
+pytestmark = pytest.mark.sampled
+
 IDS = paddle.to_tensor([[5, 9, 17, 33, 4, 8, 90, 100]])
 PROJECTIONS = ["down_proj", "gate_up_fused_proj", "o_proj", "qkv_proj"]
 MIXTURES = {

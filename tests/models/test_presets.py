@@ -29,6 +29,8 @@ from llm_npu.plan.shape import ModelShape
 from llm_npu.surgery.registry import scan
 from llm_npu.training.model import config_for
 
+pytestmark = pytest.mark.sampled
+
 TINY = [(model_type, family.tiny) for model_type, family in FAMILIES.items()]
 PADDLENLP = Path(find_spec("paddlenlp").origin).parent / "transformers"
 LLAMA = {

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.paddlenlp
 TEXT = [f"the quick brown fox {number} jumps over lazy dogs {7 * number}" for number in range(300)]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
 def test_the_kind_of_a_model(tmp_path, kind):
     from llm_npu.models.paddlenlp.tokenizers import is_bpe

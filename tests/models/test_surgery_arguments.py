@@ -11,6 +11,8 @@ from llm_npu.surgery.apply import applied_kernels
 from llm_npu.surgery.compat import apply_fused_kernel
 from paddle_fused import masks
 
+pytestmark = pytest.mark.sampled
+
 LENGTH = 12
 
 

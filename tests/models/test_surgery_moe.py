@@ -19,6 +19,8 @@ from llm_npu import patches
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
 from llm_npu.surgery.replacements import moe
 
+pytestmark = pytest.mark.sampled
+
 HIDDEN, EXPERTS = SIZES["hidden_size"], 4
 # Models of tests/shared/fused_models, and fields of their configurations.
 KINDS = {

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.sampled
+
 # Values of a block's arguments, looked at when the program of the block is gone.
 PROGRAM = """
 import sys

@@ -21,7 +21,6 @@ def test_every_rule_is_broken_by_a_call():
     assert sorted(contracts.RULES.keys() - dict(CALLS).keys()) == []
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("key", "call"), CALLS, ids=[f"{key}-{number}" for number, (key, _) in enumerate(CALLS)]
 )
@@ -49,6 +48,7 @@ def test_keys_are_of_one_rule_each():
     assert sum(len(module.DTYPES) for module in contracts.MODULES) == len(contracts.DTYPES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", contracts.RULES.values(), ids=lambda rule: rule.key)
 def test_rules_are_sentences(rule):
     assert rule.error is None or rule.error in contracts.ERRORS
@@ -80,6 +80,7 @@ def test_a_rule_of_another_operator_is_our_mistake():
         contracts.reason("swiglu.same_shape", "rms_norm", "x is odd")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("level", "expected"),
     [(None, 512), ("", 512), ("7.0.0", 512), ("8.2.RC1", 512), ("8.3.RC1", 768), ("9.0", 768), ("10.1", 768)],

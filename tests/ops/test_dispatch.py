@@ -6,6 +6,8 @@ import pytest
 import paddle_fused
 from paddle_fused import BackendError, dispatch_log, reset_dispatch_log, use_backend
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture(autouse=True)
 def _fresh():

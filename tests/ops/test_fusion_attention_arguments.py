@@ -7,6 +7,8 @@ import pytest
 from paddle_fused import flash_attention
 from paddle_fused.compat import npu_fusion_attention
 
+pytestmark = pytest.mark.sampled
+
 ENDS = [2, 5]
 FORMS = {
     "tuple": tuple,

@@ -29,6 +29,7 @@ def test_both_forms_are_the_same_bit_for_bit():
     np.testing.assert_array_equal(found.numpy(), right.numpy())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0,), (2, 0, 4)])
 def test_no_elements(shape):
     x = random(*shape)
@@ -45,6 +46,7 @@ def test_a_scalar_has_no_halves_but_a_product():
         swiglu(x)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1e30, -1e30])
 def test_extreme_gates(value):
     x = paddle.to_tensor([value, 1.0])
@@ -56,7 +58,6 @@ def test_extreme_gates(value):
     np.testing.assert_allclose(swiglu(x, up).numpy(), expected, rtol=1e-6)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 @pytest.mark.parametrize(("dtype", "largest"), [("float32", 3e38), ("bfloat16", 3e38), ("float16", 6e4)])
 def test_huge_gates_of_geglu_pass_or_do_not(dtype, largest, approximate):
@@ -73,6 +74,7 @@ def test_huge_gates_of_geglu_pass_or_do_not(dtype, largest, approximate):
         np.testing.assert_array_equal(found.astype("float32").numpy(), expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
 def test_torch_npu_s_function_halves_any_dimension(dim):
     x = random(2, 4, 16)
@@ -81,6 +83,7 @@ def test_torch_npu_s_function_halves_any_dimension(dim):
     np.testing.assert_allclose(npu_swiglu(x, dim).numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("activate_left", [False, True])
 @pytest.mark.parametrize("approximate", [0, 1])
 @pytest.mark.parametrize("dim", [0, -1])
@@ -95,7 +98,6 @@ def test_torch_npu_s_geglu_activates_the_half_that_is_asked_for(dim, approximate
     assert not out.stop_gradient and activated.stop_gradient
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("name", ["npu_swiglu", "npu_geglu"])
 def test_a_captured_program_may_have_unknown_sizes(device, name, dim):
@@ -128,6 +130,7 @@ def bad_inputs():
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", list(bad_inputs()))
 def test_bad_input(case):
     call, message = bad_inputs()[case]

@@ -12,7 +12,7 @@ from paddle_fused.parity import Case
 from paddle_fused.registry import all_cases
 
 CASES = [case for case in all_cases() if case.gradients]
-pytestmark = pytest.mark.default_run(
+pytestmark = pytest.mark.sampled(
     each=lambda parameters: (parameters["call"].case.operator, parameters["call"].backend)
 )
 

@@ -11,7 +11,7 @@ from paddle_fused.parity import Case
 from paddle_fused.registry import all_cases
 
 CASES = all_cases()
-pytestmark = pytest.mark.default_run(each=lambda parameters: parameters["case"].operator)
+pytestmark = pytest.mark.sampled(each=lambda parameters: parameters["case"].operator)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 

@@ -9,6 +9,8 @@ from paddle.utils import flatten, map_structure, pack_sequence_as
 import virtual_npu
 from paddle_fused import native, registry, use_backend
 
+pytestmark = pytest.mark.sampled
+
 
 def _float(*shape):
     tensor = paddle.rand(shape)

@@ -13,6 +13,8 @@ from llm_npu.config import FusedArguments
 from llm_npu.surgery.registry import scan
 from paddle_fused import dispatch, ops, registry
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize("operator", registry.operators().values(), ids=lambda operator: operator.name)
 def test_a_registration_names_what_is_there(operator):

@@ -7,7 +7,7 @@ import pytest
 from paddle_fused import apply_rotary, dispatch_log, reset_dispatch_log, rotary_mul, use_backend
 from paddle_fused.compat import npu_rotary_mul
 
-pytestmark = pytest.mark.usefixtures("on_cpu")
+pytestmark = [pytest.mark.usefixtures("on_cpu"), pytest.mark.sampled]
 
 
 def random(*shape, seed=0, gradient=True):

@@ -33,7 +33,6 @@ def attention_in_tiles():
 
 @pytest.mark.parametrize("retain_graph", [False, True])
 @pytest.mark.parametrize("computed", [loss_with_gradients, loss_in_chunks, attention_in_tiles])
-@pytest.mark.default_run(every=True)
 @pytest.mark.usefixtures("on_npu")
 def test_a_second_backward_through_a_pylayer_is_an_error(computed, retain_graph):
     loss, _ = computed()
@@ -45,7 +44,6 @@ def test_a_second_backward_through_a_pylayer_is_an_error(computed, retain_graph)
 
 
 @pytest.mark.parametrize("computed", [loss_with_gradients, loss_in_chunks, attention_in_tiles])
-@pytest.mark.default_run(every=True)
 @pytest.mark.usefixtures("on_npu")
 def test_gradients_are_given_again_and_again(computed):
     loss, tensors = computed()

@@ -27,7 +27,7 @@ def tensors_of(case, device: str) -> dict[str, paddle.Tensor]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.default_run(each=lambda parameters: (parameters["case"].operator, parameters["backend"]))
+@pytest.mark.sampled(each=lambda parameters: (parameters["case"].operator, parameters["backend"]))
 def test_a_second_derivative_is_right_or_refused(case, backend, device):
     tensors = tensors_of(case, device)
     inputs = [tensors[name] for name in case.gradients]

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from paddle_fused.sharding.rule import Layout, Placed, ShardingRule, layout_of, numbered
 
+pytestmark = pytest.mark.sampled
+
 ATTENTION = ShardingRule(
     inputs={
         "query": ("batch", None, "heads", None),

@@ -115,7 +115,6 @@ CASES = {
 }
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("call, message", CASES.values(), ids=CASES)
 def test_refused(call, message):
     with pytest.raises(ValueError, match=message):

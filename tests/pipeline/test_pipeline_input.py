@@ -28,7 +28,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("case", REFUSED)
 def test_arguments_are_refused(folder, tmp_path, case):
     given, removed, sentence = REFUSED[case]
@@ -59,7 +58,6 @@ def pipe(folder):
     return llm_npu.pipeline("text-generation", folder, max_new_tokens=4)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("prompts", "options", "sentence"),
     [

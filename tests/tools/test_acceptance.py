@@ -91,6 +91,7 @@ signal.pause()
         other.wait()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
@@ -147,6 +148,7 @@ def test_the_result_begins_with_what_differs(result, tmp_path):
         assert outside not in html
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
@@ -191,7 +193,6 @@ def test_the_recording_has_every_case():
         ("virtual", 0.01, NOTE),
     ],
 )
-@pytest.mark.default_run(every=True)
 def test_a_card_s_speed_is_compared_with_the_planner_s_range(kind, share, verdict, tmp_path):
     """Records as a card writes them; the range of a single card's speed is 46 %."""
     planned = programs.planned_for(job := job_on(kind, tmp_path))
@@ -203,7 +204,6 @@ def test_a_card_s_speed_is_compared_with_the_planner_s_range(kind, share, verdic
 
 
 @pytest.mark.parametrize("kind", ["card", "virtual"])
-@pytest.mark.default_run(every=True)
 def test_the_planned_run_is_one_that_the_trainer_takes(kind, tmp_path):
     from llm_npu import config
 
@@ -223,6 +223,7 @@ def test_the_pieces_fit_into_the_time():
     assert all(piece.seconds <= 20 * 60 for piece in PIECES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -17,6 +17,8 @@ from tiny_models import build, prompts
 from llm_npu.dtypes import AICPUWarning, audit, audit_program, tensors, watch
 from llm_npu.surgery import apply_fused_kernels
 
+pytestmark = pytest.mark.sampled
+
 FILE = planted.__file__
 
 

@@ -15,6 +15,8 @@ from llm_npu.commands import check_dtypes
 from llm_npu.config.arguments import DataArguments
 from llm_npu.dtypes import DtypeCheck
 
+pytestmark = pytest.mark.sampled
+
 SCRIPT = ROOT / "scripts" / "check_dtypes.py"
 PROGRAM = """
 from planted_dtypes.planted import Training

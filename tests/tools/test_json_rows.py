@@ -10,7 +10,6 @@ from llm_npu.core import json_rows
 RECORDED = [ROOT / "llm_npu/acceptance/data/virtual_npu.json", *ROOT.glob("scripts/versions/results/*.json")]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.name)
 def test_recorded_data_is_as_its_writer_writes_it(file):
     text = file.read_text(encoding="utf-8")

@@ -58,7 +58,7 @@ def test_an_operator_in_the_forward_pass(model):
     assert "finite before it: its input and weight" in text
 
 
-@pytest.mark.default_run(sample=1)
+@pytest.mark.sampled(1)
 def test_a_bad_weight(model):
     weight = dict(model.named_parameters())[f"{LAYER}.weight"]
     values = weight.numpy()
@@ -68,7 +68,7 @@ def test_a_bad_weight(model):
     assert f"in {LAYER} holds" in text and "its weight holds 1 infinities among" in text
 
 
-@pytest.mark.default_run(sample=1)
+@pytest.mark.sampled(1)
 def test_an_operator_in_the_backward_pass(model):
     # sqrt(0) = 0 has an infinite derivative.
     changed(model, lambda out: out + paddle.sqrt(out * 0))
@@ -91,7 +91,7 @@ def test_layers_alone_in_the_backward_pass(model):
     assert f"it comes out of the backward pass of {LAYER}" in text
 
 
-@pytest.mark.default_run(sample=1)
+@pytest.mark.sampled(1)
 def test_fp16_overflows_on_purpose_in_the_backward_pass_only(model):
     changed(model, lambda out: out + paddle.sqrt(out * 0))
     run = NonFiniteCheck(model, operators=True, backward=False).around(step(model))

@@ -19,6 +19,8 @@ from llm_npu.numerics.rounding import other_roundings
 from llm_npu.numerics.routing import Choices
 from llm_npu.surgery import apply_fused_kernels
 
+pytestmark = pytest.mark.sampled
+
 
 def recorded(model, seed: int | None = None):
     """A forward and backward pass of ``model`` on two rows; with other roundings for a ``seed``."""

@@ -9,7 +9,6 @@ import pytest
 from paddle_fused import strict_json
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), np.float64("nan")])
 def test_numbers_that_are_not_finite_are_null(bad):
     value = {"a": [1.5, bad, {"b": (bad, "NaN")}], "c": None}

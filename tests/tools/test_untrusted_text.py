@@ -73,7 +73,6 @@ LOGS = {
 
 
 @pytest.mark.parametrize("kind", LOGS)
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["text", "json"])
 def test_odd_logs(tmp_path, capsys, kind, as_json):
     file = tmp_path / "run.log"
@@ -105,6 +104,7 @@ def test_no_line_of_a_log_takes_long():
     assert time.process_time() - began < 20  # half a second is usual
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [

@@ -21,6 +21,8 @@ from llm_npu.surgery.names import collapsed
 from paddle_fused import masks
 from paddle_fused.dispatch import OPERATORS
 
+pytestmark = pytest.mark.sampled
+
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
 FLOAT32 = ("--bf16", "false")
 

@@ -192,14 +192,12 @@ def check(out, folders_of, changes):
         shutil.rmtree(out, ignore_errors=True)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_other_kinds_of_files(tmp_path, bounded, folders_of, name, kind):
     check(tmp_path / "out", folders_of, [lambda folder: other_kind(folder, name, kind)])
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("count", [20, pytest.param(2000, marks=pytest.mark.slow)])
 def test_odd_folders(tmp_path, bounded, folders_of, count):
     @settings(max_examples=count)

@@ -17,6 +17,8 @@ from llm_npu.training.metrics import Recorder, Utilization, flops_per_token
 from llm_npu.training.step import FinishedStep
 from llm_npu.training.step_clock import StepClock, StepTimes
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = Path(__file__).parent / "communication_program.py"
 
 

@@ -46,6 +46,7 @@ def lines(*records: dict) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("lacking", [*(name for name in STEP if name != "step"), "all"])
 def test_a_record_without_a_field(tmp_path, lacking):
     kept = {"step", "loss"} if lacking == "all" else STEP.keys() - {lacking}
@@ -85,7 +86,6 @@ def test_a_line_that_a_kill_has_cut_off_is_not_worth_a_note(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("step_s", [0, 0.0, -1.0, float("nan"), float("inf"), 1e-320])
-@pytest.mark.default_run(every=True)
 def test_steps_that_took_no_time(tmp_path, step_s):
     made = resumed(tmp_path, lines({**STEP, "step_s": step_s}))
     used(made)

@@ -27,7 +27,6 @@ def out(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", resume.FILES)
 @pytest.mark.parametrize("kind", MADE)
 def test_files_of_a_run_are_files(out, tmp_path, kind, name):
@@ -39,7 +38,6 @@ def test_files_of_a_run_are_files(out, tmp_path, kind, name):
     assert elsewhere.read_text() == "of somebody"
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", resume.FOLDERS)
 def test_folders_of_a_run_may_be_links_to_folders(out, tmp_path, name):
     (tmp_path / "big disk").mkdir()

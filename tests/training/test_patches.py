@@ -147,7 +147,6 @@ def test_mixtures_of_experts_run(run_python):
     assert printed("patched") == [*patched, "auxiliary loss 2.0", "gate paddle.float32"]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("family", ["mistral", "mixtral", "gemma", "gpt"])
 def test_the_loss_of_labels_without_a_loss_is_zero(family):
     """Upstream's criterion: tests/upstream/programs/paddlenlp/mean_of_no_losses.py."""

@@ -19,6 +19,8 @@ from llm_npu.models.families import FAMILIES
 from llm_npu.models.library import names
 from llm_npu.training import checkpoint, metrics
 
+pytestmark = pytest.mark.sampled
+
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
 DEMO = SCRIPT.parents[1] / "demo.yaml"
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_key_value_heads": 1}

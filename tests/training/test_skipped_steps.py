@@ -112,7 +112,6 @@ LONGER = "--resume_from_checkpoint --max_steps 40 --decay_steps 1000000 --warmup
 
 
 @pytest.mark.slow
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

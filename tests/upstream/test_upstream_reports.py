@@ -82,7 +82,6 @@ def test_every_defect_that_a_comment_names_has_a_report():
     assert mentioned - files - set(NO_DEFECTS) == set()
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", sorted(reported()))
 def test_a_workaround_is_where_the_report_says(name):
     if "/" in name:
@@ -91,7 +90,6 @@ def test_a_workaround_is_where_the_report_says(name):
     assert name.rpartition(".")[2] in functions(module_of(name))
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("report", [pytest.param(each, id=each.name) for each in reports()])
 def test_the_lines_are_those_of_the_installed_release(report):
     assert report.locations

@@ -129,7 +129,6 @@ def squares(x):
 
 
 @pytest.mark.parametrize("full_graph", [True, False])
-@pytest.mark.default_run(every=True)
 def test_captured_programs_have_the_lines_of_their_operators(start, wide, caught, full_graph):
     captured = paddle.jit.to_static(squares, full_graph=full_graph)
     found = start()

@@ -18,10 +18,12 @@ from api_sweep.run import resolve, run
 
 from paddle_fused.paddle_release import before
 
+pytestmark = pytest.mark.sampled
+
 HERE = [one for one in CASES if is_there(one)]
 
 
-@pytest.mark.default_run(sample=100)
+@pytest.mark.sampled(100)
 @pytest.mark.parametrize("one", HERE, ids=lambda one: one.id)
 def test_npu_equals_cpu(one):
     found = disagreement(one)

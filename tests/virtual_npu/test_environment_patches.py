@@ -4,6 +4,8 @@ import pytest
 
 from virtual_npu.patches import CPU_DESCRIPTION, patch_variables
 
+pytestmark = pytest.mark.sampled
+
 # The exact sum is a*a - round(a*a), which a fused multiply-add keeps and separate instructions round to zero.
 FUSED_MULTIPLY_ADD = """
     import numpy as np

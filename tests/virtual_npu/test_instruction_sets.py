@@ -4,6 +4,8 @@ import pytest
 from instruction_sets import NEEDS, available
 from places import TESTS
 
+pytestmark = pytest.mark.sampled
+
 KERNEL_TESTS = ("attention_kernels", "rms_norm_npu", "fused_rope_npu", "swiglu_npu", "loss_and_embedding_npu")
 KERNEL_TESTS += ("rotary", "gated", "fused_adamw", "fused_adamw_mindspeed", "fused_adamw_many")
 KERNEL_TESTS += ("elementwise_npu", "gelu_npu", "linear_cross_entropy")

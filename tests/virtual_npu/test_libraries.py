@@ -8,6 +8,8 @@ import pytest
 
 from paddle_fused import libraries
 
+pytestmark = pytest.mark.sampled
+
 CHECKS = "import os; from llm_npu.doctor import Setup; from llm_npu.doctor.checks import packages, plugin"
 CHOSEN = "from paddle_fused import libraries; print(libraries.ROOT, libraries.folder())"
 LOAD = "import paddle_fused; paddle_fused.load_operators()"

@@ -43,6 +43,7 @@ def assert_one_device(call, tensors):
                 call(*mixed)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CALLS)
 def test_tensors_of_two_devices_are_refused(name, on_npu):
     call, *makers = CALLS[name]
@@ -53,7 +54,6 @@ def test_tensors_of_two_devices_are_refused(name, on_npu):
 OPERATORS = [operator for operator in registry.operators().values() if operator.name != "fused_adamw"]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_tensors_of_two_devices_are_refused_by_an_operator(operator, on_npu):
     """The case with the most tensors."""

@@ -12,6 +12,8 @@ import pytest
 
 import paddle_fused
 
+pytestmark = pytest.mark.sampled
+
 WIDTH = 8192
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 UNITS = {"K": 1 << 10, "M": 1 << 20}

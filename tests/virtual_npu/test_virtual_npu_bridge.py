@@ -7,6 +7,8 @@ from paddle import nn
 
 import virtual_npu
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture(autouse=True)
 def empty_record(on_npu):

@@ -15,6 +15,8 @@ from paddle_fused.paddle_release import installed_paddle
 from virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, STAMP
 from virtual_npu.settings import SETTINGS, check_settings
 
+pytestmark = pytest.mark.sampled
+
 # ---- the process that pytest runs in: active --
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import virtual_npu
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = """\
 import json, sys
 main = sys.modules["__main__"]

@@ -85,6 +85,7 @@ def test_device_out_of_range_is_refused(device):
     assert float(paddle.ones([2]).sum()) == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "draw",
     [

@@ -129,7 +129,6 @@ def waiting(machine, folder, *arguments, within=(), **variables):
     return machine.start([*within, SCRIPT, *arguments], log, virtual_machines.ROOT, **more, **variables), log
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", PLACES)
 def test_what_would_wait_for_ever_is_refused(name, tmp_path):
     changes, said = PLACES[name]

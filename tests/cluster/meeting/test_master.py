@@ -42,7 +42,6 @@ def ask(port, path, method="GET", body=None, **headers):
         connection.close()
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("secret", [SECRET, ""])
 def test_a_launcher_of_the_run(secret):
     with serving(secret) as (port, word):

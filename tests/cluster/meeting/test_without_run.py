@@ -115,7 +115,6 @@ def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
     assert codes == [0, 0], said
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

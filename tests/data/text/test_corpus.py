@@ -53,6 +53,7 @@ def test_the_fingerprint_sees_content_names_and_where_files_end(tmp_path):
     assert len(prints) == 4
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -155,7 +156,6 @@ def test_a_broken_link_is_refused(tmp_path):
         (["sub/test.txt", "testament.txt"], ("sub/test.txt testament.txt", None, None)),
     ],
 )
-@pytest.mark.default_run(every=True)
 def test_parts_follow_names(tmp_path, names, parts):
     for name in written(tmp_path, names).rglob("*.jsonl"):
         name.write_text(json.dumps({"text": name.name}))

@@ -19,6 +19,8 @@ from llm_npu.core.untrusted import tokenizer_process
 from llm_npu.data.text import encoding
 from llm_npu.data.text.corpus import Document
 
+pytestmark = pytest.mark.sampled
+
 ALPHABET = "ab  \n\t1.,é你好🙂"
 SAMPLE = "".join(random.Random(0).choices(ALPHABET, k=4000)) + "aaaa bbbb abab 111 你好你好 <x>" * 50
 QWEN = (
@@ -139,7 +141,7 @@ def texts():
 
 @pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.default_run(each=lambda parameters: parameters["name"] if parameters["name"] in MODELS else None)
+@pytest.mark.sampled(each=lambda parameters: parameters["name"] if parameters["name"] in MODELS else None)
 def test_ids_of_pieces_are_those_of_the_whole(made, small, name, examples):
     with encoding.running(made[name]):
 
@@ -230,7 +232,7 @@ def changed(tokenizer, changes):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.default_run(sample=2)
+@pytest.mark.sampled(2)
 def test_hostile_tokenizers_are_refused(made, name, monkeypatch):
     changes, text, words = HOSTILE[name]
     monkeypatch.setattr(tokenizer_process, "MOST_MEMORY", 256 << 20)

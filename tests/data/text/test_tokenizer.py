@@ -197,7 +197,6 @@ def test_a_killed_build_counts_for_nothing_and_is_cleared_away(tmp_path, run_pyt
         lambda file: shutil.rmtree(file.parent),
     ],
 )
-@pytest.mark.default_run(every=True)
 def test_a_folder_that_a_cleaner_emptied_is_built_again(tmp_path, clean):
     def build(folder):
         (folder / "content").write_text("whole")
@@ -244,6 +243,7 @@ def test_a_directory_saved_by_paddlenlp_is_loaded(trained, tmp_path):
     assert fingerprint(saved) == fingerprint(tokenizer)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["tokenizer.model", "sentencepiece.bpe.model"])
 def test_a_sentencepiece_model_is_loaded(tmp_path, name):
     import sentencepiece
@@ -274,6 +274,7 @@ def test_a_sentencepiece_model_is_loaded(tmp_path, name):
     assert len(fingerprint(tokenizer)) == 64
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("files", "words"),
     [

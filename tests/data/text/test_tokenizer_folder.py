@@ -49,6 +49,7 @@ def edited(file, **fields):
     file.write_text(json.dumps(content | fields))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -121,6 +122,7 @@ def special_tokens_map(folder, size):
 WAYS = [added_tokens_file, added_tokens_decoder, special_tokens_map]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", WAYS)
 def test_added_tokens_are_tokens(trained, folder, tmp_path, way):
     size = vocabulary_size(load_tokenizer(trained))
@@ -168,7 +170,6 @@ def test_tokens_without_an_id_become_new_ones_and_that_is_said(trained, folder):
         ("special_tokens_map.json", {"pad_token": ["x"]}, "pad_token is"),
     ],
 )  # fmt: skip
-@pytest.mark.default_run(every=True)
 def test_tokens_that_contradict_or_are_none_are_refused(folder, file, fields, words):
     edited(folder / file, **fields)
     with pytest.raises(UserError, match=words):

@@ -37,7 +37,6 @@ CELLS = [
     for name in FAMILIES
     for place in PLACES
 ]
-by_default = pytest.mark.default_run(every=True)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +139,6 @@ def compare(family, place, folder, padding, loss):
     return {(ran.operator, ran.backend) for ran in paddle_fused.dispatch_log()}
 
 
-@by_default
 @pytest.mark.parametrize("padding", ["none", pytest.param("longest", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "place"), CELLS)
 def test_loss_and_gradients(folder, name, place, padding):
@@ -150,7 +148,6 @@ def test_loss_and_gradients(folder, name, place, padding):
         assert ("flash_attention", "ascend") in ran
 
 
-@by_default
 @pytest.mark.parametrize("loss", ["hinge", "ipo"])
 def test_the_other_losses(folder, loss):
     compare(BY_NAME["llama"], PLACES[0], folder, "longest", loss)

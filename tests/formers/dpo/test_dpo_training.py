@@ -222,7 +222,6 @@ def test_a_bad_line_is_named(started, pairs, tmp_path):
     assert f"{file}, line {PAIRS + 1} has prompt, rejected, but no chosen answer" in error
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -12,6 +12,8 @@ from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import explain
 from llm_npu.surgery.residual_sums import NORM, residual_sum
 
+pytestmark = pytest.mark.sampled
+
 LAYERS = 2
 PROBABILITY = 0.3
 DROPOUT = {"hidden_dropout_prob": PROBABILITY}

@@ -8,6 +8,8 @@ from fused_models.torch_interpreter import IDS, assert_same_logits
 
 from llm_npu.surgery import apply_fused_kernels
 
+pytestmark = pytest.mark.sampled
+
 NAMES = (
     "llama-gqa",
     "llama-llama3",

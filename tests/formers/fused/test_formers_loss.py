@@ -4,6 +4,8 @@ import pytest
 from fused_models.formers import BY_NAME, FAMILIES
 from fused_models.losses import check
 
+pytestmark = pytest.mark.sampled
+
 QUICK = ("llama", "deepseek-v3", "ernie4.5-moe")
 
 

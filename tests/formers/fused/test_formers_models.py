@@ -48,13 +48,11 @@ CELLS = [
 everywhere = pytest.mark.parametrize(
     ("family", "place"), CELLS, ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each)
 )
-by_default = pytest.mark.default_run(every=True)
 # Rows of documents, the last of which are padding that PaddleFormers hides from itself.
 VARLEN = "flash_attention_npu, causal, varlen"
 PACKED, TAIL = [[5, 7, 4], [9, 7]], [4, 0]
 
 
-@by_default
 @everywhere
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_outputs_and_gradients(family, place, padded):
@@ -65,7 +63,6 @@ def test_outputs_and_gradients(family, place, padded):
     assert_as_accurate(fused, composed, truth(family, padded), dtype)
 
 
-@by_default
 @pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
 def test_auto_cast_with_float32_weights(family):
     """AMP O1, PaddleFormers' default: Qwen3's norms of heads return float32 beside a bfloat16 value."""
@@ -85,7 +82,6 @@ def left_padded_batch():
     return Batch(np.where(mask, whole.ids, 0), np.where(mask, whole.labels, IGNORED), mask)
 
 
-@by_default
 @everywhere
 def test_padding_on_the_left(family, place):
     device, dtype = place
@@ -121,7 +117,6 @@ def packed_batch():
     return Batch(whole.ids, labels)
 
 
-@by_default
 @everywhere
 def test_packed_documents(family, place):
     device, dtype = place
@@ -137,7 +132,6 @@ def test_packed_documents(family, place):
     assert_as_accurate(fused, composed, exact, dtype)
 
 
-@by_default
 @pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
 def test_every_operator_runs_on_the_card(family):
     """In bfloat16: the plugin's attention takes no float32."""
@@ -163,7 +157,6 @@ def unfused_text(family, device):
     return greedy(family, built(family))
 
 
-@by_default
 @pytest.mark.parametrize(
     "family",
     [pytest.param(f, marks=[] if f in FIRST_OF_FAMILY else pytest.mark.slow, id=f.name) for f in FAMILIES],
@@ -188,6 +181,7 @@ def test_training_tracks_the_unfused_model(family, dtype):
     assert_tracks(fused, run, runs, dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
 def test_recompute_keeps_every_bit(family):
     plain = built(family, "all", "bfloat16")
@@ -208,7 +202,6 @@ def test_recompute_keeps_every_bit(family):
         np.testing.assert_array_equal(found[parameter], values, err_msg=parameter)
 
 
-@by_default
 @pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
 def test_what_is_announced_before_the_first_step_runs(family):
     model = family.build("bfloat16")

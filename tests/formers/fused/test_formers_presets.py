@@ -42,7 +42,6 @@ def parameters(family, preset, layers):
     return sum(math.prod(each.shape) for each in {id(each): each for each in model.parameters()}.values())
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(("preset", "millions"), PUBLISHED.items())
 def test_presets_have_the_published_number_of_parameters(preset, millions, on_cpu):
     family = family_of(preset)
@@ -51,7 +50,6 @@ def test_presets_have_the_published_number_of_parameters(preset, millions, on_cp
     assert (few + (layers - DENSE_LAYERS) * (more - few)) // 10**6 == pytest.approx(millions, abs=1)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.model_type)
 def test_tiny_presets_are_fused(family):
     model = model_class(family.model_type)(config_class(family.model_type)(**family.presets[family.tiny]))
@@ -59,7 +57,6 @@ def test_tiny_presets_are_fused(family):
     assert set(report.operators()) == set(family.layers)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_configuration_is_read_from_its_own_file(name, tmp_path):
     config = model_config(name)

@@ -59,7 +59,6 @@ def test_without_its_patch_a_process_has_not_the_heads_of_all(tmp_path):
         ranks.run(PROGRAM, 2, tmp_path, "deepseek-v3", "parallel", "fix_heads")
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", ["llama", "deepseek-v3"])
 def test_the_norm_of_a_pipelines_last_stage(name):
     """It gets what the stage before passes on: hidden states, and masks and positions beside them."""

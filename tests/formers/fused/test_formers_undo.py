@@ -8,6 +8,8 @@ from fused_models.formers import BY_NAME, FAMILIES
 from llm_npu.surgery import apply_fused_kernel, apply_fused_kernels, remove_fused_kernels
 from llm_npu.surgery.apply import applied_kernels
 
+pytestmark = pytest.mark.sampled
+
 LLAMA = BY_NAME["llama"]
 
 

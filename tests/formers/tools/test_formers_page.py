@@ -85,7 +85,6 @@ def test_the_table_is_read():
 
 
 @pytest.mark.slow
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(("commands", "sentence"), rows(), ids=lambda value: str(value)[:50])
 def test_a_row_of_the_table(run_python, folder, commands, sentence):
     for command in commands:

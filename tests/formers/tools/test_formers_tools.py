@@ -27,7 +27,6 @@ SIZES = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 64, "num_hid
 SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64}
 EXPERTS = {"moe_intermediate_size": 64, "num_experts": 4, "num_experts_per_tok": 2}
 FAMILIES = {"llama": SIZES, "qwen3_moe": SIZES | EXPERTS}
-by_default = pytest.mark.default_run(every=True)
 
 
 def test_the_planner_names_no_change_that_the_trainer_refuses(run_python):
@@ -36,6 +35,7 @@ def test_the_planner_names_no_change_that_the_trainer_refuses(run_python):
     assert "without fused rms_norm" in done.stdout and "overlap" not in done.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_the_planner_searches_pipelines_and_tensor_parallelism_of_every_family(name):
     shape = ModelShape.of(families.FAMILIES[name].tiny)
@@ -79,7 +79,6 @@ def test_help_says_which_flags_are_for_paddlenlp_only(run_python):
     assert "Keep the layers of PaddleFormers" in said
 
 
-@by_default
 @pytest.mark.parametrize("name", other_library.ONLY_PADDLENLP)
 def test_flags_for_paddlenlp_only_are_refused(name):
     value = ["auto"] if name == "overlap" else []
@@ -129,7 +128,6 @@ def test_an_export_is_refused_before_anything_is_read(tmp_path):
         export.export(tmp_path / "none", tmp_path / "served")
 
 
-@by_default
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_healthy_step_passes_the_check_fused_and_composed(on_npu, family):
     """The composed attention expands the infinity of its mask."""

@@ -15,6 +15,8 @@ from llm_npu.models import families, presets, weights
 from llm_npu.surgery import apply_fused_kernels
 from paddle_fused import masks
 
+pytestmark = pytest.mark.sampled
+
 GPT = BY_NAME["gpt"]
 DROPOUT = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
 OPERATOR = "dropout_add_layer_norm"

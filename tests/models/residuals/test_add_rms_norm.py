@@ -68,6 +68,7 @@ def test_it_is_off_by_default_where_no_kernel_computes_both(on_cpu):
     assert apply_fused_kernels(model, **ON).count("add_rms_norm") == SUMS
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("recomputed", [False, True])
 def test_a_norm_has_one_row_in_the_table(recomputed):
     """Where layers are recomputed, only a plain hidden state leaves them."""
@@ -85,6 +86,7 @@ def test_a_norm_has_one_row_in_the_table(recomputed):
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recompute_keeps_a_plain_hidden_state(reentrant):
     model = LLAMA.build(recompute_granularity="full", recompute_use_reentrant=reentrant)

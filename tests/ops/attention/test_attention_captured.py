@@ -16,6 +16,8 @@ from paddle_fused import (
     use_backend,
 )
 
+pytestmark = pytest.mark.sampled
+
 DEVICES = [("native", "cpu"), ("native", "npu"), ("composed", "cpu")]
 every_backend = pytest.mark.parametrize("backend, device", DEVICES)
 

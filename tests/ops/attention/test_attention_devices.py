@@ -7,6 +7,8 @@ from attention_calls import random_batch, random_tokens, tensor
 
 from paddle_fused import flash_attention, masks, use_backend
 
+pytestmark = pytest.mark.sampled
+
 HIDDEN = np.random.default_rng(0).random((6, 6)) < 0.4
 HIDDEN[:, 0] = False
 MASKS = {

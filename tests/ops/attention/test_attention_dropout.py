@@ -11,6 +11,8 @@ from attention_calls import values
 
 from paddle_fused import flash_attention, masks, use_backend
 
+pytestmark = pytest.mark.sampled
+
 B, N, S, RATE = 2, 3, 128, 0.25
 BACKENDS = [("native", "cpu"), ("native", "npu"), ("composed", "cpu"), ("composed", "npu")]
 every_backend = pytest.mark.parametrize("backend, device", BACKENDS)

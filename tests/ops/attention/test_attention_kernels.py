@@ -10,6 +10,8 @@ from attention_operator import Case
 from places import SHARED
 from precision import DTYPES, assert_as_accurate_as_composed, assert_is_gradient, npu, values, with_threads
 
+pytestmark = pytest.mark.sampled
+
 CASES = {
     "square": Case(2, 128, 128, 2, 2, 64, 64),
     "odd sizes": Case(1, 65, 67, 3, 3, 37, 37),

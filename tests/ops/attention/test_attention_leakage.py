@@ -13,6 +13,8 @@ from mask_strategies import block_diagonal
 
 from paddle_fused import flash_attention, masks, use_backend
 
+pytestmark = pytest.mark.sampled
+
 S = 24
 
 

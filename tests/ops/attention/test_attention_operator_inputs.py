@@ -8,6 +8,8 @@ from attention_operator import attend
 
 from paddle_fused import flash_attention, native
 
+pytestmark = pytest.mark.sampled
+
 
 def qkv(device="cpu"):
     paddle.set_device(device)

@@ -6,6 +6,8 @@ import paddle
 import pytest
 from attention_operator import FAR, attend, enumerated
 
+pytestmark = pytest.mark.sampled
+
 # Sq less than, equal to and greater than Skv; the last two cross the kernels' tiles of 64.
 SIZES = [(1, 1), (1, 6), (6, 1), (3, 7), (7, 3), (5, 5), (70, 150), (150, 70), (130, 130)]
 BANDS = [(FAR, FAR), (FAR, 0), (2, 0), (0, 2), (1, 1), (3, -2), (-2, 3), (64, 0), (70, -5), (0, 0)]

@@ -10,7 +10,7 @@ from attention_operator import tensors
 
 from paddle_fused import flash_attention, masks
 
-pytestmark = pytest.mark.usefixtures("on_npu")
+pytestmark = [pytest.mark.usefixtures("on_npu"), pytest.mark.sampled]
 
 S, R, P = dist.Shard, dist.Replicate(), dist.Partial()
 SHAPES = {

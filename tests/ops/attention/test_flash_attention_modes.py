@@ -25,6 +25,8 @@ from paddle_fused.compat import npu_fusion_attention
 from paddle_fused.masks import hidden_matrix, hidden_sequences
 from paddle_fused.ops.attention.cases import FROM_BNSD, TO_BNSD, golden
 
+pytestmark = pytest.mark.sampled
+
 LENGTHS = [(19, 19), (11, 21), (21, 11)]
 HEADS = (4, 2)
 BAND = {"pre_tokens": 6, "next_tokens": 3}

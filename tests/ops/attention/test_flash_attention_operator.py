@@ -8,7 +8,7 @@ from precision import npu, values
 
 import virtual_npu
 
-pytestmark = pytest.mark.usefixtures("on_npu")
+pytestmark = [pytest.mark.usefixtures("on_npu"), pytest.mark.sampled]
 
 
 def zeros(*shape, dtype="float32"):

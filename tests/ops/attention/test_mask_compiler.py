@@ -8,6 +8,8 @@ from mask_strategies import batch_masks, hidden_by_mask, hidden_by_plan, packed_
 from paddle_fused import contracts, masks
 from paddle_fused.masks import compile_mask, shapes_of
 
+pytestmark = pytest.mark.sampled
+
 
 def batch(query_len, key_len=None, size=1):
     return shapes_of("BSND", (size, query_len, 2, 8), (size, key_len or query_len, 2, 8))

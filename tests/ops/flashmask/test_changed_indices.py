@@ -34,7 +34,6 @@ def qkv(device):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.default_run(every=True)
 def test_the_new_indices_are_used(change, qkv):
     expected = flashmask_attention(*qkv, rows_of(TWO_DOCUMENTS), causal=True)
     rows = rows_of(CAUSAL)
@@ -50,7 +49,6 @@ def test_equal_indices_are_compiled_once(device):
 
 
 @pytest.mark.parametrize("change", ["assignment", "set_value", "copy_"])
-@pytest.mark.default_run(every=True)
 def test_a_query_of_a_changed_mask_that_sees_no_key_is_refused(change, qkv):
     hidden = paddle.zeros([S, S], "bool")
     mask = masks.dense(hidden)

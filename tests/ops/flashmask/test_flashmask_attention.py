@@ -12,7 +12,6 @@ from paddle_fused.ops.flashmask_attention.cases import hidden_by
 from paddle_fused.parity import ROUNDING
 
 every_form = pytest.mark.parametrize(("causal", "columns"), FORMS)
-pytestmark = pytest.mark.default_run(every=True)
 
 
 def given(arrays, dtype, place):

@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = """
 import json
 import sys

@@ -10,8 +10,6 @@ from paddle_fused import contracts, flashmask_attention, masks, use_backend
 from paddle_fused.masks import compiler
 from paddle_fused.ops.flashmask_attention.cases import hidden_by, shared_question
 
-pytestmark = pytest.mark.default_run(every=True)
-
 
 def qkv(lengths=(24, 24), heads=(4, 2), dim=8):
     random = np.random.default_rng(0)
@@ -123,7 +121,7 @@ def test_views_of_one_tensor_are_told_apart(device):
     assert masks.row_indices(pairs, True).causal and not masks.row_indices(pairs, False).causal
 
 
-@pytest.mark.default_run(sample=8)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("causal", "columns"), FORMS)
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("lengths", [(24, 24), (16, 24)])

@@ -29,6 +29,7 @@ def draw(random, batch: int, query_len: int, key_len: int):
     return masks.documents([query_len], causal, key_seqlens=[key_len], align=align)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_rows_hide_what_the_mask_hides(parts):
     random = np.random.default_rng(parts)
@@ -56,7 +57,6 @@ MASKS = {
 }
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("layout", ["BSND", "BNSD"])
 def test_masks_larger_than_a_tile(name, layout, monkeypatch, on_npu):

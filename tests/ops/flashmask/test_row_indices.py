@@ -15,8 +15,6 @@ from paddle_fused.ops.flashmask_attention.cases import (
     sliding_window,
 )
 
-pytestmark = pytest.mark.default_run(every=True)
-
 
 def mask_of(*rows, causal=True):
     return masks.row_indices(np.asarray(rows, np.int32)[:, None], causal)

@@ -32,6 +32,7 @@ def losses_and_gradients(hidden, weight, labels, **options) -> list[paddle.Tenso
     return [loss, *paddle.grad([loss], [hidden, weight])]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_losses_are_float32_and_gradients_have_the_dtype_of_their_tensors(dtype):
     loss, dhidden, dweight = losses_and_gradients(*inputs(dtype=dtype))
@@ -83,7 +84,6 @@ def large_logits(dtype="bfloat16", transpose_weight=False):
 @pytest.mark.parametrize("transpose_weight", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.default_run(every=True)
 def test_logits_are_float32(backend, dtype, transpose_weight):
     tensors, losses = large_logits(dtype, transpose_weight)
     with use_backend(backend, strict=True):
@@ -93,7 +93,6 @@ def test_logits_are_float32(backend, dtype, transpose_weight):
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.default_run(every=True)
 def test_auto_cast_rounds_nothing(backend, level):
     tensors, losses = large_logits("float32")
     with use_backend(backend, strict=True), paddle.amp.auto_cast(level=level, dtype="bfloat16"):
@@ -109,7 +108,6 @@ def test_auto_cast_rounds_nothing(backend, level):
 @pytest.mark.parametrize("frozen", [0, 1])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.default_run(every=True)
 def test_a_frozen_tensor_has_no_gradient_and_the_other_keeps_its_own(backend, dtype, frozen):
     tensors = inputs((300,), 5, 7, dtype)
     with use_backend(backend, strict=True):
@@ -143,6 +141,7 @@ def test_a_captured_program_checks_its_labels():
             program(hidden, weight, paddle.full_like(labels, 7))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("label", [-1, 7, 2**40])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_label_out_of_range(backend, label):
@@ -194,6 +193,7 @@ def bad_inputs():
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", list(bad_inputs()))
 def test_bad_input(case):
     arguments, options, message = bad_inputs()[case]
@@ -227,6 +227,7 @@ def many_logits(transpose_weight=False):
     return hidden, weight, labels
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_graph_that_is_kept_gives_its_gradients_again(reduction):
     """The gradients of a backward belong to the caller, who may change them before the next one."""
@@ -240,6 +241,7 @@ def test_a_graph_that_is_kept_gives_its_gradients_again(reduction):
     assert [bits(gradient) for gradient in paddle.grad([loss], [hidden, weight])] == kept
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_gradients_follow_the_scale_of_the_loss(reduction):
     tensors = many_logits()
@@ -251,6 +253,7 @@ def test_gradients_follow_the_scale_of_the_loss(reduction):
         np.testing.assert_array_equal(4 * one.numpy(), other.numpy())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("transpose_weight", [False, True])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_gradients_with_the_loss_are_as_accurate_as_those_of_the_backward(reduction, transpose_weight):
@@ -278,6 +281,7 @@ def test_gradients_with_the_loss_do_not_depend_on_the_number_of_threads():
     assert one == two
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_with_the_loss_a_frozen_tensor_has_no_gradient_and_the_other_keeps_its_own(frozen):
     tensors = many_logits()

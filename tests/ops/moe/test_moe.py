@@ -17,6 +17,8 @@ from paddle_fused import (
 )
 from paddle_fused.ops.grouped_matmul.op import grouped_matmul_dweight
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture(params=["cpu", "npu:0"])
 def device(request):

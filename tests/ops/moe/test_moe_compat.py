@@ -9,6 +9,8 @@ import pytest
 from paddle_fused import grouped_matmul
 from paddle_fused.compat import npu_grouped_matmul, npu_moe_token_permute, npu_moe_token_unpermute
 
+pytestmark = pytest.mark.sampled
+
 SIZES = [2, 0, 3]
 ENDS = [2, 2, 5]
 

@@ -31,6 +31,7 @@ def mask_of(norm, shape, dropout, place="cpu", seed=None, **options):
     return mask.numpy()
 
 
+@pytest.mark.sampled
 @everywhere
 @every_norm
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
@@ -53,6 +54,7 @@ def test_statistics_of_the_mask(norm, backend, place, dropout):
         assert_binomial(one & other, (1 - dropout) ** 2)
 
 
+@pytest.mark.sampled
 @everywhere
 @every_norm
 def test_the_mask_follows_from_the_seed(norm, backend, place):
@@ -66,6 +68,7 @@ def test_the_mask_follows_from_the_seed(norm, backend, place):
     assert (first != other).any()
 
 
+@pytest.mark.sampled
 @everywhere
 @every_norm
 def test_nothing_is_dropped_at_0_nor_outside_of_training_and_everything_at_1(norm, backend, place):
@@ -75,6 +78,7 @@ def test_nothing_is_dropped_at_0_nor_outside_of_training_and_everything_at_1(nor
         assert not mask_of(norm, [4, 9], 1.0, place).any()
 
 
+@pytest.mark.sampled
 @everywhere
 @every_norm
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -120,6 +124,7 @@ def test_one_mask_in_both_passes(norm, backend, place, dtype):
         assert error <= 24 * rounding * np.abs(right.numpy()).max(), name
 
 
+@pytest.mark.sampled
 @every_norm
 def test_recomputation_finds_the_same_mask(norm):
     from paddle.distributed.fleet.utils import recompute
@@ -140,6 +145,7 @@ def test_recomputation_finds_the_same_mask(norm):
     np.testing.assert_array_equal(plain, recomputed)
 
 
+@pytest.mark.sampled
 @every_norm
 def test_every_run_of_a_captured_program_draws_a_new_mask(norm):
     paddle.set_device("cpu")
@@ -159,6 +165,7 @@ def test_every_run_of_a_captured_program_draws_a_new_mask(norm):
     np.testing.assert_array_equal(first, again)
 
 
+@pytest.mark.sampled
 @everywhere
 @every_norm
 def test_what_is_returned(norm, backend, place):
@@ -181,6 +188,7 @@ def test_what_is_returned(norm, backend, place):
             assert masked[1].dtype == paddle.bool
 
 
+@pytest.mark.sampled
 @everywhere
 @every_norm
 def test_dtype_of_what_precedes_the_norm(norm, backend, place):
@@ -200,6 +208,7 @@ def test_dtype_of_what_precedes_the_norm(norm, backend, place):
         assert dtype_of_pre(None, True) == paddle.float16
 
 
+@pytest.mark.sampled
 @every_norm
 def test_a_dropped_infinity_is_not_a_number(norm):
     paddle.set_device("cpu")

@@ -9,6 +9,8 @@ from precision import values
 import paddle_fused
 from paddle_fused import compat, dispatch_log, native, use_backend
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture(autouse=True)
 def _on_cpu():

@@ -16,6 +16,8 @@ from optimizer_rules import (
 from paddle_fused import FusedAdamW, dispatch_log, reset_dispatch_log, use_backend
 from paddle_fused.ops.fused_adamw.op import Settings, State, adamw_step
 
+pytestmark = pytest.mark.sampled
+
 # ---- 100 steps
 
 

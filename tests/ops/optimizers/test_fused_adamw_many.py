@@ -9,6 +9,8 @@ import paddle_fused
 from paddle_fused import FusedAdamW, native
 from paddle_fused.ops.fused_adamw import op as adamw
 
+pytestmark = pytest.mark.sampled
+
 SHAPES = [(3,), (64, 65), (1,), (7, 3), (130, 257)]
 NAMES = ("moment1", "moment2", "beta1_pow", "beta2_pow")
 

@@ -17,6 +17,8 @@ from optimizer_rules import (
 from paddle_fused import FusedAdamW
 from paddle_fused.compat import npu_apply_fused_adamw_v2
 
+pytestmark = pytest.mark.sampled
+
 FLOATS = ("float32", "float16", "bfloat16")
 
 

@@ -16,6 +16,8 @@ import paddle_fused
 from paddle_fused import FusedAdamW, dispatch_log, reset_dispatch_log
 from paddle_fused.compat import npu_apply_fused_adamw_v2
 
+pytestmark = pytest.mark.sampled
+
 # ---- states, scaling, programs
 
 

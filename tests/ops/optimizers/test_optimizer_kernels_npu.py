@@ -25,7 +25,7 @@ from optimizer_rules import (
     run,
 )
 
-pytestmark = pytest.mark.usefixtures("on_npu")
+pytestmark = [pytest.mark.usefixtures("on_npu"), pytest.mark.sampled]
 
 
 def call_adamw(dtype, skip, beta_place, **changes):

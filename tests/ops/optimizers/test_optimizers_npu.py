@@ -23,7 +23,7 @@ from optimizer_rules import (
     run,
 )
 
-pytestmark = pytest.mark.usefixtures("on_npu")
+pytestmark = [pytest.mark.usefixtures("on_npu"), pytest.mark.sampled]
 
 
 @pytest.mark.parametrize("dtype", LOW)

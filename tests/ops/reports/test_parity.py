@@ -35,7 +35,6 @@ def failures(factor: float, dtype: str) -> list[str]:
     return [name for name, accuracy in found.items() if not accuracy.passed]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_an_error_that_all_backends_share_is_held_against_the_ceiling(dtype):
     unit = 2 * ROUNDING[dtype]
@@ -43,14 +42,12 @@ def test_an_error_that_all_backends_share_is_held_against_the_ceiling(dtype):
     assert failures(1 + CEILING[dtype] * 2 * unit, dtype) == ["output 0", "gradient of x"]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_is_no_number_fails(dtype):
     assert failures(math.nan, dtype) == ["output 0", "gradient of x"]
     assert failures(math.inf, dtype) == ["output 0", "gradient of x"]
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_an_error_of_one_backend_in_every_draw_fails(dtype, monkeypatch):
     def call(tensors):

@@ -11,6 +11,8 @@ from llm_npu.parallel.overlap import Product, Setting
 from llm_npu.parallel.overlap.planner import best, settings_for
 from llm_npu.parallel.overlap.product import spans
 
+pytestmark = pytest.mark.sampled
+
 SERIAL, FOUR, FUSED = (Setting.of(name) for name in ("serial", "pipelined:4", "mc2"))
 # 4 MB are sent, which takes 100 ms; a product of all rows takes 100 ms.
 ALL_REDUCE = Product("all_reduce", 1024, 2048, 2048, "bfloat16", 2)

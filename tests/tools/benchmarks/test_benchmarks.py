@@ -8,6 +8,8 @@ from benchmarks import ROOT, report
 from benchmarks.__main__ import COMMANDS, main
 from paddle_fused import command_line
 
+pytestmark = pytest.mark.sampled
+
 PATH = {"PYTHONPATH": str(ROOT)}
 
 

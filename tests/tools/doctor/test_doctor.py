@@ -41,6 +41,7 @@ def test_nothing_is_wrong_with_a_whole_host(host):
     assert "1 card(s), 910B2, health OK" in said
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("breaks", "check", "level", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", None)
 )
@@ -64,6 +65,7 @@ def test_values_are_warnings_only_where_no_run_reads_them(host):
         assert problems("hccl", Setup({"HCCL_BUFFSIZE": "0"}, device, root=host)) == [(level, what)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("offset", [0, 15])
 def test_a_base_port_that_is_taken(host, offset):
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -77,7 +79,6 @@ NOT_OWN = "which is not an address of this host"
 NO_HOST = "which is not an address of one host"
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("value", "what"),
     [
@@ -109,6 +110,7 @@ def ipv6_addresses():
     return file.read_text().splitlines() if file.exists() else []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["HCCL_CONNECT_TIMEOUT", "HCCL_IF_BASE_PORT", "HCCL_SOCKET_FAMILY"])
 def test_a_number_of_thousands_of_digits(host, name):
     (found,) = problems("hccl", on_card(host, **{name: "9" * 9999}))
@@ -118,7 +120,6 @@ def test_a_number_of_thousands_of_digits(host, name):
 SHM = "shm /dev/shm tmpfs rw,nosuid,size={}k,inode64 0 0\n"
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("mounts", "found"),
     [
@@ -136,6 +137,7 @@ def test_the_mount_that_shared_memory_is_on(host, mounts, found):
     assert whats == found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("value", ["lo", "=lo", "^eth", "^=eth0", "no-such,lo"])
 def test_names_of_interfaces(host, value):
     assert problems("hccl", on_card(host, HCCL_SOCKET_IFNAME=value)) == []

@@ -17,6 +17,8 @@ from llm_npu.doctor import explain
 from llm_npu.doctor.__main__ import _parser
 from llm_npu.doctor.explain import catalogue, shown
 
+pytestmark = pytest.mark.sampled
+
 KNOWN = catalogue.catalogue()
 NAMES = {failure.name for failure in KNOWN.failures}
 ROLE = {failure.name: failure.role for failure in KNOWN.failures}

@@ -13,6 +13,8 @@ from places import ROOT
 import virtual_npu
 from llm_npu.models import library
 
+pytestmark = pytest.mark.sampled
+
 PADDLE = metadata.version("paddlepaddle")
 LIBRARY = library.found()
 VERSION = metadata.version(LIBRARY)

@@ -12,6 +12,8 @@ from llm_npu.doctor import rank_table
 from llm_npu.doctor.__main__ import main
 from llm_npu.doctor.checks import hccl
 
+pytestmark = pytest.mark.sampled
+
 TABLE = json.loads((Path(__file__).parent / "rank_table.json").read_text())
 NODE1 = ("server_list", 1)
 FIRST = (*NODE1, "device", 0)

@@ -15,6 +15,8 @@ from llm_npu.plan import cost, interval, page, table
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 
+pytestmark = pytest.mark.sampled
+
 KEYS = ["tokens_per_second_per_card", "step_time_s", "mfu", "peak_memory_bytes", "breakdown", "plan"]
 
 

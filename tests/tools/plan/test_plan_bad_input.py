@@ -11,6 +11,8 @@ from plans import DEGREES, PUBLISHED, SIZES, model
 from llm_npu.core import program
 from llm_npu.plan import __main__ as command
 
+pytestmark = pytest.mark.sampled
+
 
 def asked(capsys, *argv: str) -> tuple[int, str, str]:
     code = program.run(command.main, [str(word) for word in argv])

@@ -16,6 +16,8 @@ from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
 from llm_npu.plan.step_model.stage import causal
 
+pytestmark = pytest.mark.sampled
+
 CARD = cards.card("910b")
 GUESS = Efficiencies(cube=0.8, attention=0.5, hidden=0.5)
 LLAMA = ModelShape.of("llama2-7b")

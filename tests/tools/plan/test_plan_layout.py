@@ -9,6 +9,8 @@ from llm_npu import config
 from llm_npu.plan.layout import FUSED, Layout
 from llm_npu.plan.shape import ModelShape
 
+pytestmark = pytest.mark.sampled
+
 PRESETS = [
     "llama2-7b",
     "llama2-13b",

@@ -12,6 +12,8 @@ from llm_npu.plan.memory_model import memory
 from llm_npu.plan.shape import ModelShape
 from llm_npu.plan.step_model import program
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize(
     ("name", "billions", "active"),

@@ -14,6 +14,8 @@ from llm_npu.plan.layout import Layout
 from llm_npu.plan.memory_model import memory
 from llm_npu.plan.shape import ModelShape
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture(scope="module")
 def searched():

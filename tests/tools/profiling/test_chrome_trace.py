@@ -53,11 +53,13 @@ WRONG = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("sentence", "events"), WRONG)
 def test_the_judge_names_what_is_wrong(sentence, events):
     assert set(chrome.faults(events)) == {sentence}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("times", [str, int, lambda time: Decimal(time) + Decimal("0.25")])
 def test_the_judge_accepts_what_is_right(times):
     events = [{**event, **({"ts": times(event["ts"])} if "ts" in event else {})} for event in NESTED]
@@ -99,6 +101,7 @@ def test_lengths_survive_to_the_nanosecond(tmp_path):
     assert [chrome.viewed(event["dur"]) for event in kernels] == [int(1000 * task.duration) for task in tasks]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", [int, str])
 def test_numbers_of_arrows_that_are_times_since_1970(tmp_path, kind):
     """As doubles they are alike, and one launch seems to point at many kernels."""
@@ -146,7 +149,6 @@ def test_damaged_files_of_msprof_cost_their_own_events(tmp_path):
 
 
 @pytest.mark.parametrize("table", ["", "Op Name\n", 'Op Name,Task Start Time(us),Input Shapes\n"a', "\0\0"])
-@pytest.mark.default_run(every=True)
 def test_damaged_tables_of_msprof_cost_their_shapes(tmp_path, table):
     (tmp_path / "op_summary_1.csv").write_text(table)
     (tmp_path / "msprof_1.json").write_text(json.dumps(msprof.events(kernels_of_two_streams()[:3])))

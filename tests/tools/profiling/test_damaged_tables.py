@@ -35,6 +35,7 @@ def durations(report) -> list[int]:
     return sorted(operator.time // 1000 for operator in report.ranks[0].operators)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "table",
     [
@@ -95,7 +96,6 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-@pytest.mark.default_run(every=True)
 def test_what_can_be_read_counts(tmp_path, damage):
     table, expected, notes = DAMAGED[damage]
     written(tmp_path, table)
@@ -115,6 +115,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("damage", REFUSED)
 def test_a_table_that_cannot_be_read(tmp_path, damage, capsys):
     table, words = REFUSED[damage]
@@ -164,7 +165,6 @@ OTHERS = {
 
 @pytest.mark.parametrize("state", ["empty", "cut off", "binary", "short rows", "NaN", "deep", "nothing"])
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.default_run(every=True)
 def test_other_files_spoil_nothing(tmp_path, name, state):
     folder = tmp_path / "rank_0"
     output = written(folder, TABLE)
@@ -225,6 +225,7 @@ def test_events_that_make_no_sense_are_counted(tmp_path):
     assert report.notes == [f"{TIMELINE}: {len(bad)} events without a usable time or process were skipped."]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", ["99999999999999999999", "9" * 5000])
 def test_labels_with_numbers_that_no_card_has(tmp_path, number):
     output = msprof.write(tmp_path / "PROF_1", STEP)

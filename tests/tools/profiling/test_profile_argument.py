@@ -12,6 +12,8 @@ from run_inputs import inputs, words
 from llm_npu import config
 from llm_npu.config import ProfileWindow, profile_window
 
+pytestmark = pytest.mark.sampled
+
 SCRIPT = ROOT / "scripts/run_llama_npu.py"
 
 

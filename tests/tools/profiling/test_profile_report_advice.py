@@ -50,6 +50,7 @@ def test_nothing_to_say_about_a_fused_model(tmp_path):
     assert "Nothing stands out." in plain.write(report)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUSED)
 def test_each_operator_that_is_not_fused_is_named(tmp_path, name):
     gone = 1 + FUSED.index(name)
@@ -128,6 +129,7 @@ HCCL_ON_AICPU = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known_by", ["type", "name"])
 @pytest.mark.parametrize("kind", HCCL_ON_AICPU)
 def test_what_hccl_runs_on_the_aicpu_is_communication(tmp_path, kind, known_by):
@@ -143,6 +145,7 @@ def test_what_hccl_runs_on_the_aicpu_is_communication(tmp_path, kind, known_by):
     assert titles(report) == ["Communication is exposed"] and report.notes == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", ["table", "timeline"])
 def test_a_collective_and_its_kernel_on_the_aicpu_count_once(tmp_path, where):
     """Recent releases of msprof have the collective in the timeline only, and the kernel in the table."""
@@ -167,7 +170,6 @@ def test_an_operator_on_the_aicpu_beside_hccl_is_still_a_fault(tmp_path):
     assert advice.evidence == "Cast (float64): 1 calls, 50.0 us" and advice.at_stake == 50_000
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     ("more", "title", "evidence", "cure"),
     [

@@ -15,6 +15,8 @@ from handmade_profiles.some_tasks import some_tasks
 
 from llm_npu.profiling.report import summary
 
+pytestmark = pytest.mark.sampled
+
 TIMELINE, SUMMARY = f"msprof_{msprof.STAMP}.json", f"op_summary_{msprof.STAMP}.csv"
 Tasks = list[tuple[str, Task]]
 

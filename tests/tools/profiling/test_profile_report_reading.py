@@ -13,6 +13,8 @@ from handmade_profiles.step import MATMUL, MUL, STEP, check_step, only_rank
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.reading import chrome_trace
 
+pytestmark = pytest.mark.sampled
+
 
 def test_tables_and_timeline_of_one_export_are_not_counted_twice(tmp_path):
     msprof.write(tmp_path / "PROF_1", STEP)

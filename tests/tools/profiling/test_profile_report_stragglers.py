@@ -12,6 +12,8 @@ from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.pages import plain
 from llm_npu.profiling.report.stragglers import Straggler
 
+pytestmark = pytest.mark.sampled
+
 
 def two_ranks(folder, slow: int, matmul: int = 100):
     """Rank ``slow`` multiplies twice as long; the other waits for it in every collective."""

@@ -10,6 +10,8 @@ from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.spans import Spans
 from llm_npu.profiling.report.times import nanoseconds, text
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize("seed", range(4))
 def test_totals_are_the_naive_sums(tmp_path, seed):

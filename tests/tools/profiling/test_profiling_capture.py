@@ -16,6 +16,8 @@ import virtual_npu
 from llm_npu import profiling
 from llm_npu.profiling import folders, msprof
 
+pytestmark = pytest.mark.sampled
+
 PROGRAMS = Path(__file__).parent / "profiled"
 TYPES = {"aicpu": {"AI_CPU"}, "host": {"HOST_CPU"}, "npu": {"AI_CORE", "AI_VECTOR_CORE"}}
 

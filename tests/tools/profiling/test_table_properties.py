@@ -165,7 +165,6 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.default_run(every=True)
 def test_memory_and_time_of_any_file(file, kind):
     """Within 32 MiB for a MiB, and 10 seconds on a machine that is busy; an eighth of that is usual."""
     content = TABLE.splitlines()[0].encode() + b"\n" + HOSTILE[kind]()

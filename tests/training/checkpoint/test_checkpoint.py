@@ -19,6 +19,8 @@ from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint.saving import Checkpoints
 from llm_npu.training.model import build
 
+pytestmark = pytest.mark.sampled
+
 HIDDEN, INNER, HEADS, KV_HEADS, LAYERS, VOCABULARY = 128, 192, 4, 2, 2, 96
 HEAD = HIDDEN // HEADS
 

@@ -16,6 +16,8 @@ from llm_npu.models import layout
 from llm_npu.training.checkpoint import complete, saving, tensors, write_plan
 from llm_npu.training.checkpoint import folder as folders
 
+pytestmark = pytest.mark.sampled
+
 CONFIG = LlamaConfig(num_attention_heads=4, num_key_value_heads=2, hidden_size=8)
 
 

@@ -34,6 +34,8 @@ from llm_npu.training.checkpoint.random_state import as_plain, from_plain, rando
 from llm_npu.training.checkpoint.saving import Checkpoints
 from llm_npu.training.dry_run import journal
 
+pytestmark = pytest.mark.sampled
+
 CHAT = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 ALPACA = {"instruction": "a", "output": "b", "history": [["c", "d"]]}
 SHAREGPT = {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}

@@ -32,7 +32,6 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.default_run(every=True)
 def test_a_pointer_of_git_lfs_is_named(tmp_path, name):
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 499723\n"
     (tmp_path / "p.idx").touch()

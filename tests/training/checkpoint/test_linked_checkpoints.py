@@ -19,7 +19,6 @@ def link(folder, step, target):
     checkpoint.path_of(folder, step).symlink_to(target)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     "action", [lambda out: checkpoint.prune(out, 1), lambda out: checkpoint.clear(out, above=5)]
 )
@@ -36,7 +35,6 @@ def make_fifo(path, target):
     os.mkfifo(path)
 
 
-@pytest.mark.default_run(every=True)
 @pytest.mark.parametrize(
     "kind", [lambda path, target: path.symlink_to(target), make_fifo, lambda path, target: path.touch()]
 )

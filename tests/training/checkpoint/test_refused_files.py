@@ -28,6 +28,8 @@ from llm_npu.training import checkpoint, resume
 from llm_npu.training.checkpoint import states
 from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 
+pytestmark = pytest.mark.sampled
+
 MEBIBYTE = 1 << 20
 CHAT = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 

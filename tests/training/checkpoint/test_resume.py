@@ -12,6 +12,8 @@ from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.training import resume
 from llm_npu.training.checkpoint import run_record
 
+pytestmark = pytest.mark.sampled
+
 TEXT = "one two three four five six seven eight nine ten\n" * 20
 
 

@@ -7,6 +7,8 @@ import pytest
 import ranks
 from collectives.values import CHECKS, IN_SUBGROUPS, subgroups
 
+pytestmark = pytest.mark.sampled
+
 PROGRAMS = Path(__file__).parent / "collectives"
 
 

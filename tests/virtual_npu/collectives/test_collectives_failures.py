@@ -8,6 +8,8 @@ import pytest
 import ranks
 from collectives.failures import LOSSES, MISMATCHES
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = Path(__file__).parent / "collectives" / "failures.py"
 TIMEOUT = 2  # seconds; the promise is about the setting, whatever its value
 # Seconds: more than a busy machine adds, and far below VIRTUAL_NPU_COLLECTIVE_LIMIT, where every wait ends.

@@ -5,6 +5,8 @@ import pytest
 from flash_attention_program import flash_attention
 from paddle.base import core
 
+pytestmark = pytest.mark.sampled
+
 
 def tensor(shape=(1, 8, 2, 16), dtype="bfloat16"):
     return paddle.zeros(shape).astype(dtype)

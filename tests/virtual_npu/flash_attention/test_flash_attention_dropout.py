@@ -7,6 +7,8 @@ import pytest
 from attention_golden import EPSILON, assert_close, composed
 from flash_attention_program import DTYPES, device_tensor, flash_attention, numpy_of
 
+pytestmark = pytest.mark.sampled
+
 
 def dropout_factors(b, n, s, rate, seed_offset):
     """The factors [b, n, s, s]: with zero queries and one-hot values, out[i, j] = factor[i, j] / s."""

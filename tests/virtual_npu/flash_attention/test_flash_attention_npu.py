@@ -12,6 +12,8 @@ from peak_memory import grown_by
 
 import virtual_npu
 
+pytestmark = pytest.mark.sampled
+
 
 @dataclass
 class Dense:

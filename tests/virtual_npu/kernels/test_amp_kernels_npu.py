@@ -5,6 +5,8 @@ import paddle
 import pytest
 from precision import DTYPES, ROUNDING, npu, values
 
+pytestmark = pytest.mark.sampled
+
 SIZES = (1, 7, 1000, 40001)  # one thread's share is 16384 elements
 
 

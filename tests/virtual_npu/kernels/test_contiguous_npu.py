@@ -5,6 +5,8 @@ import paddle
 import pytest
 from precision import with_threads
 
+pytestmark = pytest.mark.sampled
+
 DTYPES = (
     *("bool", "uint8", "int8", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),

@@ -5,6 +5,8 @@ import paddle
 import pytest
 from precision import DTYPES, ROUNDING, npu, values, with_threads
 
+pytestmark = pytest.mark.sampled
+
 # The smallest part of a float16 that is subnormal; numbers of the other dtypes do not come near theirs here.
 SUBNORMAL = {"float32": 0.0, "bfloat16": 0.0, "float16": 2.0**-25}
 SHAPES = [

@@ -10,6 +10,8 @@ from precision import DTYPES, ROUNDING, npu, values
 
 import virtual_npu
 
+pytestmark = pytest.mark.sampled
+
 SHAPES = [((6,), 5, 7), ((3, 4), 32, 17), ((1,), 1, 1), ((2, 3, 5), 9, 130)]
 
 

@@ -13,6 +13,8 @@ from precision import (
     with_threads,
 )
 
+pytestmark = pytest.mark.sampled
+
 # [batch, seq_len, num_heads, head_dim]
 SHAPES = [(1, 64, 2, 64), (2, 7, 3, 128), (3, 1, 1, 192), (1, 129, 5, 64)]
 

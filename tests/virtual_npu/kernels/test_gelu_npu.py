@@ -15,6 +15,8 @@ from precision import (
     with_threads,
 )
 
+pytestmark = pytest.mark.sampled
+
 SHAPES = [(20, 256), (1,), (3, 5, 17), (2, 40001)]
 ROOT = np.sqrt(2 / np.pi)
 

@@ -14,6 +14,8 @@ from precision import (
     with_threads,
 )
 
+pytestmark = pytest.mark.sampled
+
 IGNORE = -100
 # (logits, axis): odd sizes, a vocabulary, two classes, one class, inner dimensions
 CASES = [((7, 33), -1), ((2, 5, 1000), -1), ((3, 2), 1), ((4, 1), -1), ((2, 5, 3, 7), 1), ((9, 4), 0)]

@@ -11,7 +11,7 @@ HALF_UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # relative error of roun
 LOW = tuple(HALF_UNIT)
 
 
-pytestmark = pytest.mark.usefixtures("on_npu")
+pytestmark = [pytest.mark.usefixtures("on_npu"), pytest.mark.sampled]
 
 
 def operand(seed, shape, dtype):

@@ -4,6 +4,8 @@ import numpy as np
 import paddle
 import pytest
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 @pytest.mark.parametrize("id_dtype", ["int32", "int64"])

@@ -13,6 +13,8 @@ from precision import (
     with_threads,
 )
 
+pytestmark = pytest.mark.sampled
+
 EPSILON = 1e-6
 # (x, gamma): odd widths, ranks 1 to 4, more than one normalised dimension, a long row, width 1
 SHAPES = [

@@ -17,6 +17,8 @@ from precision import (
 
 from paddle_fused.paddle_release import swiglu
 
+pytestmark = pytest.mark.sampled
+
 # of the result: odd widths, rank 1, rows shorter and longer than a piece of the kernel's work
 SHAPES = [(20, 256), (1,), (7, 1), (3, 5, 17), (2, 2049), (5, 4099)]
 

@@ -14,6 +14,8 @@ from llm_npu.training.checkpoint import gathering, parts, write_plan
 from llm_npu.training.checkpoint.__main__ import main, merge
 from llm_npu.training.checkpoint.disks import Disks
 
+pytestmark = pytest.mark.sampled
+
 STEP = 4
 WHOLE = {
     "lm_head.weight": np.arange(24, dtype=np.float32).reshape(6, 4),

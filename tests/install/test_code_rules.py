@@ -15,7 +15,7 @@ from places import ROOT
 from test_imports import Sources, below
 
 MOST = 7
-MOST_LINES = 400
+MOST_LINES = 600
 MOST_MODULES = 20  # side by side; a header and its source are one
 SOURCES = (".py", ".cc", ".h")
 ROOMS = ("paddle_fused", "llm_npu", "scripts", "benchmarks", "building", "tests")
@@ -192,4 +192,7 @@ def test_large_files_and_folders_are_noticed(tmp_path):
     (tmp_path / "llm_npu/a0.cc").touch()
     assert too_large(tmp_path) == []
     (tmp_path / "llm_npu/b.h").write_text("\n" * (MOST_LINES + 1))
-    assert too_large(tmp_path) == ["llm_npu/b.h has 401 lines", f"llm_npu has {MOST_MODULES + 1} modules"]
+    assert too_large(tmp_path) == [
+        f"llm_npu/b.h has {MOST_LINES + 1} lines",
+        f"llm_npu has {MOST_MODULES + 1} modules",
+    ]

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import hypothesis
@@ -89,6 +90,8 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config):
     config.stash[_STDERR] = os.fdopen(os.dup(2), "w")  # as it is before a test's output is captured
+    if config.getoption("seconds") < float("inf"):
+        config.pluginmanager.register(TimeLimit(config.getoption("seconds")))
 
 
 def pytest_report_header(config):
@@ -152,9 +155,36 @@ def _sample(same, count=None, each=lambda parameters: parameters.get("device")):
     return {each(item.callspec.params): item for item in fast}.values()
 
 
+class TimeLimit:
+    """Begins no test after ``seconds``, and reports at the end which part of the chosen tests ran."""
+
+    def __init__(self, seconds: float):
+        self.end = time.monotonic() + seconds
+        self.ran, self.left_out = [], []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        over = time.monotonic() > self.end
+        (self.left_out if over else self.ran).append(item.location[0])
+        return True if over else None
+
+    def pytest_terminal_summary(self, terminalreporter):
+        chosen = len(self.ran) + len(self.left_out)
+        part = f"{self.ran[0]} to {self.ran[-1]}" if self.ran else "none"
+        terminalreporter.write_line(f"{len(self.ran)} of {chosen} chosen tests ran: {part}")
+        if self.left_out:
+            terminalreporter.write_line(f"time was over before {self.left_out[0]}")
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--begin", default="0/1", help="K/N: with the files from part K of N on, then the others"
+    )
+    parser.addoption(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="begin no test after so many seconds; say which did not run",
     )
     parser.addoption("--kills", type=int, default=10, help="how many processes test_kills.py kills")
     parser.addoption("--faults", type=int, default=4, help="how many machines test_lost_machines.py loses")

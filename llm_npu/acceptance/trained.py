@@ -55,8 +55,7 @@ def inputs(folder: Path, disturbed: int = 0) -> dict[str, object]:
             atomic.publish(fresh, text)
     if not model.exists():
         from llm_npu.data.text.corpus import corpus
-        from llm_npu.data.text.tokenizer import trained_tokenizer
-        from llm_npu.data.text.tokenizer_folder import copy_tokenizer
+        from llm_npu.data.text.tokenizer import copy_tokenizer, trained_tokenizer
 
         tokens = trained_tokenizer(corpus(text), MODEL["vocab_size"], str(folder / "cache"))
         with atomic.unfinished(model) as fresh:

@@ -15,11 +15,16 @@ import shutil
 
 from llm_npu.core import console, paths
 from llm_npu.core.atomic import unfinished
-from llm_npu.data import documents
 from llm_npu.data.indexed import move_indexed, open_indexed, part_names, parts, with_suffix, write_indexed
+from llm_npu.data.pipeline import documents
 from llm_npu.data.text.corpus import corpus
-from llm_npu.data.text.tokenizer import tokenizer_beside, trained_tokenizer, vocabulary_size
-from llm_npu.data.text.tokenizer_folder import copy_tokenizer, load_tokenizer
+from llm_npu.data.text.tokenizer import (
+    copy_tokenizer,
+    load_tokenizer,
+    tokenizer_beside,
+    trained_tokenizer,
+    vocabulary_size,
+)
 from llm_npu.models import library
 from paddle_fused import command_line
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llm_npu import data
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
+from llm_npu.data import pipeline
 from llm_npu.inference import generate, options
 from llm_npu.models import lora
 from llm_npu.training import checkpoint, metrics
@@ -30,7 +30,7 @@ class Results(Feature):
         return not run.device.dry
 
     def on_model(self, run: Run) -> None:
-        self._prompt = data.first_prompt(run.text, run.tokenizer) or PROMPT
+        self._prompt = pipeline.first_prompt(run.text, run.tokenizer) or PROMPT
         self._before = self._continuation(run)
 
     def report(self, run: Run) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import numpy as np
 
 from llm_npu.core.errors import UserError
 
@@ -89,3 +91,24 @@ def cache_folder(cache: str | None = None) -> Path:
     if chosen:
         return Path(chosen).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llm_npu"
+
+
+def mapped_arrays(
+    folder: Path, kinds: Mapping[str, tuple[type, int]], are_consistent: Callable[..., bool]
+) -> list[np.ndarray]:
+    """The arrays ``name``.npy of ``kinds``, {name: (dtype, dimensions)}, in this order, memory-mapped.
+
+    A cache may be shared, or truncated by a full disk: UserError if an array is missing or of another kind,
+    and if ``are_consistent(*arrays)`` is false.
+    """
+    try:
+        arrays = [np.lib.format.open_memmap(folder / f"{name}.npy", mode="r") for name in kinds]
+        if [(array.dtype, array.ndim) for array in arrays] != [*kinds.values()]:
+            raise UserError("they have other dtypes")
+        if not are_consistent(*arrays):
+            raise UserError("their sizes do not match")
+    except Exception as error:  # numpy evaluates the header as Python and passes on whatever that raises
+        raise UserError(
+            f"the arrays in {folder} are damaged ({error}); delete the folder to rebuild it"
+        ) from None
+    return arrays

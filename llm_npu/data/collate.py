@@ -1,4 +1,4 @@
-"""Samples -> the arguments of a causal language model: padded, or packed without padding.
+"""Samples -> a batch, the arguments of a causal language model: padded, or concatenated without padding.
 
     collate = Collator("none")
     collate([{"input_ids": [5, 6, 7], "labels": [6, 7, -100]}, {"input_ids": [8, 9], "labels": [9, -100]}])
@@ -22,7 +22,7 @@ import numpy as np
 from llm_npu.core.errors import UserError
 from paddle_fused import masks
 
-from .rows import IGNORED
+from .packing import IGNORED
 
 PADDINGS = ("none", "longest", "max_length")
 MASKS = ("object", "dense", "rows")
@@ -39,25 +39,25 @@ class Collator:
 
         position_ids     int64 [B, T], from 0 in each document
         attention_mask   a ``masks.documents(...)``, which treats padding as a separate document; with
-                         ``mask`` "dense" the same as bool [B, 1, T, T], **True = seen**, which PaddleNLP's
-                         own attention takes
+                         ``mask`` "dense" the same as bool [B, 1, T, T], **True = attended to**, the mask of
+                         PaddleNLP's own attention
         attn_mask_startend_row_indices      in its place, with ``mask`` "rows": int32 [B, 1, T, 1], the end
-                         of each token's document, which PaddleFormers' attention takes
+                         of each token's document, the mask of PaddleFormers' attention
 
-    Without them, plain causal attention is equivalent.
+    Without them, plain causal attention is equivalent. If samples have a ``loss_weight``, the batch has its
+    sum and ``num_tokens``, the number of tokens without padding; both are for the trainer, not for the model.
 
     Args:
         padding: "none": the samples are concatenated in one row. "longest": one row per sample, padded to
             the longest. "max_length": one row of ``length`` tokens per sample.
-        pad_token_id: What ``input_ids`` hold in padding, where the labels are -100.
-        mask: "rows" for a model of PaddleFormers; "object" for one of PaddleNLP with fused attention, "dense"
-            for others.
-        cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths from 0 on over all rows:
-            for attention in layout TND.
+        pad_token_id: The value of ``input_ids`` in padding, where the labels are -100.
+        mask: "rows" for models of PaddleFormers, "object" for models of PaddleNLP with fused attention,
+            "dense" for other models of PaddleNLP.
+        cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths over all rows, beginning
+            with 0: for attention in layout TND.
 
-    If samples carry a ``loss_weight``, the batch has their sum and ``num_tokens``, its number of tokens
-    without padding; both are for the trainer, not for the model. Errors: ValueError for unknown words, and
-    for samples that do not fit.
+    Raises:
+        UserError: An argument is not accepted, or a sample does not fit.
     """
 
     padding: str = "longest"
@@ -125,3 +125,71 @@ def _documents(number: int, sample: Mapping) -> list[int]:
             "the numbers must be equal and at least one."
         )
     return seqlens
+
+
+@dataclass(frozen=True)
+class PairCollator:
+    """Collates samples of `llm_npu.data.pairs.PairRows` into a batch; ``collator`` pads or joins them.
+
+    One pair with a prompt of 3 tokens, a chosen answer of 3 and a rejected answer of 2, in a row of 8 tokens:
+
+        input_ids                        p1 p2 p3 c1 c2 p3 r1  -
+        labels                            -  - c1 c2 c3 r1 r2  -
+        position_ids                      0  1  2  3  4  2  3  0
+        attn_mask_startend_row_indices    7  7  5  5  5  7  7  8     the first later row that is masked
+        responses                         [[0, 0, 3, 5]]
+
+    The batch is that of ``collator``, always with ``position_ids`` [B, T] and row indices [B, 1, T, 1], and
+
+        responses   a list [0, start of the chosen answer, its end, end of the rejected answer] for each pair,
+                    counted in the labels of the batch that are not -100: what PaddleFormers' criterion takes
+        reference   float32 [pairs, 2], if samples have it
+
+    The pairs of a sample without labels (padding of ``FirstSamples``) are not in ``responses``.
+    """
+
+    collator: Collator
+
+    def __call__(self, samples: Sequence[Mapping]) -> dict:
+        batch = self.collator(samples)
+        width = batch["input_ids"].shape[1]
+        rows = [samples] if self.collator.padding == "none" else [[sample] for sample in samples]
+        sizes = [np.concatenate([sample["pairs"] for sample in row]) for row in rows]
+        batch["position_ids"] = np.stack([_positions(row, width) for row in sizes])
+        batch[ROWS] = np.stack([_ends(row, width) for row in sizes]).astype(np.int32)[:, None, :, None]
+        counted = [sample for sample in samples if (sample["labels"] != IGNORED).any()]
+        batch["responses"] = _responses([sample["pairs"] for sample in counted])
+        if "reference" in samples[0]:
+            logps = [sample["reference"] for sample in counted]
+            batch["reference"] = np.concatenate([np.zeros((0, 2), np.float32), *logps])
+        return batch
+
+
+def _positions(sizes: np.ndarray, width: int) -> np.ndarray:
+    """int64 [width] of a row of pairs; padding begins at 0."""
+    positions = []
+    for prompt, chosen, rejected in sizes:
+        positions += [np.arange(prompt + chosen - 1), np.arange(prompt - 1, prompt - 1 + rejected)]
+    positions.append(np.arange(width - sum(map(len, positions))))
+    return np.concatenate(positions)
+
+
+def _ends(sizes: np.ndarray, width: int) -> np.ndarray:
+    """The first later row that does not attend to the token, int64 [width].
+
+    Each answer has its own copy of the prompt's last token, to which the other answer does not attend.
+    """
+    ends, start = [], 0
+    for prompt, chosen, rejected in sizes:
+        end = start + prompt + chosen + rejected - 1
+        ends.append(np.repeat([end, start + prompt - 1 + chosen, end], [prompt - 1, chosen, rejected]))
+        start = end
+    return np.concatenate([*ends, np.full(width - start, width)])
+
+
+def _responses(sizes: Sequence[np.ndarray]) -> list[list[int]]:
+    responses, start = [], 0
+    for _, chosen, rejected in (pair for row in sizes for pair in row.tolist()):
+        responses.append([0, start, start + chosen, start + chosen + rejected])
+        start += chosen + rejected
+    return responses

@@ -23,9 +23,8 @@ from llm_npu.core.atomic import unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.git_lfs import refuse_pointer
 
-from .rows import check_ids
-
-HELD_OUT = ("-valid", "-test")  # behind the prefix of the training part
+PARTS = ("training", "validation", "test")  # of all kinds of data
+HELD_OUT = ("-valid", "-test")  # suffixes of the training part's prefix
 MAGIC = b"MMIDIDX\x00\x00"
 MAGIC_LAZY = b"TNTIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
@@ -43,7 +42,13 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class IndexedTokens:
-    """``tokens`` [all tokens], memory-mapped, and ``ends`` [documents], int64: the end of each document."""
+    """The content of a pair.
+
+    Attributes:
+        name: The prefix, for messages.
+        tokens: All token ids, memory-mapped.
+        ends: The end of each document in ``tokens``, int64 [documents].
+    """
 
     name: str
     tokens: np.ndarray
@@ -51,7 +56,7 @@ class IndexedTokens:
 
 
 def open_indexed(prefix: Path) -> IndexedTokens:
-    """Memory-map ``prefix``.bin and .idx. ValueError if one is missing, damaged, truncated or empty."""
+    """Memory-map ``prefix``.bin and .idx. UserError if a file is missing, damaged, truncated or empty."""
     index, binary = with_suffix(prefix, ".idx"), with_suffix(prefix, ".bin")
     for file in (index, binary):
         if not file.is_file():
@@ -104,6 +109,16 @@ def _open(prefix: Path, index: Path, binary: Path) -> IndexedTokens:
     return IndexedTokens(str(prefix), np.memmap(binary, dtype=dtype, mode="r"), limits[firsts[1:]])
 
 
+def check_ids(tokens: np.ndarray, vocab_size: int) -> None:
+    """UserError if an id lies outside 0 ... ``vocab_size`` - 1."""
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocab_size):
+        wrong = int(tokens.max()) if tokens.max() >= vocab_size else int(tokens.min())
+        raise UserError(
+            f"the data contain token id {wrong}, but the model's vocabulary has ids 0 to "
+            f"{vocab_size - 1}; they were made with another tokenizer"
+        )
+
+
 def _arrays(index: Path, sentences: int, documents: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     with index.open("rb") as stream:
         stream.seek(HEADER.size)
@@ -116,11 +131,14 @@ def _arrays(index: Path, sentences: int, documents: int) -> tuple[np.ndarray, np
 def write_indexed(
     prefix: Path, documents: Iterable[np.ndarray | Iterable[np.ndarray]], vocab_size: int
 ) -> None:
-    """Write each document (ids, whole or in parts) as one sentence, with 2 bytes per token if the ids 0 to
-    ``vocab_size`` - 1 fit, else with 4.
+    """Write each document (ids, whole or in chunks) as one sentence.
 
-    The pair appears complete or not at all: .bin is written first, then .idx, without which no reader accepts
-    it. UserError if there are no documents, and for an id outside; an OSError of the disk passes through.
+    A token takes 2 bytes if the ids 0 to ``vocab_size`` - 1 fit, else 4. The pair appears complete or not at
+    all: .bin is written first, then .idx, without which no reader accepts it.
+
+    Raises:
+        UserError: There are no documents, or an id is outside the vocabulary.
+        OSError: The disk is full or fails.
     """
     prefix.parent.mkdir(parents=True, exist_ok=True)
     dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
@@ -158,8 +176,14 @@ def part_names(prefix: Path) -> list[Path]:
 
 def parts(prefix: Path) -> list[Path | None]:
     """As `part_names`, with None for a validation or test part that does not exist."""
-    train, *others = part_names(prefix)
-    return [train, *(other if with_suffix(other, ".idx").is_file() else None for other in others)]
+    train, *held_out = part_names(prefix)
+    return [train, *(part if with_suffix(part, ".idx").is_file() else None for part in held_out)]
+
+
+def is_held_out(prefix: Path, prefixes: list[Path]) -> bool:
+    """Whether ``prefix`` is the validation or test part of another pair in ``prefixes``."""
+    names = [prefix.name.removesuffix(suffix) for suffix in HELD_OUT]
+    return any(name != prefix.name and prefix.parent / name in prefixes for name in names)
 
 
 def move_indexed(source: Path, prefix: Path) -> None:

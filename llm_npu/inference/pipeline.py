@@ -24,7 +24,8 @@ from llm_npu import device as devices
 from llm_npu.config import arguments
 from llm_npu.core import console
 from llm_npu.core.errors import UserError, caused_by_the_user
-from llm_npu.data.text import chat_template, encoding, messages, tokenizer_folder
+from llm_npu.data.text import chat_template, encoding, messages
+from llm_npu.data.text.tokenizer import load_tokenizer, tokenizer_file
 from llm_npu.models import ends, library, presets
 
 from . import options as generation_options
@@ -89,7 +90,7 @@ def pipeline(
     Raises:
         UserError: before anything is loaded, for an unknown task, device, switch or option, for a value out
             of range, and for a folder without configuration, weights or tokenizer; then as
-            ``tokenizer_folder.load_tokenizer`` and ``pretrained.load_model``.
+            ``llm_npu.data.text.tokenizer.load_tokenizer`` and ``pretrained.load_model``.
         RuntimeError: as ``llm_npu.device.select``.
     """
     if task not in TASKS:
@@ -104,7 +105,7 @@ def pipeline(
         _check_setting(name, on, bool)
     folder = _checked_folder(model)
     tokenizer = folder if tokenizer is None else Path(tokenizer).expanduser()
-    tokenizer_folder.find(tokenizer)
+    tokenizer_file(tokenizer)
     defaults, notes = generation_options.of_folder(folder, options)
     generation_options.resolved(defaults, options)
     given = {"framework": framework, "backend": backend, "trust_remote_code": trust_remote_code}
@@ -116,7 +117,6 @@ def pipeline(
     chosen = _device(device)
     _import_frameworks()
     from llm_npu import patches
-    from llm_npu.data.text.tokenizer import load_tokenizer
     from llm_npu.models import pretrained
 
     patches.apply()

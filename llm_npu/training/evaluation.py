@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from llm_npu.core import ranks
-from llm_npu.data import FirstSamples, Samples
+from llm_npu.data.pipeline import FirstSamples, Samples
 
 
 def read_by_all(samples: Samples, arguments) -> FirstSamples:

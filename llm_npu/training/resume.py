@@ -120,7 +120,7 @@ def continues(folder: str | Path | None, output_dir: str | Path) -> bool:
 
 
 def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict]:
-    """The content of ``run.json``; ``source`` as returned by ``llm_npu.data.find``."""
+    """The content of ``run.json``; ``source`` as returned by ``llm_npu.data.pipeline.find``."""
     arguments = run.training
     fixed = {name: getattr(arguments, name) for name in FIXED}
     fixed["samples per step"] = (

@@ -15,12 +15,11 @@ from collections.abc import Callable
 
 import paddle_fused
 import virtual_npu
-from llm_npu import data, surgery
+from llm_npu import surgery
 from llm_npu.config import Early, RunConfig
 from llm_npu.core.console import Display, say
-from llm_npu.data.collate import Collator
-from llm_npu.data.pair_batches import PairCollator
-from llm_npu.data.text.tokenizer import tokenizer_for
+from llm_npu.data import pipeline
+from llm_npu.data.collate import Collator, PairCollator
 from llm_npu.device import Device
 from llm_npu.models.library import names
 from llm_npu.training import evaluation, loss_choice, metrics, model, out_of_memory, resume
@@ -127,9 +126,11 @@ class Run:
     def _read_data(self) -> None:
         arguments, training = self.arguments, self.arguments.training
         vocab_size = self.model_config.vocab_size
-        self.text = data.find(arguments.data)
-        self.tokenizer = tokenizer_for(arguments.model, self.text, vocab_size, arguments.data.data_cache)
-        self.samples = data.load(
+        self.text = pipeline.find(arguments.data)
+        self.tokenizer = pipeline.tokenizer_for(
+            arguments.model, self.text, vocab_size, arguments.data.data_cache
+        )
+        self.samples = pipeline.load(
             arguments.data, self.text, self.tokenizer, vocab_size, need_valid=training.do_eval
         )
         self.notes += self.tokenizer.notes
@@ -166,7 +167,7 @@ class Run:
             fused_adamw=self.arguments.fused.switches()["use_fused_adamw"],
             model=self.model,
             args=training,
-            train_dataset=data.ShuffledSamples(samples.train, drawn, training.seed, per_step),
+            train_dataset=pipeline.ShuffledSamples(samples.train, drawn, training.seed, per_step),
             eval_dataset=evaluation.read_by_all(samples.valid, training) if training.do_eval else None,
             data_collator=self._collator(),
             tokenizer=self.tokenizer,

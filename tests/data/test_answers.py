@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llm_npu.config import DataArguments
-from llm_npu.data import find, load
+from llm_npu.data.pipeline import find, load
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer

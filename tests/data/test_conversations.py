@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from llm_npu.data.text import conversations
+from llm_npu.data.text.conversations import Conversations
 
 pytestmark = pytest.mark.sampled
 
@@ -14,7 +14,7 @@ MORE = [{"role": "user", "content": "And + 1?"}, {"role": "assistant", "content"
 
 
 def read(path):
-    return [each.messages for each in conversations.find(str(path)).conversations()]
+    return [each.messages for each in Conversations.find(str(path)).conversations()]
 
 
 def written(folder, *records, name="a.jsonl"):
@@ -128,7 +128,7 @@ def test_folders_and_their_held_out_part(tmp_path):
     written(tmp_path, record("b"), name="b.jsonl")
     written(tmp_path, record("a"), name="a.jsonl")
     (tmp_path / "config.json").write_text("{}")
-    everything, *none = conversations.find(str(tmp_path)).parts()
+    everything, *none = Conversations.find(str(tmp_path)).parts()
     assert [each.messages[0]["content"] for each in everything.conversations()] == ["a", "b"]
     assert none == [None, None]
 
@@ -136,12 +136,12 @@ def test_folders_and_their_held_out_part(tmp_path):
     paddlenlp.mkdir()
     written(paddlenlp, record("train"), name="train.json")
     written(paddlenlp, record("dev"), name="dev.json")
-    train, dev, none = conversations.find(str(paddlenlp)).parts()
+    train, dev, none = Conversations.find(str(paddlenlp)).parts()
     assert [list(part.documents()) for part in (train, dev)] == [["train", "y"], ["dev", "y"]]
     assert none is None
     (paddlenlp / "train.json").unlink()
     with pytest.raises(ValueError, match=r"contains only dev\.json"):
-        conversations.find(str(paddlenlp))
+        Conversations.find(str(paddlenlp))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_holds_no_conversations_is_refused(tmp_path, name, sentence):
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.txt").touch()
     with pytest.raises(ValueError, match=sentence):
-        conversations.find(str(tmp_path / name))
+        Conversations.find(str(tmp_path / name))
 
 
 def test_answers_that_are_context_only(tmp_path):
@@ -170,7 +170,7 @@ def test_answers_that_are_context_only(tmp_path):
         },
         {"messages": [{**QUESTION, "weight": 1}, ANSWER]},
     )
-    found = list(conversations.find(str(file)).conversations())
+    found = list(Conversations.find(str(file)).conversations())
     assert [each.messages for each in found[:3]] == [[QUESTION, ANSWER, *MORE]] * 3
     assert [each.context for each in found] == [{1}, {1}, {1}, set(), set()]
     assert [each.unread for each in found] == [(), (), (), (), ("weight of a user's message",)]
@@ -181,7 +181,7 @@ def test_keys_that_nothing_reads_are_named(tmp_path):
     file = written(
         tmp_path, {"messages": [QUESTION, ANSWER], **more}, {"src": "x", "tgt": "y", "output": "z"}
     )
-    first, second = conversations.find(str(file)).conversations()
+    first, second = Conversations.find(str(file)).conversations()
     assert (first.unread, second.unread) == (("id", "source", "score"), ("output",))
 
 
@@ -199,6 +199,6 @@ def test_tools_and_calls(tmp_path):
                            {"from": "observation", "value": "4"}, {"from": "gpt", "value": "4"}],
          "tools": json.dumps(tools)},
     )  # fmt: skip
-    for each in conversations.find(str(file)).conversations():
+    for each in Conversations.find(str(file)).conversations():
         asked = {"role": "assistant", "content": None, "tool_calls": [call]}
         assert each.messages == [QUESTION, asked, result, ANSWER] and each.tools == tools

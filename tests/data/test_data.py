@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 
 from llm_npu.config import DataArguments
-from llm_npu.data import Datasets, FirstSamples, ShuffledSamples, documents, find, load
 from llm_npu.data.indexed import IndexedTokens, write_indexed
-from llm_npu.data.order import permutation
 from llm_npu.data.packing import DocumentPieces, PackedSamples, TokenStream
-from llm_npu.data.split import boundaries
+from llm_npu.data.pipeline import (
+    Datasets,
+    FirstSamples,
+    ShuffledSamples,
+    boundaries,
+    documents,
+    find,
+    load,
+    permutation,
+)
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
@@ -82,11 +89,11 @@ def test_labels_are_the_next_tokens_and_no_input_is_used_twice():
 def test_samples_without_a_label_are_left_out():
     """With documents apart the last token of each has no label: a document of one token has none at all."""
     stream = stream_of([EOS], [EOS], [5, 6, EOS], [EOS], [EOS], [EOS], [7])
-    apart = PackedSamples(stream, 0, len(stream), 2, 100, apart=True)
-    assert (len(apart), apart.left_out, apart.labelled(0)) == (1, 3, 2)
+    apart = PackedSamples(stream, 0, len(stream), 2, 100, separate_documents=True)
+    assert (len(apart), apart.dropped, apart.labelled(0)) == (1, 3, 2)
     assert (apart[0]["input_ids"].tolist(), apart[0]["labels"].tolist()) == ([5, 6], [6, EOS])
-    none = PackedSamples(stream_of(*[[EOS]] * 9), 0, 9, 2, 100, apart=True)
-    assert (len(none), none.left_out) == (0, 4)
+    none = PackedSamples(stream_of(*[[EOS]] * 9), 0, 9, 2, 100, separate_documents=True)
+    assert (len(none), none.dropped) == (0, 4)
 
 
 class Unlabelled:
@@ -276,7 +283,7 @@ def test_empty_text_is_refused_and_leaves_nothing_in_the_cache(texts, tmp_path):
 
 def apart(*pieces, length=4):
     stream = stream_of(*pieces)
-    return PackedSamples(stream, 0, len(stream), length, 100, apart=True)
+    return PackedSamples(stream, 0, len(stream), length, 100, separate_documents=True)
 
 
 def test_documents_of_a_sample_are_told_apart():

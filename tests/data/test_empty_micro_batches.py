@@ -9,8 +9,8 @@ import run_inputs
 
 import paddle_fused
 from llm_npu import config, device, patches
-from llm_npu.data.datasets import Datasets
-from llm_npu.data.rows import IGNORED
+from llm_npu.data.packing import IGNORED
+from llm_npu.data.pipeline import Datasets
 from llm_npu.models.families import FAMILIES
 from llm_npu.training.run import Feature, Run
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from llm_npu.config import DataArguments
-from llm_npu.data import FirstSamples, ShuffledSamples, find, load
-from llm_npu.data.collate import IGNORED, ROWS, Collator
-from llm_npu.data.pair_batches import PairCollator
+from llm_npu.data.collate import IGNORED, ROWS, Collator, PairCollator
+from llm_npu.data.pipeline import FirstSamples, ShuffledSamples, find, load
 from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 

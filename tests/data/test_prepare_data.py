@@ -13,8 +13,9 @@ from places import ROOT
 
 from llm_npu.config import ModelArguments
 from llm_npu.data.indexed import open_indexed, write_indexed
+from llm_npu.data.pipeline import tokenizer_for
 from llm_npu.data.text.corpus import corpus
-from llm_npu.data.text.tokenizer import fingerprint, load_tokenizer, tokenizer_for, trained_tokenizer
+from llm_npu.data.text.tokenizer import fingerprint, load_tokenizer, trained_tokenizer
 
 pytestmark = pytest.mark.sampled
 

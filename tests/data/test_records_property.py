@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from llm_npu.data import answers, pairs
 from llm_npu.data.text import chat_template, turns
 from llm_npu.data.text.conversations import Conversations
-from llm_npu.data.text.fields import Unused
 from llm_npu.data.text.preferences import Preferences
+from llm_npu.data.text.records import Unused
 
 pytestmark = pytest.mark.sampled
 
@@ -170,7 +170,7 @@ def test_a_record_is_trained_refused_or_counted(folder, source, record):
     omitted = turns.Omitted(lambda *each: turns.samples(tokenizer, *each), unused)
     try:
         (conversation,) = Conversations.find(file).conversations()
-        encoded = answers._encoded(tokenizer, conversation, omitted)
+        encoded = answers._encode_conversation(tokenizer, conversation, omitted)
     except ValueError as error:
         return sentence(error, file)
     messages = conversation.messages
@@ -196,7 +196,7 @@ def test_a_pair_is_trained_refused_or_counted(folder, source, record):
     omitted = turns.Omitted(lambda *each: turns.last_answer(tokenizer, *each), unused)
     try:
         (pair,) = Preferences.find(file).pairs()
-        prompt, *both = pairs._encoded(tokenizer, pair, omitted)
+        prompt, *both = pairs._encode_pair(tokenizer, pair, omitted)
     except ValueError as error:
         return sentence(error, file)
     text = "".join("".join(map(chr, ids)) for ids in (prompt, *both))

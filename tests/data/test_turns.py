@@ -9,7 +9,7 @@ import pytest
 
 from llm_npu.data.text import chat_template, turns
 from llm_npu.data.text.corpus import corpus
-from llm_npu.data.text.fields import Unused
+from llm_npu.data.text.records import Unused
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 
 pytestmark = pytest.mark.sampled

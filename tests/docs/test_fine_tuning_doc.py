@@ -6,7 +6,7 @@ import pytest
 from places import ROOT
 
 from llm_npu import config
-from llm_npu.data.text import conversations
+from llm_npu.data.text.conversations import Conversations
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ def test_the_example_runs(run_program):
 
 def test_the_conversations_are_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(block("json"))
-    found = list(conversations.find(str(tmp_path)).conversations())
+    found = list(Conversations.find(str(tmp_path)).conversations())
     assert len(found) == 6 and all(each.messages[-1]["content"] in "45" for each in found)
 
 

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 
 from llm_npu.core.errors import UserError
 
-from .fields import Fields, holds
-from .json_lines import JsonLines
 from .messages import (
     OPENAI_ROLES,
     SHAREGPT_ROLES,
@@ -36,6 +34,7 @@ from .messages import (
     weighed,
     with_system,
 )
+from .records import Fields, JsonLines, holds
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Text documents: the files of a folder, the lines of a .jsonl, or the source of the standard library."""
+"""Text documents: the files of a folder, the lines of a .jsonl, or the source of the standard library.
+
+A folder is read with all folders in it and all linked ones, each once. The names directly in the data folder
+assign files to parts: ``valid.jsonl``, ``my-corpus.test.txt``, or folders ``train/`` and ``test/``.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,14 @@ import contextlib
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import os
+import re
 import sysconfig
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -20,29 +27,37 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.core.untrusted.git_lfs import refuse_pointer
 
-from . import files
-from .files import shown
-
 SUFFIXES = (".txt", ".py", ".md", ".jsonl")
 # Enough for about 1000 default steps; tokenised in a few seconds on one core.
 STANDARD_LIBRARY_BYTES = 4 << 20
 BLOCK = 1 << 20  # bytes or characters that are read at once
 LONGEST_LINE = 128 << 20  # bytes; as text and as JSON, a line needs up to nine times as much
+# The words in names that assign files to the training, validation and test part.
+WORDS = (
+    {"train", "training"},
+    {"valid", "validation", "val", "dev", "eval", "evaluation"},
+    {"test", "testing"},
+)
+SOURCES = (".py", ".md")  # whose names assign no part: test.py is a program
+REPORTED_KINDS = 5  # of skipped files
 
 
 class Document(NamedTuple):
-    """A text in parts of any length, and its name in messages: file, or file and line."""
+    """A text in chunks of any length, and its location for messages: file, or file and line."""
 
     where: str
-    parts: Iterable[str]
+    chunks: Iterable[str]
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text files in a fixed order; ``name`` is used in messages, ``root`` is the base of relative paths.
+    """Text files in a fixed order.
 
-    ``held_out``: the files of the validation and of the test part, if the names of files say so. ``notes``
-    report what was skipped.
+    Attributes:
+        name: The name for messages.
+        root: The base of relative paths.
+        held_out: The files of the validation and of the test part that file names assign.
+        notes: Reports of skipped files.
     """
 
     name: str
@@ -53,19 +68,19 @@ class Corpus:
 
     def documents(self) -> Iterator[str]:
         """The text of every non-empty document. UserError as in `streams`."""
-        return ("".join(document.parts) for document in self.streams())
+        return ("".join(document.chunks) for document in self.streams())
 
     def streams(self) -> Iterator[Document]:
         """Every non-empty document: one per file, or one per line of a .jsonl.
 
-        UserError for a file that cannot be read or is not valid text, at the latest when its parts are read.
+        UserError for a file that cannot be read or is not valid text, at the latest when its chunks are read.
         """
         for file in self.files:
             yield from _jsonl(file) if file.suffix.lower() == ".jsonl" else _text(file)
 
     def parts(self) -> list[Corpus | None]:
-        """The training part; the validation and the test part, or None where no file is named so."""
-        held_out = [dataclasses.replace(self, files=found, held_out=((), ())) for found in self.held_out]
+        """The training, the validation and the test part; None for a held-out part without files."""
+        held_out = [dataclasses.replace(self, files=files, held_out=((), ())) for files in self.held_out]
         train = dataclasses.replace(self, held_out=((), ()))
         return [train, *(part if part.files else None for part in held_out)]
 
@@ -84,16 +99,16 @@ class Corpus:
 def standard_library() -> Corpus:
     """About 4 MB of source code of the running Python's standard library, without tests and packages."""
     root = Path(sysconfig.get_path("stdlib"))
-    left_out = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
-    found, size = [], 0
-    for file in files.in_folder(root, (".py",), left_out).files:
+    excluded = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+    files, size = [], 0
+    for file in files_in(root, (".py",), excluded).files:
         size += file.stat().st_size
         if size > STANDARD_LIBRARY_BYTES:
             break
-        found.append(file)
-    if not found:
+        files.append(file)
+    if not files:
         raise UserError(f"this Python has no source files in {root}; pass text with --input_dir")
-    return Corpus("the standard library", root, tuple(found))
+    return Corpus("the standard library", root, tuple(files))
 
 
 def corpus(path: Path) -> Corpus:
@@ -104,7 +119,7 @@ def corpus(path: Path) -> Corpus:
     """
     if path.is_dir():
         none = f"{path} contains no {', '.join(SUFFIXES)} and no .bin + .idx file"
-        return of_folder(Corpus, files.in_folder(path, SUFFIXES), none)
+        return of_folder(Corpus, files_in(path, SUFFIXES), none)
     if not path.exists():
         raise UserError(f"{path} does not exist; --input_dir takes a file or folder of text, or .bin + .idx")
     if path.suffix.lower() not in SUFFIXES:
@@ -112,31 +127,134 @@ def corpus(path: Path) -> Corpus:
     return Corpus(str(path), path.parent, (path,))
 
 
-def of_folder(kind: type[Corpus], found: files.Folder, none: str):
-    """The text of the class ``kind`` in a folder; UserError with the sentence ``none`` if there is none."""
-    path, skipped = found.root, [files.described(found)] if found.skipped else []
-    if not found.files:
+def of_folder(kind: type[Corpus], folder: Folder, none: str):
+    """The corpus of class ``kind`` in a folder; UserError with the sentence ``none`` if there is no file."""
+    path, skipped = folder.root, [folder.skipped_note()] if folder.skipped else []
+    if not folder.files:
         raise UserError("; ".join([none, *skipped]))
-    parts = found.parts()
+    parts = folder.parts()
     if not parts[0]:
         raise UserError(
-            f"{path} contains only {shown(found.files[0].relative_to(path))}, and no training data"
+            f"{path} contains only {shown(folder.files[0].relative_to(path))}, and no training data"
         )
-    return kind(str(path), path, parts[0], parts[1:], (*skipped, *files.assigned(found)))
+    return kind(str(path), path, parts[0], parts[1:], (*skipped, *folder.held_out_notes()))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The ``files`` below ``root``, and the number of ``skipped`` files of each kind."""
+
+    root: Path
+    files: tuple[Path, ...]
+    skipped: Counter[str]
+
+    def parts(self) -> tuple[tuple[Path, ...], ...]:
+        """The files of the training, validation and test part; files that name no part are for training.
+
+        Names of folders count only if one of the names is that of the training part.
+        """
+        tops = {file.relative_to(self.root).parts[0] for file in self.files}
+        has_train = any(_part(self.root / top) == 0 for top in tops)
+        parts: list[list[Path]] = [[], [], []]
+        for file in self.files:
+            top = self.root / file.relative_to(self.root).parts[0]
+            is_folder = top != file
+            parts[(_part(top) or 0) if has_train or not is_folder else 0].append(file)
+        return tuple(map(tuple, parts))
+
+    def skipped_note(self) -> str:
+        """``skipped in texts: 12 (.csv 10, hidden 2)``."""
+        kinds = [f"{kind} {number:,}" for kind, number in self.skipped.most_common(REPORTED_KINDS)]
+        if len(self.skipped) > REPORTED_KINDS:
+            kinds.append("others")
+        return f"skipped in {shown(self.root)}: {self.skipped.total():,} ({', '.join(kinds)})"
+
+    def held_out_notes(self) -> list[str]:
+        """Which files are held out by their names."""
+        notes = []
+        for part, files in zip(("validation", "test"), self.parts()[1:], strict=True):
+            names = sorted(shown(file.relative_to(self.root)) for file in files)
+            if names:
+                more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+                notes.append(f"the {part} part is {names[0]}{more}, by name")
+        return notes
+
+
+def by_hash(relative: Path) -> bytes:
+    """A sort key: random, but stable."""
+    return hashlib.sha256(os.fsencode(relative)).digest()
+
+
+def files_in(
+    root: Path,
+    suffixes: tuple[str, ...],
+    excluded: frozenset[str] = frozenset(),
+    suffix_of_parts: str = "",
+    order: Callable[[Path], object] = by_hash,
+) -> Folder:
+    """The files below ``root`` with one of ``suffixes``, in small or capital letters, sorted by ``order``.
+
+    Files with the suffix ``suffix_of_parts`` count only if they are named like a part. Hidden files and
+    folders are skipped, and folders named in ``excluded``. UserError for a folder that cannot be read.
+    """
+    files, skipped = [], Counter()
+    for entry in _entries(root, excluded, skipped):
+        suffix = Path(entry.name).suffix.lower()
+        if suffix not in suffixes and not (suffix == suffix_of_parts and _is_part(Path(entry.name).stem)):
+            skipped[suffix or "without a suffix"] += 1
+        elif entry.is_file() or not os.path.exists(entry.path):  # a broken link is refused where it is read
+            files.append(Path(entry.path))
+        else:
+            skipped["no regular files"] += 1
+    files.sort(key=lambda file: order(file.relative_to(root)))
+    return Folder(root, tuple(files), skipped)
+
+
+def _is_part(name: str) -> bool:
+    return any(name.lower() in words for words in WORDS)
+
+
+def _part(path: Path) -> int | None:
+    """The part that a name directly in the data folder assigns: 0, 1 or 2."""
+    name = path.name.lower()
+    if Path(name).suffix in SOURCES:
+        return None
+    words = set(re.findall(r"[a-z]+", Path(name).stem)) if Path(name).suffix else {name}
+    return next((part for part, names in enumerate(WORDS) if names & words), None)
+
+
+def _entries(root: Path, excluded: frozenset[str], skipped: Counter[str]) -> Iterator[os.DirEntry]:
+    """Everything but folders, folder by folder; linked folders come last."""
+    seen = set()
+    waiting, linked = deque([str(root)]), deque[str]()
+    while waiting or linked:
+        folder = (waiting or linked).popleft()
+        try:
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in seen:
+                skipped["linked folders that are read already"] += 1
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as unsorted:
+                entries = sorted(unsorted, key=lambda entry: entry.name)
+            for entry in entries:
+                if entry.name.startswith("."):
+                    skipped["hidden"] += 1
+                elif not entry.is_dir():
+                    yield entry
+                elif entry.name not in excluded:
+                    (linked if entry.is_symlink() else waiting).append(entry.path)
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
 def _text(file: Path) -> Iterator[Document]:
-    parts = _decoded_parts(file)
-    if first := next(parts, ""):
-        yield Document(shown(file), _chained(first, parts))
+    chunks = _decoded_chunks(file)
+    if first := next(chunks, ""):
+        yield Document(shown(file), itertools.chain([first], chunks))
 
 
-def _chained(first: str, parts: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from parts
-
-
-def _decoded_parts(file: Path) -> Iterator[str]:
+def _decoded_chunks(file: Path) -> Iterator[str]:
     """The text of a file, with \\r\\n as \\n."""
     with opened(file) as stream:
         block = stream.read(BLOCK)
@@ -167,7 +285,7 @@ def _decoded_parts(file: Path) -> Iterator[str]:
 def _jsonl(file: Path) -> Iterator[Document]:
     for where, line in lines(file):
         if text := _text_of_record(line, where):
-            yield Document(where, _valid_parts(text, where))
+            yield Document(where, _valid_chunks(text, where))
 
 
 def lines(file: Path) -> Iterator[tuple[str, bytes]]:
@@ -198,15 +316,15 @@ def _text_of_record(line: bytes, where: str) -> str:
     return text
 
 
-def _valid_parts(text: str, where: str) -> Iterator[str]:
+def _valid_chunks(text: str, where: str) -> Iterator[str]:
     for start in range(0, len(text), BLOCK):
-        part = text[start : start + BLOCK]
+        chunk = text[start : start + BLOCK]
         try:
-            part.encode()
+            chunk.encode()
         except UnicodeEncodeError as error:  # JSON can encode an unpaired surrogate
             place = start + error.start
             raise UserError(f"{where}: the text is not valid Unicode at character {place}") from error
-        yield part
+        yield chunk
 
 
 @contextlib.contextmanager
@@ -225,3 +343,8 @@ def decoded(content: bytes, encoding: str, where: str) -> str:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(f"{where} is not valid {encoding} at byte {error.start}") from error
+
+
+def shown(path: Path) -> str:
+    """A path for messages; bytes that are not UTF-8 are replaced."""
+    return os.fsencode(path).decode(errors="replace")

@@ -13,7 +13,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
 
-from .fields import Fields, holds, refuse_media
+from .records import Fields, holds, refuse_media
 
 Message = dict[str, object]
 

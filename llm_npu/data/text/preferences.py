@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from llm_npu.core.errors import UserError
 
 from .conversations import asked, is_system, layout, openai, query, sharegpt
-from .fields import Fields
-from .json_lines import JsonLines
 from .messages import (
     OPENAI_ROLES,
     SHAREGPT_ROLES,
@@ -36,6 +34,7 @@ from .messages import (
     weighed,
     with_system,
 )
+from .records import Fields, JsonLines
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,49 @@
-"""Tokenizers: loaded from a local directory, or a byte-level BPE trained on the text and cached."""
+"""Tokenizers: loaded from a local folder, or a byte-level BPE trained on the text and cached.
+
+The files of a folder, as Hugging Face and PaddleNLP write it:
+
+tokenizer.json              the tokenizer; its truncation and padding are not applied: they would cut and fill
+                            training text
+tokenizer.model, sentencepiece.bpe.model
+                            sentencepiece's model, if there is no tokenizer.json
+tokenizer_config.json       roles (eos_token, ...), added tokens, the chat template
+special_tokens_map.json     roles and added tokens that tokenizer_config.json lacks
+added_tokens.json           further tokens (``added_tokens``)
+chat_template.json, .jinja  the chat template (``chat_template``)
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from llm_npu.core.cache import cached
 from llm_npu.core.errors import UserError
-from llm_npu.models.presets import is_preset
+from llm_npu.core.untrusted import plain_json
+from llm_npu.core.untrusted.git_lfs import refuse_pointer
+from llm_npu.core.untrusted.tokenizer_process import TokenizerProcess
 from paddle_fused import strict_json
 
-from . import encoding
+from . import added_tokens, chat_template, encoding
 from .corpus import Corpus
-from .tokenizer_folder import CONFIG_FILE, TOKENIZER_FILE, load_tokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+SPECIAL_FILE = "special_tokens_map.json"
+SENTENCEPIECE_FILES = ("tokenizer.model", "sentencepiece.bpe.model")  # Hugging Face's and PaddleNLP's name
+FILES = (
+    TOKENIZER_FILE,
+    CONFIG_FILE,
+    SPECIAL_FILE,
+    added_tokens.FILE,
+    *SENTENCEPIECE_FILES,
+    *chat_template.FILES,
+)
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+SENTENCEPIECE_ROLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 # Their ids match LlamaConfig's defaults: 0 for padding, 1 and 2 for begin and end of text.
 SPECIAL_TOKENS = ("<|unknown|>", "<|begin_of_text|>", "<|end_of_text|>")
@@ -28,41 +59,57 @@ SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)  # a byte-level vocabulary conta
 TRAINING_CHARACTERS = 32 << 20
 
 
-def tokenizer_for(model, source: Corpus | Path, vocab_size: int, cache: str | None = None):
-    """The tokenizer that ModelArguments ``model`` selects.
+def load_tokenizer(path: str | Path):
+    """The tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
 
-    In this order: ``tokenizer_name_or_path``; the tokenizer next to the .bin + .idx pair ``source``, which
-    made its ids; the tokenizer in the model's directory; for a preset, one of ``vocab_size`` tokens trained
-    on the text ``source``.
+    The directory's chat template is attached if there is one. The attribute ``notes`` lists settings in the
+    files that are not applied, and tokens that get new ids. Imports the library of models.
 
-    ``source`` is the result of ``llm_npu.data.find``. UserError if the tokenizer has ids of ``vocab_size``,
-    the size of the model's vocabulary, or more, and if there is neither a tokenizer nor text.
+    Raises:
+        UserError: The directory is missing (nothing is downloaded), a file is missing, corrupt or hostile,
+            files contradict each other, or the tokenizer has no end-of-text token.
     """
-    if model.tokenizer_name_or_path:
-        tokenizer = load_tokenizer(model.tokenizer_name_or_path)
-    elif isinstance(source, Path) and tokenizer_beside(source).is_dir():
-        tokenizer = load_tokenizer(tokenizer_beside(source))
-    elif not is_preset(model.model_name_or_path):
-        tokenizer = load_tokenizer(model.model_name_or_path)
-    elif isinstance(source, Corpus):
-        tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
+    folder = Path(path).expanduser()
+    config, special = _mapping(folder / CONFIG_FILE), _mapping(folder / SPECIAL_FILE)
+    roles = _roles(special, folder / SPECIAL_FILE) | _roles(config, folder / CONFIG_FILE)
+    settings = {name: special[name] for name in added_tokens.LISTS if name in special} | config
+    added = added_tokens.find(folder, settings, folder / CONFIG_FILE, roles.values())
+    file = tokenizer_file(folder)
+    if file.name == TOKENIZER_FILE:
+        tokenizer = _fast(file, roles, added, config)
     else:
-        raise UserError(
-            f"{source}.bin contains token ids, but {tokenizer_beside(source)} does not exist; name the "
-            "tokenizer that made them with --tokenizer_name_or_path"
-        )
-    if (size := vocabulary_size(tokenizer)) > vocab_size:
-        raise UserError(
-            f"the tokenizer has ids up to {size - 1}, but the vocabulary of {model.model_name_or_path} has "
-            f"{vocab_size} tokens"
-        )
+        tokenizer = _sentencepiece(file, SENTENCEPIECE_ROLES | roles, added)
+    if tokenizer.eos_token_id is None:
+        raise UserError(f"{folder / CONFIG_FILE} names no eos_token of the vocabulary")
+    if (template := chat_template.find(folder)) is not None:
+        chat_template.attach(tokenizer, template)
     return tokenizer
+
+
+def tokenizer_file(folder: Path) -> Path:
+    """The file of the tokenizer in ``folder``. UserError if there is none; nothing is downloaded."""
+    if not folder.is_dir():
+        raise UserError(f"the tokenizer {str(folder)!r} is not a local directory, and nothing is downloaded")
+    files = [folder / name for name in (TOKENIZER_FILE, *SENTENCEPIECE_FILES)]
+    for file in files:
+        refuse_pointer(file)
+        if file.is_file():
+            return file
+    raise UserError(f"{folder} contains neither {TOKENIZER_FILE} nor {SENTENCEPIECE_FILES[0]}")
+
+
+def copy_tokenizer(source: str | Path, target: Path) -> None:
+    """Copy only the files that ``load_tokenizer`` reads: ``source`` may contain a whole model."""
+    target.mkdir()
+    for name in FILES:
+        if (Path(source) / name).is_file():
+            shutil.copyfile(Path(source) / name, target / name)
 
 
 def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None) -> Path:
     """The directory (in the cache) of the byte-level BPE with ``vocab_size`` tokens trained on ``corpus``.
 
-    It has no unknown text: every byte is a token, and decoding restores the text. ValueError for a corpus
+    Every byte is a token, so there is no unknown text, and decoding restores the text. UserError for a corpus
     without text and for a vocabulary too small for all bytes.
     """
     import tokenizers
@@ -83,7 +130,7 @@ def tokenizer_beside(prefix: Path) -> Path:
 
 
 def vocabulary_size(tokenizer) -> int:
-    """The largest id plus 1; ids may have gaps, so that there may be fewer tokens."""
+    """The largest id plus 1. There may be fewer tokens: ids may have gaps."""
     rust = encoding.backend(tokenizer)
     if rust is not None:
         return max(rust.get_vocab(with_added_tokens=True).values()) + 1
@@ -99,6 +146,107 @@ def fingerprint(tokenizer) -> str:
         added = sorted(tokenizer.added_tokens_encoder.items())
         content = Path(tokenizer.vocab_file).read_bytes() + (str(added).encode() if added else b"")
     return hashlib.sha256(content + str(tokenizer.eos_token_id).encode()).hexdigest()
+
+
+def _fast(file: Path, roles: dict[str, str], added: list[added_tokens.Added], config: Mapping):
+    # A hostile file ends the other process, not this one.
+    TokenizerProcess(file, f"the tokenizer in {file.parent}").close()
+    from tokenizers import Tokenizer
+
+    from llm_npu.models.library import tokenizers
+
+    with _readable(file.parent):
+        rust = Tokenizer.from_file(str(file))
+        notes = _without_training_settings(rust, file)
+        notes += added_tokens.put_into(rust, added)
+        notes += [
+            f"{name} {token!r} of {file.parent} is not in the vocabulary; it gets a new id"
+            for name, token in roles.items()
+            if rust.token_to_id(token) is None
+        ]
+        _put_begin(rust, roles, config)
+        tokenizer = tokenizers.Fast(tokenizer_object=rust, **roles)
+    tokenizer.notes = tuple(notes)
+    return tokenizer
+
+
+def _sentencepiece(file: Path, roles: dict[str, str], added: list[added_tokens.Added]):
+    from llm_npu.models.library import tokenizers
+
+    with _readable(file.parent):
+        tokenizer, notes = tokenizers.sentencepiece(
+            str(file), roles, lambda tokenizer: added_tokens.put_into(tokenizer, added)
+        )
+    tokenizer.notes = tuple(notes)
+    return tokenizer
+
+
+def _without_training_settings(rust, file: Path) -> list[str]:
+    """Remove settings that would change training text; notes about them."""
+    notes = []
+    if rust.truncation is not None:
+        notes.append(f"{file} truncates texts to {rust.truncation['max_length']} tokens; this is not applied")
+        rust.no_truncation()
+    if rust.padding is not None:
+        notes.append(f"{file} pads texts; this is not applied")
+        rust.no_padding()
+    if getattr(rust.model, "dropout", None):
+        notes.append(f"{file} drops merges at random (dropout {rust.model.dropout:g}); this is not applied")
+        rust.model.dropout = None
+    return notes
+
+
+def _put_begin(rust, roles: Mapping[str, str], config: Mapping) -> None:
+    """Put a begin-of-text token in front of prompts, if a Llama's configuration asks for it.
+
+    The class of transformers does so, whatever tokenizer.json says.
+    """
+    from tokenizers.processors import Sequence, TemplateProcessing
+
+    begin, kind = roles.get("bos_token"), str(config.get("tokenizer_class"))
+    number = begin and rust.token_to_id(begin)
+    if config.get("add_bos_token") is not True or number is None or "Llama" not in kind:
+        return
+    if rust.num_special_tokens_to_add(is_pair=False) == 0:
+        template = TemplateProcessing(single=[begin, "$A"], special_tokens=[(begin, number)])
+        rust.post_processor = Sequence([step for step in (rust.post_processor, template) if step is not None])
+
+
+@contextlib.contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Turn any error of a library into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # tokenizers and sentencepiece raise bare Exception and RuntimeError
+        raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from error
+    except BaseException as error:  # Rust panics, which do not derive from Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"the tokenizer in {folder} cannot be read: {error}") from None
+
+
+def _mapping(file: Path) -> dict:
+    if not file.is_file():
+        return {}
+    try:
+        return plain_json.mapping(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+
+
+def _roles(config: Mapping, file: Path) -> dict[str, str]:
+    """The special tokens that a file names, as strings."""
+    # A token is a string, or an object with its content and matching options.
+    tokens = {role: config.get(role) for role in ROLES}
+    tokens = {
+        role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()
+    }
+    for role, token in tokens.items():
+        if token is not None and not isinstance(token, str):
+            raise UserError(f"{file}: {role} is {token!r:.40}, but must be text")
+    return {role: token for role, token in tokens.items() if token}
 
 
 def _train(corpus: Corpus, vocab_size: int, folder: Path) -> None:
@@ -124,7 +272,7 @@ def _train(corpus: Corpus, vocab_size: int, folder: Path) -> None:
 def _first(corpus: Corpus, characters: int) -> list[str]:
     texts, size = [], 0
     for document in corpus.streams():
-        for text in encoding.cut(document.parts):
+        for text in encoding.cut(document.chunks):
             texts.append(text[: characters - size])
             size += len(texts[-1])
             if size >= characters:

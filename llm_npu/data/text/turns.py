@@ -22,8 +22,8 @@ from llm_npu.core.errors import UserError
 
 from . import chat_template
 from .chat_template import Messages, Rendered
-from .fields import Unused
 from .messages import Message, with_text_arguments
+from .records import Unused
 
 Pieces = list[tuple[str, bool]]  # (text, is trained)
 Tools = Sequence[dict] | None

@@ -13,7 +13,7 @@ def criterion(config, loss: str, beta: float, label_smoothing: float) -> Criteri
 
     ``criterion(logits, (labels, responses, reference_chosen, reference_rejected))``, with logits [1, T, V],
     labels [1, T] (-100 outside of the answers) and int responses [pairs, 4] as in
-    ``llm_npu.data.pair_batches``, returns the log-probabilities [pairs] of the chosen and the rejected
+    `llm_npu.data.collate.PairCollator`, returns the log-probabilities [pairs] of the chosen and the rejected
     answers, two parts of the loss, and the loss. Without reference it returns the log-probabilities only.
     """
     config = copy.copy(config)

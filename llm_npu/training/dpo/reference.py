@@ -16,11 +16,10 @@ import numpy as np
 import paddle
 
 from llm_npu.config import RunConfig
-from llm_npu.core.cache import cache_folder, cached
+from llm_npu.core.cache import cache_folder, cached, mapped_arrays
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks
 from llm_npu.core.untrusted import plain_json
-from llm_npu.data.arrays import mapped
 from llm_npu.data.pairs import PairRows
 from llm_npu.data.text import chat_template
 from llm_npu.data.text.corpus import Corpus
@@ -155,7 +154,7 @@ def _read(folder: Path, key: Mapping[str, object], parts: Sequence[PairRows]) ->
             "rebuild it"
         )
     sizes = [(len(part.sizes), 2) for part in parts]
-    found = mapped(
+    found = mapped_arrays(
         folder,
         {str(number): (np.float32, 2) for number in range(len(parts))},
         lambda *logps: [each.shape for each in logps] == sizes and all(np.isfinite(e).all() for e in logps),

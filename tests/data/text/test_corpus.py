@@ -6,7 +6,7 @@ import os
 import pytest
 
 from llm_npu.config import DataArguments
-from llm_npu.data import find
+from llm_npu.data.pipeline import find
 from llm_npu.data.text.corpus import corpus, standard_library
 
 SENTENCES = "One two three. Grüße aus Köln — 你好 🙂.\n"
@@ -170,13 +170,13 @@ def test_only_held_out_files_are_refused(tmp_path):
         corpus(written(tmp_path, ["test.txt"]))
 
 
-def test_long_files_are_read_in_parts(tmp_path, monkeypatch):
+def test_long_files_are_read_in_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr("llm_npu.data.text.corpus.BLOCK", 7)
     text = "Grüße\r\n你好🙂\n\r\n\rend\r" * 5
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
     (document,) = corpus(tmp_path).streams()
-    parts = list(document.parts)
-    assert len(parts) > 10 and "".join(parts) == text.replace("\r\n", "\n")
+    chunks = list(document.chunks)
+    assert len(chunks) > 10 and "".join(chunks) == text.replace("\r\n", "\n")
     (tmp_path / "a.txt").write_bytes(b"0123456789\xe4\xbd" + b"x")
     with pytest.raises(ValueError, match=r"a\.txt is not valid utf-8-sig at byte 10"):
         list(corpus(tmp_path).documents())

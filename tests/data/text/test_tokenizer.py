@@ -13,17 +13,18 @@ import pytest
 
 from llm_npu.config import ModelArguments
 from llm_npu.core.cache import cache_folder, cached
+from llm_npu.data.pipeline import tokenizer_for
 from llm_npu.data.text import encoding
 from llm_npu.data.text.corpus import Document, corpus
 from llm_npu.data.text.encoding import encoded
 from llm_npu.data.text.tokenizer import (
     SPECIAL_TOKENS,
+    copy_tokenizer,
     fingerprint,
-    tokenizer_for,
+    load_tokenizer,
     trained_tokenizer,
     vocabulary_size,
 )
-from llm_npu.data.text.tokenizer_folder import copy_tokenizer, load_tokenizer
 
 
 def encode(tokenizer, texts):

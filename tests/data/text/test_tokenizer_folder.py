@@ -9,12 +9,17 @@ from tokenizers import Tokenizer
 
 from llm_npu.config import ModelArguments
 from llm_npu.core.errors import UserError
-from llm_npu.data import documents
 from llm_npu.data.indexed import open_indexed, write_indexed
+from llm_npu.data.pipeline import documents, tokenizer_for
 from llm_npu.data.text import chat_template, encoding
 from llm_npu.data.text.corpus import Document, corpus
-from llm_npu.data.text.tokenizer import fingerprint, tokenizer_for, trained_tokenizer, vocabulary_size
-from llm_npu.data.text.tokenizer_folder import copy_tokenizer, load_tokenizer
+from llm_npu.data.text.tokenizer import (
+    copy_tokenizer,
+    fingerprint,
+    load_tokenizer,
+    trained_tokenizer,
+    vocabulary_size,
+)
 
 TEXT = "def greet(name):\n    return f'Hello, {name}!'\n" * 20
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]

@@ -14,8 +14,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import tokenizer_process
 from llm_npu.data.text import encoding
 from llm_npu.data.text.corpus import Document, corpus
-from llm_npu.data.text.tokenizer import fingerprint, trained_tokenizer, vocabulary_size
-from llm_npu.data.text.tokenizer_folder import load_tokenizer
+from llm_npu.data.text.tokenizer import fingerprint, load_tokenizer, trained_tokenizer, vocabulary_size
 
 TEXT = "def greet(name):\n    return f'Grüße, {name}! 你好 🙂'  <a> <|end_of_text|>\n"
 SECONDS = 40  # of processor time, of both processes

@@ -16,8 +16,7 @@ from fused_models.rounding import round_otherwise
 from fused_models.weights import VOCABULARY
 
 import paddle_fused
-from llm_npu.data.collate import IGNORED, Collator
-from llm_npu.data.pair_batches import PairCollator
+from llm_npu.data.collate import IGNORED, Collator, PairCollator
 from llm_npu.data.pairs import PairRows, Pairs
 from llm_npu.models.paddleformers.preference_loss import criterion
 from llm_npu.training.dpo.trainer import answers, logits_of

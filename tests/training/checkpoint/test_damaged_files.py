@@ -18,7 +18,8 @@ from tiny_models import fields_of
 from llm_npu.config.written.argument_file import read_file
 from llm_npu.core import tensor_file
 from llm_npu.data import answers, indexed
-from llm_npu.data.text import chat_template, conversations, corpus, encoding, fields, turns
+from llm_npu.data.text import chat_template, corpus, encoding, records, turns
+from llm_npu.data.text.conversations import Conversations
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.models import presets
 from llm_npu.models.paddlenlp import internlm2
@@ -131,7 +132,7 @@ def write_cached(name):
 
 
 def write_unused(folder):
-    unused = fields.Unused()
+    unused = records.Unused()
     unused.unread["id"] += 3
     unused.omitted["tools"] += 2
     unused.save(folder)
@@ -242,18 +243,18 @@ FORMATS = {
     "learnt.npy": (write_cached("learnt"), read_cached),
     "ends.npy": (write_cached("ends"), read_cached),
     "last_texts.npy": (write_cached("last_texts"), read_cached),
-    "unused.json": (write_unused, lambda file: fields.Unused().add_saved(file.parent)),
+    "unused.json": (write_unused, lambda file: records.Unused().add_saved(file.parent)),
     "text.jsonl": (
         write_text("a.jsonl", lines({"text": "one"}, {"text": "two"})),
         lambda file: list(corpus.corpus(file).documents()),
     ),
     "chats.jsonl": (
         write_text("a.jsonl", lines({"messages": CHAT}, ALPACA)),
-        lambda file: list(conversations.find(str(file)).conversations()),
+        lambda file: list(Conversations.find(str(file)).conversations()),
     ),
     "shared chats": (
         write_text("a.jsonl", lines(SHAREGPT, PADDLENLP)),
-        lambda file: list(conversations.find(str(file)).conversations()),
+        lambda file: list(Conversations.find(str(file)).conversations()),
     ),
     "arguments.yaml": (write_text("run.yaml", ARGUMENTS), lambda file: read_file(str(file))),
     "arguments.json": (

@@ -6,9 +6,10 @@ from llm_npu.core import tensor_file
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.data.indexed import open_indexed
-from llm_npu.data.text import chat_template, conversations
+from llm_npu.data.text import chat_template
+from llm_npu.data.text.conversations import Conversations
 from llm_npu.data.text.corpus import corpus
-from llm_npu.data.text.tokenizer_folder import load_tokenizer
+from llm_npu.data.text.tokenizer import load_tokenizer
 from llm_npu.models import presets
 from llm_npu.models.stored import Stored
 
@@ -26,7 +27,7 @@ READERS = {
     "a.txt": lambda file: list(corpus(file).documents()),
     "a.py": lambda file: list(corpus(file).documents()),
     "a.jsonl": lambda file: list(corpus(file).documents()),
-    "chats.jsonl": lambda file: list(conversations.find(str(file)).conversations()),
+    "chats.jsonl": lambda file: list(Conversations.find(str(file)).conversations()),
     "p.bin": lambda file: open_indexed(file.with_suffix("")),
 }
 

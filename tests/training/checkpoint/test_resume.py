@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from checkpoint_files import store
 
-from llm_npu import config, data
+from llm_npu import config
+from llm_npu.data import pipeline
 from llm_npu.data.indexed import write_indexed
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.training import resume
@@ -25,8 +26,9 @@ def settings(tmp_path):
 
     def of(*flags):
         run = config.parse(["--input_dir", str(text), *flags])
-        source = data.find(run.data)
-        folder = trained_tokenizer(data.find(config.parse(["--input_dir", str(text)]).data), 300, tmp_path)
+        source = pipeline.find(run.data)
+        text_source = pipeline.find(config.parse(["--input_dir", str(text)]).data)
+        folder = trained_tokenizer(text_source, 300, tmp_path)
         return resume.settings(run, source, load_tokenizer(folder))
 
     return of

@@ -17,7 +17,7 @@ log-probabilities, and so the loss and the rewards, are those of another prompt.
     dense mask: the rejected answer's first token sees [10, 11, 12]
 :change:
     ``[cur_len] * (prompt_len - 1)``, and then ``[prompt_len + chosen_len - 1] * chosen_len``.
-:workaround: llm_npu/data/pair_batches.py
+:workaround: llm_npu/data/collate.py
 """
 
 import numpy as np

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_npu.data.plans import PLANS, first_fit, length_grouped
+from llm_npu.data.packing import PACKING_PLANS, first_fit, length_grouped
 
 pytestmark = pytest.mark.sampled
 
@@ -18,10 +18,10 @@ def filled(lengths, row):
     return sum(lengths[number] for number in row)
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", PACKING_PLANS)
 @given(lengths=LENGTHS)
 def test_every_sequence_has_one_place(name, lengths):
-    rows = PLANS[name](lengths, CAPACITY)
+    rows = PACKING_PLANS[name](lengths, CAPACITY)
     assert sorted(number for row in rows for number in row) == list(range(len(lengths)))
     assert all(row and filled(lengths, row) <= CAPACITY for row in rows)
 
@@ -52,8 +52,8 @@ def test_first_fit_takes_many_sequences():
     assert sum(lengths) / (2048 * len(rows)) > 0.95
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", PACKING_PLANS)
 @pytest.mark.parametrize("wrong", [0, CAPACITY + 1])
 def test_lengths_that_fit_no_row_are_refused(name, wrong):
     with pytest.raises(ValueError, match=f"sequence 1 has {wrong} tokens, but a row takes 1 to {CAPACITY}"):
-        PLANS[name]([3, wrong], CAPACITY)
+        PACKING_PLANS[name]([3, wrong], CAPACITY)

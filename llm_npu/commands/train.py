@@ -65,7 +65,7 @@ def features() -> list:
     from llm_npu.numerics.options import Comparison, Deterministic, NanInfCheck, TensorDump
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
     from llm_npu.profiling.steps import Profile
-    from llm_npu.training.dpo.feature import DPO
+    from llm_npu.training.dpo import DPO
     from llm_npu.training.dry_run.features import DryRun, Journal
 
     split = [DPO(), AutoParallel(), Pipeline(), Overlap()]

@@ -227,7 +227,7 @@ class PreferenceArguments:
 class FusedArguments:
     """Which fused operators ``llm_npu.surgery`` puts into the model.
 
-    ``use_fused_linear_cross_entropy`` None: ``llm_npu.training.loss_choice`` decides.
+    ``use_fused_linear_cross_entropy`` None: ``llm_npu.training.model.choose_loss`` decides.
 
     The libraries have switches of the same names for their own fused paths; those stay off, whatever is given
     here.

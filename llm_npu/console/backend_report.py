@@ -25,9 +25,8 @@ from llm_npu.surgery.batch import Batch
 from llm_npu.surgery.explain import UPSTREAM, Line, explain, grouped, of_call, table
 from llm_npu.surgery.names import ranges
 from llm_npu.surgery.report import Report
-from llm_npu.training.optimizer import innermost
 from llm_npu.training.run import Feature, Run
-from llm_npu.training.upstream_trainer import TrainerCallback
+from llm_npu.training.upstream_trainer import TrainerCallback, optimizer_wrappers
 from paddle_fused import masks
 from virtual_npu import KernelRecord
 
@@ -89,7 +88,7 @@ def optimizer_lines(optimizer, parameters, is_fused: bool, master_grad: bool) ->
     """
     if not is_fused:
         return [Line(OPTIMIZER, "fused_adamw", UPSTREAM, "", None, "switched off by use_fused_adamw")]
-    steps = innermost(optimizer).example_steps(parameters, master_grad)
+    steps = [*optimizer_wrappers(optimizer)][-1].example_steps(parameters, master_grad)
     return list(dict.fromkeys(of_call(OPTIMIZER, "fused_adamw", step) for step in steps))
 
 

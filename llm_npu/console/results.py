@@ -81,7 +81,7 @@ def _losses(run: Run) -> list[str]:
 def _pictures(run: Run) -> list[Path]:
     """Plot the curves; returns their files."""
     recorder, output_dir = run.trainer.recorder, Path(run.trainer.args.output_dir)
-    pictures = [output_dir / name for name in metrics.PICTURES]
+    pictures = [output_dir / name for name in metrics.PLOTS]
     metrics.plot_loss(recorder, run.trainer.baseline(), pictures[0])
     metrics.plot_run(recorder, pictures[1])
     return pictures

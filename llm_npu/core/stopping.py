@@ -8,7 +8,7 @@
 The process prints one message and exits with 128 + the signal's number. A script that listens is shielded
 until paddle is imported. Afterwards Python raises the exception between two bytecodes. A process in native
 code (waiting for another rank, or training a tokenizer) is ended ``GRACE`` seconds later.
-Subscribers are the trainer, which finishes its step first (``llm_npu.training.stop_on_signal``), and the
+Subscribers are the trainer, which finishes its step first (``llm_npu.training.end_of_run``), and the
 launcher, which forwards the signals to its ranks (``llm_npu.launch.supervisor``).
 
 Importing this module imports no framework.

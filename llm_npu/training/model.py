@@ -10,9 +10,13 @@ import paddle
 
 from llm_npu.config import RunConfig, check_model
 from llm_npu.core import atomic, ranks
+from llm_npu.core.console import mib
 from llm_npu.core.errors import UserError, caused_by_the_user
-from llm_npu.models import degrees, ends, families, lora, presets, stored, weights
+from llm_npu.models import degrees, ends, families, logits, lora, presets, stored, weights
 from llm_npu.models.library import names, training_arguments
+
+LOSS_SWITCH = "use_fused_linear_cross_entropy"
+MEMORY_LIMIT = "VIRTUAL_NPU_MEMORY_GB"
 
 
 def config_for(run):
@@ -41,6 +45,37 @@ def config_for(run):
             setattr(config, name, dropout)
     setattr(config, names.LENGTH, run.data.max_seq_length)
     return config
+
+
+def choose_loss(run: RunConfig, config, on_virtual_npu: bool) -> str:
+    """Decide whether the loss is computed without logits, unless ``--use_fused_linear_cross_entropy`` is set.
+
+    Sets the switch of ``run``. Returns the reason if the switch is off, and was not set to false by the user.
+    """
+    switch = run.fused.use_fused_linear_cross_entropy
+    if run.data.stage == "dpo":
+        chosen, reason = False, "the loss on preference pairs reads the logits"
+    elif run.training.enable_auto_parallel:
+        chosen, reason = True, ""
+    elif switch is not None:
+        chosen, reason = switch, ""
+    else:
+        limit = os.environ.get(MEMORY_LIMIT) if on_virtual_npu else None
+        chosen, reason = _choose_by_size(run, config, int(float(limit) * 2**30) if limit else logits.CARD)
+    run.fused.use_fused_linear_cross_entropy = chosen
+    return reason
+
+
+def _choose_by_size(run: RunConfig, config, memory: int) -> tuple[bool, str]:
+    tokens = run.training.per_device_train_batch_size * run.data.max_seq_length
+    parts = degrees.tensor_parallel(config)
+    vocabulary = config.vocab_size // (1 if config.vocab_size % parts else parts)
+    if logits.are_large(tokens, vocabulary, memory):
+        return True, ""
+    return False, (
+        f"logits of {mib(logits.size(tokens, vocabulary))} take less than {logits.RULE} of the device's "
+        f"{mib(memory)}"
+    )
 
 
 def build(run: RunConfig, config, tokenizer, fill: bool = True):

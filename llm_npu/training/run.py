@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import paddle_fused
@@ -22,7 +23,7 @@ from llm_npu.data import pipeline
 from llm_npu.data.collate import Collator, PairCollator
 from llm_npu.device import Device
 from llm_npu.models.library import names
-from llm_npu.training import evaluation, loss_choice, metrics, model, out_of_memory, resume
+from llm_npu.training import metrics, model, out_of_memory, resume
 from llm_npu.training.trainer import PretrainTrainer
 from virtual_npu import KernelRecord
 
@@ -83,8 +84,8 @@ class Run:
         """Build everything that the training needs. UserError for what cannot be trained."""
         self.model_config = model.config_for(self.arguments)
         virtual = self.device.kind == "virtual"
-        if reason := loss_choice.decide(self.arguments, self.model_config, virtual):
-            self.switched_off[loss_choice.SWITCH] = reason
+        if reason := model.choose_loss(self.arguments, self.model_config, virtual):
+            self.switched_off[model.LOSS_SWITCH] = reason
         for feature in self.features:
             feature.configure(self)
         self.checkpoint = resume.requested(
@@ -168,7 +169,7 @@ class Run:
             model=self.model,
             args=training,
             train_dataset=pipeline.ShuffledSamples(samples.train, drawn, training.seed, per_step),
-            eval_dataset=evaluation.read_by_all(samples.valid, training) if training.do_eval else None,
+            eval_dataset=evaluation_samples(samples.valid, training) if training.do_eval else None,
             data_collator=self._collator(),
             tokenizer=self.tokenizer,
         )
@@ -189,3 +190,24 @@ class Run:
 def samples_per_step(training) -> int:
     """The samples of an optimizer step on all processes, from PaddleNLP's ``TrainingArguments``."""
     return training.train_batch_size * training.gradient_accumulation_steps * training.dataset_world_size
+
+
+def evaluation_samples(samples: pipeline.Samples, arguments) -> pipeline.FirstSamples:
+    """The held-out ``samples`` of one evaluation, padded to the same number of batches on all ranks."""
+    batches, per_batch = arguments.max_evaluate_steps, arguments.per_device_eval_batch_size
+    data_ranks = arguments.dataset_world_size
+    count = min(batches * per_batch * data_ranks, len(samples)) if batches > 0 else len(samples)
+    whole_batches = arguments.pipeline_parallel_degree > 1
+    return pipeline.FirstSamples(samples, count, _padded_size(count, per_batch, data_ranks, whole_batches))
+
+
+def _padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bool) -> int:
+    """The number of samples, at least ``samples``, that gives every rank the same number of batches.
+
+    Some kinds of parallelism communicate in the forward pass, so every rank needs a batch. ``whole_batches``:
+    pipeline parallelism needs a last batch of full size.
+    """
+    if data_ranks == 1 and not whole_batches:
+        return samples
+    per_round = per_batch * data_ranks
+    return math.ceil(samples / per_round) * per_round

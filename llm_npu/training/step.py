@@ -1,25 +1,86 @@
-"""The figures of an optimizer step, shared by all ranks at its end in one collective."""
+"""The figures of an optimizer step (loss, tokens, memory, times) and of an evaluation, over all ranks.
+
+All ranks exchange the figures of a step at its end in one collective.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+import virtual_npu
 from llm_npu.core import ranks
-from llm_npu.training.step_clock import StepTimes
 from llm_npu.training.upstream_trainer import TrainerCallback
+
+
+class StepTimes(NamedTuple):
+    """Seconds of one step on this rank.
+
+    Attributes:
+        step: From the request for the first batch to the end of the step, without evaluation and checkpoints.
+        data: The part spent waiting for batches.
+        communication: The part with collectives in flight.
+        exposed: The part spent waiting for collectives.
+
+    ``communication`` and ``exposed`` are unknown, and 0, on a card and on the CPU place.
+    """
+
+    step: float
+    data: float
+    communication: float
+    exposed: float
+
+
+class StepClock(TrainerCallback):
+    """Times the steps of PaddleNLP's training loop by its callback events.
+
+    The loop requests a batch after everything else, and fires an event when the batch arrives.
+    """
+
+    def __init__(self):
+        self._idle_since = self._begin = time.perf_counter()
+        self._data = self._last_wait = 0.0
+        self._communication = virtual_npu.communication_time()
+
+    def on_load_data_end(self, args, state, control, **kwargs):
+        now = time.perf_counter()
+        self._last_wait = now - self._idle_since
+        self._data += self._last_wait
+        self._idle_since = now  # the next wait, if this batch is skipped
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self._begin = time.perf_counter() - self._last_wait
+        self._data = self._last_wait  # without the batches that --skip_data_intervals skipped
+        self._communication = virtual_npu.communication_time()
+
+    def take(self) -> StepTimes:
+        """The times of the step that is ending."""
+        communication = virtual_npu.communication_time().since(self._communication)
+        return StepTimes(time.perf_counter() - self._begin, self._data, *communication)
+
+    def _wait_begins(self, args, state, control, **kwargs):
+        self._idle_since = time.perf_counter()
+
+    on_epoch_begin = on_substep_end = on_step_end = on_log = on_evaluate = on_save = _wait_begins
 
 
 @dataclass(frozen=True)
 class FinishedStep:
     """One optimizer step of the whole run, over all ranks.
 
-    ``loss``: mean over its labels, in nats per token. ``tokens``: sum over all samples. ``memory``: peak of
-    the fullest device, in bytes. ``signal``: the signal that a rank has received, or 0. ``grad_norm``: of all
-    gradients before clipping; None without clipping. ``times``: the longest step and data wait, and the mean
-    communication. ``skipped``: the weights were left as they were, because a number was not finite.
+    Attributes:
+        loss: Mean over the labels of the step, in nats per token.
+        tokens: Sum over all samples.
+        memory: The highest peak of all devices, in bytes.
+        times: The longest step and data wait, and the mean communication.
+        signal: The signal that a rank has received, or 0.
+        grad_norm: Norm of all gradients before clipping; None without clipping.
+        figures: Further means of the trainer.
+        skipped: Whether the weights were left unchanged, because a number was not finite.
     """
 
     loss: float
@@ -35,8 +96,8 @@ class FinishedStep:
     def of(cls, rows: np.ndarray, data_ranks: int, names: Sequence[str] = ()) -> FinishedStep:
         """From one row (loss, tokens, memory, signal, norm or NaN, skipped, *StepTimes, *figures) per rank.
 
-        ``names`` are those of the figures. ``data_ranks`` of the ranks read different samples; every other
-        rank reads the samples of one of them.
+        ``data_ranks`` ranks read different samples; every other rank reads the samples of one of them.
+        ``names`` are the names of the figures.
         """
         loss, tokens, memory, received, norm, skipped, step, data, communication, exposed, *figures = rows.T
         return cls(
@@ -52,9 +113,11 @@ class FinishedStep:
 
 
 class StepSync(TrainerCallback):
-    """Calls ``listen(FinishedStep)`` at the end of every step; ``own`` returns this rank's row.
+    """Calls ``listen(FinishedStep)`` at the end of every step.
 
-    ``names``: those of the figures at the end of the row.
+    Args:
+        own: Returns this rank's row.
+        names: Names of the figures at the end of the row.
     """
 
     def __init__(
@@ -69,3 +132,23 @@ class StepSync(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self._listen(FinishedStep.of(ranks.table(self._own()), args.dataset_world_size, self._names))
+
+
+class EvaluationMean:
+    """A weighted mean of several figures over the samples of all ranks, however they are batched."""
+
+    def __init__(self):
+        self._total: np.ndarray | float = 0.0
+        self._weight = 0.0
+
+    def add(self, means: Sequence[float], weight: float) -> None:
+        """Add a batch with these ``means`` and total ``weight``."""
+        if weight:
+            self._total = self._total + np.asarray(means, dtype=np.float64) * weight
+            self._weight += weight
+
+    def over_all_ranks(self, count: int) -> list[float]:
+        """The ``count`` means, the same on every rank. Collective."""
+        total = np.broadcast_to(self._total, count)  # 0 if this rank has added nothing
+        *totals, weight = ranks.table([*total, self._weight]).sum(axis=0)
+        return [float(total / weight) for total in totals]

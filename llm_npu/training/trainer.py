@@ -1,21 +1,19 @@
-"""PaddleNLP's Trainer for pre-training, with atomic checkpoints and bitwise resume.
+"""PaddleNLP's Trainer with atomic checkpoints and bitwise resume.
 
-Mixed precision, master weights and gradients, accumulation, clipping, recompute and parallelism stay
-PaddleNLP's. Replaced are the parts that would keep an interrupted run from continuing as it was, or a run of
-several ranks from counting like a run of one:
+Mixed precision, master weights and gradients, accumulation, clipping, recompute and parallelism are
+PaddleNLP's. This class replaces the parts that would make an interrupted run differ from an uninterrupted
+one, or the losses of several ranks from those of one:
 
 - the sampler walks the samples in order, from the number already consumed; the seed shuffles the data;
 - checkpoints are complete or absent, and independent of the mesh (``llm_npu.training.checkpoint.training``);
-- losses are means over all labels of all ranks (``llm_npu.training.step``, ``llm_npu.training.evaluation``),
+- losses are means over all labels of all ranks (``llm_npu.training.step``),
   and all ranks stop after the same step.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +27,13 @@ from llm_npu.models import lora
 from llm_npu.patches import loss_scale
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.surgery.pending_logits import loss_only
-from llm_npu.training import checkpoint, evaluation, metrics, out_of_memory, resume
+from llm_npu.training import checkpoint, metrics, out_of_memory, resume
 from llm_npu.training.checkpoint import merged
 from llm_npu.training.checkpoint.training import AsyncSave, Checkpointing
+from llm_npu.training.end_of_run import SaveAtLastStep, StopOnSignal
 from llm_npu.training.metrics import Baseline, Recorder
 from llm_npu.training.nonfinite import Guard, SkippedSteps, bad_numbers, weights_of
-from llm_npu.training.step import FinishedStep, StepSync
-from llm_npu.training.step_clock import StepClock
-from llm_npu.training.stop_on_signal import StopOnSignal
+from llm_npu.training.step import EvaluationMean, FinishedStep, StepClock, StepSync
 from llm_npu.training.upstream_trainer import (
     CosineAnnealingWithWarmupDecay,
     DistributedBatchSampler,
@@ -53,13 +50,19 @@ SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealing
 
 
 class PretrainTrainer(Checkpointing, Trainer):
-    """Trains a causal language model on the batches that ``llm_npu.data.collate`` makes.
+    """Trains a causal language model on the batches of ``llm_npu.data.collate``.
 
     ``train_dataset[i]`` must depend on i (and a seed) alone. All labels of an optimizer step have the same
-    weight, whatever their micro batch (``llm_npu.data.order``). ``recorder`` collects and shows the metrics.
-    ``settings`` become the ``run.json`` of every checkpoint. ``stop.received`` is the signal that ended the
-    training early, or None. ``FIGURES`` names what a subclass measures besides the loss (`batch_figures`).
-    ``fused_adamw``: the library's AdamW is replaced by ``paddle_fused.FusedAdamW``.
+    weight, whatever their micro batch (``llm_npu.data.pipeline``).
+
+    Args:
+        recorder: Collects and shows the metrics.
+        settings: The ``run.json`` of every checkpoint.
+        fused_adamw: Replace the library's AdamW by ``paddle_fused.FusedAdamW``.
+
+    Attributes:
+        FIGURES: Names of what a subclass measures besides the loss (`batch_figures`).
+        stop: ``stop.received`` is the signal that ended the training early, or None.
     """
 
     FIGURES: tuple[str, ...] = ()
@@ -77,11 +80,10 @@ class PretrainTrainer(Checkpointing, Trainer):
         self._last_inputs: dict | None = None
         self._advice = out_of_memory.of_weights
         self.clock = StepClock()
-        together = StepSync(self._own_step, self._listen, self.FIGURES)
         self.skipped = SkippedSteps(lambda: recorder.step, self._loss_scale, lambda: weights_of(self.model))
         callbacks = [
             SaveAtLastStep(),
-            together,
+            StepSync(self._own_step, self._on_finished_step, self.FIGURES),
             self.stop,
             recorder,
             self.skipped,
@@ -94,14 +96,15 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
 
     def baseline(self) -> Baseline:
-        """The loss of guessing every token."""
-        words = self.model.config.vocab_size
-        return Baseline(math.log(words), "guessing", "ln(vocabulary)", "nats per token")
+        """The loss of a uniform guess."""
+        return Baseline(
+            math.log(self.model.config.vocab_size), "guessing", "ln(vocabulary)", "nats per token"
+        )
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         """The upstream ``train``, then a checkpoint of the last step and, with LoRA, the merged model.
 
-        UserError and OSError are for the user. Any other ValueError is a defect: it becomes the cause of a
+        UserError and OSError pass through. Any other ValueError is a defect: it becomes the cause of a
         RuntimeError that names the step.
         """
         continued = resume.continues(resume_from_checkpoint, self.args.output_dir)
@@ -113,7 +116,7 @@ class PretrainTrainer(Checkpointing, Trainer):
                 self.keep_results()
             if not self.stop.received:
                 self.skipped.check_end(self.args.output_dir)
-            self._say_if_time_ran_out()
+            self._report_time_limit()
         except (ValueError, OSError) as error:
             if is_for_the_user(error):
                 raise
@@ -138,7 +141,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         with Ranks.of_run().raise_on_all_ranks():
             self.recorder.flush()
 
-    def _say_if_time_ran_out(self) -> None:
+    def _report_time_limit(self) -> None:
         step, steps, minutes = self.state.global_step, self.state.max_steps, self.args.exit_duration_in_mins
         if minutes is not None and step < steps and not self.stop.received and ranks.is_first():
             say(
@@ -147,8 +150,8 @@ class PretrainTrainer(Checkpointing, Trainer):
             )
 
     def _own_step(self) -> tuple[float, ...]:
-        """This rank's row of the step that has just ended (`FinishedStep.of`)."""
-        loss = sum(float(each) for each in self.micro_batch_losses)  # each is already divided by their number
+        """This rank's row of the finished step (`FinishedStep.of`)."""
+        loss = sum(map(float, self.micro_batch_losses))  # each is already divided by their number
         norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
         memory, signal = metrics.peak_memory(), self.stop.pending or 0
         skipped = self.scaler._cache_found_inf if self.do_grad_scaling else self.guard.take_skipped()
@@ -161,7 +164,7 @@ class PretrainTrainer(Checkpointing, Trainer):
     def _loss_scale(self) -> float | None:
         return float(self.scaler._scale) if self.do_grad_scaling else None
 
-    def _listen(self, step: FinishedStep) -> None:
+    def _on_finished_step(self, step: FinishedStep) -> None:
         self.recorder.step = step
         self.stop.agreed = signal.Signals(step.signal) if step.signal else None
 
@@ -173,17 +176,17 @@ class PretrainTrainer(Checkpointing, Trainer):
     def _wrap_model(self, model, training=True):
         wrapped = super()._wrap_model(model, training)
         if training and self.gradient_norm is None:
-            watched = (lambda norm: None) if self.do_grad_scaling else self.guard.check_norm
-            self.gradient_norm = GradientNorm(self.optimizer, watched)
+            check = (lambda norm: None) if self.do_grad_scaling else self.guard.check_norm
+            self.gradient_norm = GradientNorm(self.optimizer, check)
             self.guard.around(self.optimizer)
         return wrapped
 
     def _check_loss_valid(self, loss):
-        """Replaces the upstream check, which ends only the rank that has the bad loss."""
+        """Replaces the upstream check, which stops only the rank with the bad loss."""
         self._advice = out_of_memory.of_weights  # the optimizer is next
         if self.do_grad_scaling:
             return
-        self.guard.check_loss(sum(float(each) for each in self.micro_batch_losses))
+        self.guard.check_loss(sum(map(float, self.micro_batch_losses)))
         if not paddle.isfinite(loss).all():
             loss.set_value(paddle.zeros_like(loss))  # the sum over the steps since the last log
 
@@ -230,12 +233,12 @@ class PretrainTrainer(Checkpointing, Trainer):
 
     def log(self, logs, **kwargs):
         """The upstream ``log`` plus the recorder's figures of the step, for the trackers of --report_to."""
-        known = self.recorder.records[-1] if self.recorder.records else {}
-        super().log({name: value for name, value in known.items() if name != "step"} | logs, **kwargs)
+        record = self.recorder.records[-1] if self.recorder.records else {}
+        super().log({name: value for name, value in record.items() if name != "step"} | logs, **kwargs)
 
     def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
         """The mean loss over all labels; PaddleNLP averages over batches and counts padding samples twice."""
-        mean = evaluation.Mean()
+        mean = EvaluationMean()
         self._advice = out_of_memory.of_evaluation
         self.model.eval()
         for inputs in dataloader:
@@ -244,10 +247,10 @@ class PretrainTrainer(Checkpointing, Trainer):
             self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
         self.model.train()
         names = [f"{metric_key_prefix}_{name}" for name in ("loss", *self.FIGURES)]
-        found = dict(zip(names, mean.everywhere(len(names)), strict=True))
-        self.recorder.evaluation = dict(found)  # the upstream trainer adds times
+        figures = dict(zip(names, mean.over_all_ranks(len(names)), strict=True))
+        self.recorder.evaluation = dict(figures)  # the upstream trainer adds times
         return EvalLoopOutput(
-            predictions=None, label_ids=None, metrics=found, num_samples=len(self.eval_dataset)
+            predictions=None, label_ids=None, metrics=figures, num_samples=len(self.eval_dataset)
         )
 
     def held_out_loss(self, inputs) -> float:
@@ -285,38 +288,12 @@ class PretrainTrainer(Checkpointing, Trainer):
         )
 
 
-class SaveAtLastStep(TrainerCallback):
-    """Logs, evaluates and saves at the last step, even if it is no multiple of the intervals.
-
-    The last step may be the one after which ``exit_duration_in_mins`` have passed: then it only saves.
-    """
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step >= state.max_steps:
-            control.should_log = True
-            control.should_evaluate = args.do_eval
-            control.should_save = True
-        elif args.exit_duration_in_mins is not None:
-            # Rank 0 decides: the other ranks' clocks started at other times.
-            passed = Ranks.of_run().from_first(_process_seconds() >= 60 * args.exit_duration_in_mins)
-            if passed:
-                control.should_evaluate = False
-                control.should_save = control.should_training_stop = True
-
-
-def _process_seconds() -> float:
-    """How long ago this process was started."""
-    started = int(
-        Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    )  # clock ticks after boot
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
-
-
 class RemoveStaleCheckpoints(TrainerCallback):
     """Removes an earlier run's checkpoints and merged model when the training begins.
 
-    ``continued``: the checkpoints up to the first step are this run's own, and stay. ``removes``: whether
-    this rank does it.
+    Args:
+        continued: Keep the checkpoints up to the first step: they are this run's own.
+        removes: Whether this rank removes files.
     """
 
     def __init__(self, continued: bool, removes: bool):

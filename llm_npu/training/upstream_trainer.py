@@ -3,6 +3,8 @@
 PaddleFormers' trainer descends from PaddleNLP's: the same loop, events and methods.
 """
 
+from collections.abc import Iterator
+
 from llm_npu.models import library
 
 if library.installed() == library.PADDLENLP:
@@ -74,6 +76,15 @@ else:
             return found
 
 
+def optimizer_wrappers(optimizer) -> Iterator:
+    """The wrappers of parallelism around an optimizer, outermost first; the last is the optimizer itself."""
+    inside = None
+    while optimizer is not None and optimizer is not inside:
+        yield optimizer
+        inside = optimizer
+        optimizer = vars(inside).get("_inner_opt", vars(inside).get("_optim"))  # stage 3's is its own _optim
+
+
 __all__ = [
     "CosineAnnealingWithWarmupDecay",
     "DistributedBatchSampler",
@@ -84,4 +95,5 @@ __all__ = [
     "Trainer",
     "TrainerCallback",
     "TrainerState",
+    "optimizer_wrappers",
 ]

@@ -80,7 +80,7 @@ def test_a_closed_terminal_saves(start_python, arguments, tmp_path, flags):  # n
 SECOND = """
 import signal, sys
 from types import SimpleNamespace
-from llm_npu.training.stop_on_signal import StopOnSignal
+from llm_npu.training.end_of_run import StopOnSignal
 
 stop = StopOnSignal()
 stop.on_train_begin(SimpleNamespace(output_dir=sys.argv[1]), None, None)

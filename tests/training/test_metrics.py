@@ -12,10 +12,10 @@ import tiny_models
 
 import virtual_npu
 from llm_npu.core import console, peak_flops
-from llm_npu.training import metrics, step_clock
+from llm_npu.training import metrics
+from llm_npu.training import step as step_module
 from llm_npu.training.metrics import Recorder, Utilization, flops_per_token
-from llm_npu.training.step import FinishedStep
-from llm_npu.training.step_clock import StepClock, StepTimes
+from llm_npu.training.step import FinishedStep, StepClock, StepTimes
 
 pytestmark = pytest.mark.sampled
 
@@ -100,7 +100,7 @@ class Ticks:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(step_clock, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(step_module, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def __call__(self, event, seconds: float) -> None:
         self.now += seconds

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from llm_npu.console import results
 from llm_npu.core import console
 from llm_npu.training import metrics
-from llm_npu.training.metrics import Recorder
-from llm_npu.training.metrics.records import NUMBERS
+from llm_npu.training.metrics import NUMBERS, Recorder
 
 STEP = {"step": 1, "loss": 2.5, "learning_rate": 1e-3, "grad_norm": 1.0, "tokens_per_s": 100.0, "step_s": 2.0}
 STEP |= {"data_s": 0.5, "peak_memory": 1 << 20}

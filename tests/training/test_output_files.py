@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from llm_npu.training import metrics, resume
-from llm_npu.training.metrics.record_file import RecordFile
+from llm_npu.training.metrics import RecordFile
 
 MADE = {
     "link": lambda path, elsewhere: path.symlink_to(elsewhere),

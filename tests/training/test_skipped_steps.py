@@ -13,8 +13,7 @@ from places import ROOT
 from llm_npu.models.stored import Stored
 from llm_npu.training import checkpoint, metrics
 from llm_npu.training.nonfinite import SkippedSteps, check_weights
-from llm_npu.training.step import FinishedStep
-from llm_npu.training.step_clock import StepTimes
+from llm_npu.training.step import FinishedStep, StepTimes
 
 TIMES = StepTimes(1.0, 0.0, 0.0, 0.0)
 

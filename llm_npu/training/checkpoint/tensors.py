@@ -31,7 +31,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.models import layout
 from llm_npu.models.layout import Block, Shape
-from llm_npu.training import optimizer as run_optimizer
+from llm_npu.training.upstream_trainer import optimizer_wrappers
 
 MASTER = "master"
 
@@ -109,7 +109,7 @@ def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> 
 
     Creates the states if the optimizer has not made a step yet.
     """
-    wrappers = list(run_optimizer.wrappers(optimizer))
+    wrappers = list(optimizer_wrappers(optimizer))
     inner = wrappers[-1]
     updated = {
         name: found

@@ -19,7 +19,7 @@ import paddle_fused
 from llm_npu.data.collate import IGNORED, Collator, PairCollator
 from llm_npu.data.pairs import PairRows, Pairs
 from llm_npu.models.paddleformers.preference_loss import criterion
-from llm_npu.training.dpo.trainer import answers, logits_of
+from llm_npu.training.dpo import logits_and_criterion, logits_of
 
 SIZES = np.array([[6, 5, 4], [3, 7, 2], [5, 1, 6]])  # tokens of prompts, chosen and rejected answers
 BETA, SMOOTHING = 0.3, 0.1
@@ -82,7 +82,7 @@ def collected(model, loss, logits):
 
 def results(model, batch, loss):
     """Loss, the logits of the labels, and the gradient of every parameter."""
-    logits, (*_, value) = answers(model, batch, criterion(model.config, loss, BETA, SMOOTHING))
+    logits, (*_, value) = logits_and_criterion(model, batch, criterion(model.config, loss, BETA, SMOOTHING))
     return collected(model, value, array(logits)[array(batch["labels"]) != IGNORED])
 
 
@@ -158,8 +158,8 @@ def test_a_policy_that_is_its_reference_has_the_loss_log_2(folder):
     found = criterion(model.config, "sigmoid", BETA, 0.0)
     whole = batch_of(folder, "longest", None)
     with paddle.no_grad():
-        _, logps = answers(model, whole, found)
+        _, logps = logits_and_criterion(model, whole, found)
         batch = batch_of(folder, "longest", np.stack([each.numpy() for each in logps], axis=1))
-        *_, value = answers(model, batch, found)[1]
+        *_, value = logits_and_criterion(model, batch, found)[1]
     assert float(value) == pytest.approx(np.log(2), rel=1e-6)
     assert getattr(model.config, "dpo_config", None) is None  # its own, which config.json has, is untouched

@@ -16,7 +16,7 @@ from places import ROOT
 from llm_npu import config
 from llm_npu.models.families import FAMILIES
 from llm_npu.training import metrics
-from llm_npu.training.dpo.trainer import DPOTrainer
+from llm_npu.training.dpo import DPOTrainer
 from llm_npu.training.model import config_for
 
 SCRIPT = ROOT / "scripts/run_llama_npu.py"

@@ -1,12 +1,12 @@
-"""Evidence from a card: runs every part of the project on it, compares it with the virtual NPU, and collects
-the results in a folder to send.
+"""Compares a card with the virtual NPU, in every part of the project, and collects the results in a folder
+to send.
 
     llm-npu accept_card                                # all cards, at most 8, in at most 20 minutes
     llm-npu accept_card --only operators adamw
     llm-npu accept_card --device virtual_npu --cards 2 # the same without a card
 
-Each piece is a separate process with a time limit: one that crashes, hangs or finds a wrong number is named,
-and the next one starts. The folder --output_dir gets index.html, which begins with the differences from the
+Each check runs in its own process with a time limit: a crash, a hang or a wrong number is reported, and the
+next check starts. The folder --output_dir gets index.html, which begins with the differences from the
 virtual NPU, and result.json. They name no host, user or folder; nothing is sent anywhere.
 
 Exit codes: 0 everything is as on the virtual NPU; 1 something differs; 2 bad input, with one sentence on
@@ -32,15 +32,15 @@ from llm_npu.core.untrusted.plain_text import printable
 from paddle_fused import command_line
 
 from . import journal, process, reference
-from .pieces import BY_NAME, OF_THE_VIRTUAL_NPU, PIECES, Job, Piece
+from .checks import BY_NAME, CHECKS, VIRTUAL_TIME_FACTOR, Check, Job
 from .result import JSON, PAGE, Finished, Result
 from .scrub import Scrubber
 
 DEVICES = ("npu", "npu:card", "virtual_npu")
-MOST_CARDS = 8
-CARDS_OF_A_HOST = 2  # on the virtual NPU: each rank needs a core
-TAIL = 6000  # characters of a log to keep
-SHOWN = 5  # differences per piece shown on the terminal
+MAX_CARDS = 8
+MAX_VIRTUAL_CARDS = 2  # by default: each rank needs a core
+LOG_CHARACTERS = 6000  # the end of a log that is kept
+SHOWN = 5  # differences per check shown on the terminal
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -52,8 +52,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--device", default="npu", help=", ".join(DEVICES) + " (default: npu)")
     add("--cards", type=int, help="how many to use (default: all, at most 8; of the virtual NPU 2)")
     add("--card", default="910b", help="the cards' name for the planner, such as 910b2 (default: 910b)")
-    add("--only", nargs="+", choices=list(BY_NAME), metavar="PIECE", help=", ".join(BY_NAME))
-    add("--minutes", type=float, default=20.0, help="for everything (default: 20)")
+    add("--only", nargs="+", choices=list(BY_NAME), metavar="CHECK", help=", ".join(BY_NAME))
+    add("--minutes", type=float, default=20.0, help="time limit of the whole run (default: 20)")
     add(
         "--record",
         action="store_true",
@@ -67,100 +67,104 @@ def main(argv: Sequence[str]) -> int:
     options = parse(argv)
     if options.minutes <= 0:
         raise UserError(f"--minutes is {options.minutes:g}; give a number above zero")
-    cards.card(options.card)  # before anything runs: rejects misspelt names
+    cards.card(options.card)  # rejects misspelt names before anything runs
     if options.device not in DEVICES:
         raise UserError(f"--device is {options.device}; give one of {', '.join(DEVICES)}")
     if options.record:
         return _record()
     chosen = device.select(options.device)
-    count = _count(options.cards, chosen)
+    count = card_count(options.cards, chosen)
     folder = options.output_dir.expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--output_dir is {folder}, which is not an empty folder; give a new one")
     folder.mkdir(parents=True, exist_ok=True)
     result = Result(chosen.kind, count)
     print(f"device   {result.label}, {count} used", flush=True)
-    stopping.subscribe(stopping.stop)  # its children end with it
-    scrubber, began = Scrubber(), time.monotonic()
+    stopping.subscribe(stopping.stop)  # child processes end with this one
+    scrubber, start = Scrubber(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="acceptance-", ignore_cleanup_errors=True) as work:
-        for piece in [piece for piece in PIECES if piece.name in (options.only or BY_NAME)]:
-            left = options.minutes * 60 - (time.monotonic() - began)
-            result.pieces.append(_finished(piece, Path(work), options, result, left))
-            result.seconds = time.monotonic() - began
+        for check in CHECKS:
+            if options.only and check.name not in options.only:
+                continue
+            left = options.minutes * 60 - (time.monotonic() - start)
+            finished = _finished(check, Path(work), options, result, left)
+            result.checks.append(finished)
+            result.seconds = time.monotonic() - start
             result.write(folder, scrubber)
-            last = result.pieces[-1]
-            print(f"{piece.name:12} {last.verdict:9} {last.seconds:5.0f} s  {piece.title}", flush=True)
-    return _ended(result, folder)
+            print(
+                f"{check.name:12} {finished.verdict:9} {finished.seconds:5.0f} s  {check.title}", flush=True
+            )
+    return _print_summary(result, folder)
 
 
-def _count(asked: int | None, chosen: device.Device) -> int:
+def card_count(requested: int | None, chosen: device.Device) -> int:
+    """How many cards to use."""
     is_card = chosen.kind == "card"
-    there = min(MOST_CARDS, device.find_cards().count if is_card else virtual_npu.device_count())
-    if asked is not None and not 1 <= asked <= there:
-        raise UserError(f"--cards is {asked}; give 1 to {there}")
-    return asked or (there if is_card else min(CARDS_OF_A_HOST, there))
+    available = min(MAX_CARDS, device.find_cards().count if is_card else virtual_npu.device_count())
+    if requested is not None and not 1 <= requested <= available:
+        raise UserError(f"--cards is {requested}; give 1 to {available}")
+    return requested or (available if is_card else min(MAX_VIRTUAL_CARDS, available))
 
 
-def _finished(piece: Piece, work: Path, options: argparse.Namespace, result: Result, left: float) -> Finished:
-    if result.cards < piece.cards:
-        return Finished(piece.name, piece.title, left_out=f"it needs {piece.cards} cards")
+def _finished(check: Check, work: Path, options: argparse.Namespace, result: Result, left: float) -> Finished:
+    if result.cards < check.cards:
+        return Finished(check.name, check.title, left_out=f"it needs {check.cards} cards")
     if left <= 0:
-        return Finished(piece.name, piece.title, left_out=f"the {options.minutes:g} minutes were over")
-    folder, shared = work / piece.name, work / "shared"
+        return Finished(check.name, check.title, left_out=f"the {options.minutes:g} minutes were over")
+    folder, shared = work / check.name, work / "shared"
     folder.mkdir()
     shared.mkdir(exist_ok=True)
-    job = Job(piece.name, folder, shared, result.device, options.device, result.cards, options.card)
-    began = time.monotonic()
-    allowed = piece.seconds * (OF_THE_VIRTUAL_NPU if job.is_virtual else 1)
-    _run(piece, job, min(allowed, left))
-    checks = journal.read(folder)
-    if not checks:
-        checks = (journal.Check(piece.name, journal.LOST, "it ended without a message"),)
+    job = Job(check.name, folder, shared, result.device, options.device, result.cards, options.card)
+    start = time.monotonic()
+    _run(check, job, min(check.seconds * (VIRTUAL_TIME_FACTOR if job.is_virtual else 1), left))
+    cases = journal.read(folder)
+    if not cases:
+        cases = (journal.Outcome(check.name, journal.LOST, "it ended without a message"),)
     text, log = (
         file.read_text(errors="replace") if file.exists() else ""
         for file in (folder / "text.txt", folder / "log.txt")
     )
-    found = Finished(piece.name, piece.title, checks, time.monotonic() - began, text=text)
-    return found if found.verdict == "same" else replace(found, log=log[-TAIL:])
+    finished = Finished(check.name, check.title, cases, time.monotonic() - start, text=text)
+    return finished if finished.verdict == "same" else replace(finished, log=log[-LOG_CHARACTERS:])
 
 
-def _run(piece: Piece, job: Job, seconds: float) -> None:
-    """Runs the piece in a process; after each lost check, another process continues after it."""
-    until = time.monotonic() + seconds
+def _run(check: Check, job: Job, seconds: float) -> None:
+    """Runs the check in a process; after a lost case, a new process may continue with the next case."""
+    deadline = time.monotonic() + seconds
     while True:
-        end = process.run(
-            [sys.executable, "-m", f"{__package__}.pieces", str(job.write())],
+        failure = process.run(
+            [sys.executable, "-m", f"{__package__}.checks", str(job.write())],
             job.folder / "log.txt",
             _environment(os.environ),
-            max(0.0, until - time.monotonic()),
-            piece.silence,
-            lambda: journal.progress(job.folder),
+            max(0.0, deadline - time.monotonic()),
+            check.silence,
+            lambda: journal.size(job.folder),
         )
-        if not end.how:
+        if not failure:
             return
-        in_a_check = journal.lose(job.folder, end.how)
-        if not in_a_check:
-            journal.Journal(job.folder).loses(f"the process of {piece.name}", f"it {end.how}")
-        if not (in_a_check and piece.goes_on) or time.monotonic() >= until:
+        in_a_case = journal.mark_lost(job.folder, failure)
+        if not in_a_case:
+            journal.Journal(job.folder).lost(f"the process of {check.name}", f"it {failure}")
+        if not (in_a_case and check.restarts) or time.monotonic() >= deadline:
             return
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Keeps Paddle's logs, except errors, and the virtual NPU's banner from hiding a piece's output."""
+    """Keeps Paddle's logs, except errors, and the virtual NPU's banner from hiding a check's output."""
     return {"GLOG_minloglevel": "2", "VIRTUAL_NPU_QUIET": "1", **environ, "PYTHONUNBUFFERED": "1"}
 
 
-def _ended(result: Result, folder: Path) -> int:
-    for piece in result.pieces:
-        different = [check for name, check in result.differences if name == piece.name]
-        for check in different[:SHOWN]:
-            print(printable(f"{check.verdict:8} {piece.name}, {check.name}: {check.what}"))
+def _print_summary(result: Result, folder: Path) -> int:
+    for check in result.checks:
+        different = [outcome for name, outcome in result.differences if name == check.name]
+        for outcome in different[:SHOWN]:
+            print(printable(f"{outcome.verdict:8} {check.name}, {outcome.case}: {outcome.message}"))
         if len(different) > SHOWN:
-            print(f"{'':8} {piece.name}: and {len(different) - SHOWN} more")
-    ran = [piece for piece in result.pieces if not piece.left_out]
-    same = sum(piece.verdict == "same" for piece in ran)
+            print(f"{'':8} {check.name}: and {len(different) - SHOWN} more")
+    ran = [check for check in result.checks if not check.left_out]
+    same = sum(check.verdict == "same" for check in ran)
     print(
-        f"result   {same} of {len(ran)} pieces as on the virtual NPU, in {result.seconds:.0f} s, "
+        f"result   {same} of {len(ran)} checks as on the virtual NPU, in {result.seconds:.0f} s, "
         f"on: {result.label}"
     )
     print(f"         {folder / PAGE} and {JSON}")

@@ -1,7 +1,7 @@
-"""The results of a piece, written check by check, so that they survive the process.
+"""The outcomes of a check, written case by case, so that they survive its process.
 
-A check is the ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note``,
-which is not compared. A check that began and did not end shows what the process was doing.
+A case is the ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note``,
+which is not compared. A case that began and did not end shows where the process crashed.
 """
 
 from __future__ import annotations
@@ -16,114 +16,111 @@ from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
 
 SAME, DIFFERS, LOST, NOTE = VERDICTS = ("same", "differs", "lost", "note")
-SHOWN = 600  # characters of an error
-_FIELDS = {"check", "verdict", "what", "expected", "found"}
+ERROR_CHARACTERS = 600
+_FIELDS = {"case", "verdict", "message", "expected", "actual"}
 
 
 @dataclass(frozen=True)
-class Check:
-    """``what`` is the result of ``name``; ``expected`` and ``found`` are set if both can be shown side by
-    side."""
+class Outcome:
+    """The outcome of a case; ``expected`` and ``actual`` are set if they can be shown side by side."""
 
-    name: str
+    case: str
     verdict: str
-    what: str
+    message: str
     expected: str = ""
-    found: str = ""
+    actual: str = ""
 
 
 class Journal:
-    """Writes to ``folder``; each rank has a file of its own."""
+    """Writes to ``folder``; each rank has its own file."""
 
     def __init__(self, folder: Path, rank: int = 0):
         self._file = folder / f"journal.{rank}.jsonl"
 
     @contextmanager
-    def check(self, name: str) -> Iterator[None]:
-        """Runs the check ``name`` inside. An exception ends this check only: it differs."""
-        self.begins(name)
+    def case(self, name: str) -> Iterator[None]:
+        """Runs the case ``name`` inside. An exception ends this case only: it differs."""
+        self.begin(name)
         try:
             yield
         except Exception as error:  # every failure is a result
-            self.differs(name, f"{type(error).__name__}: {_first_lines(error)}")
-        self.ends(name)
+            self.differs(name, f"{type(error).__name__}: {_summary(error)}")
+        self.end(name)
 
-    def begins(self, name: str) -> None:
-        self._write(begins=name)
+    def begin(self, name: str) -> None:
+        self._write(begin=name)
 
-    def ends(self, name: str) -> None:
-        self._write(ends=name)
+    def end(self, name: str) -> None:
+        self._write(end=name)
 
-    def same(self, name: str, what: str = "") -> None:
-        self._write(check=name, verdict=SAME, what=what)
+    def same(self, name: str, message: str = "") -> None:
+        self._write(case=name, verdict=SAME, message=message)
 
-    def note(self, name: str, what: str) -> None:
-        self._write(check=name, verdict=NOTE, what=what)
+    def note(self, name: str, message: str) -> None:
+        self._write(case=name, verdict=NOTE, message=message)
 
-    def differs(self, name: str, what: str, expected: object = "", found: object = "") -> None:
-        self._write(check=name, verdict=DIFFERS, what=what, expected=str(expected), found=str(found))
+    def differs(self, name: str, message: str, expected: object = "", actual: object = "") -> None:
+        self._write(case=name, verdict=DIFFERS, message=message, expected=str(expected), actual=str(actual))
 
-    def loses(self, name: str, what: str) -> None:
-        self._write(check=name, verdict=LOST, what=what)
-        self.ends(name)
+    def lost(self, name: str, message: str) -> None:
+        self._write(case=name, verdict=LOST, message=message)
+        self.end(name)
 
-    def judge(self, name: str, is_same: bool, what: str, expected: object = "", found: object = "") -> None:
+    def judge(
+        self, name: str, is_same: bool, message: str, expected: object = "", actual: object = ""
+    ) -> None:
         """``same`` or ``differs``."""
         if is_same:
-            self.same(name, what)
+            self.same(name, message)
         else:
-            self.differs(name, what, expected, found)
+            self.differs(name, message, expected, actual)
 
     def _write(self, **line: object) -> None:
-        """Writes a line, starting a new one after a truncated line."""
+        """Appends a line, on a new one after a line that a crash has cut off."""
         with self._file.open("a", encoding="utf-8") as file:
-            file.write("\n" * self._is_cut() + strict_json.dumps(line) + "\n")
+            file.write("\n" * self._is_cut_off() + strict_json.dumps(line) + "\n")
 
-    def _is_cut(self) -> bool:
+    def _is_cut_off(self) -> bool:
         return self._file.exists() and self._file.read_bytes()[-1:] not in (b"", b"\n")
 
 
-def read(folder: Path) -> tuple[Check, ...]:
-    """The checks of all ranks, with equal results of several ranks merged."""
-    by_rank, said = _by_rank(folder), {}
-    for rank, lines in by_rank.items():
+def read(folder: Path) -> tuple[Outcome, ...]:
+    """The outcomes of all ranks, with equal outcomes of several ranks merged."""
+    lines_of, ranks_of = _by_rank(folder), {}
+    for rank, lines in lines_of.items():
         for line in lines:
-            if {"check", "verdict", "what"} <= line.keys() <= _FIELDS and line["verdict"] in VERDICTS:
-                said.setdefault(Check(line.pop("check"), **line), []).append(rank)
-    checks = []
-    for check, ranks in said.items():
-        some = len(ranks) < len(by_rank) and check.verdict in (DIFFERS, LOST)
-        what = f"rank {', '.join(map(str, ranks))}: {check.what}" if some else check.what
-        checks.append(replace(check, what=what))
-    return tuple(checks)
+            if {"case", "verdict", "message"} <= line.keys() <= _FIELDS and line["verdict"] in VERDICTS:
+                ranks_of.setdefault(Outcome(**line), []).append(rank)
+    outcomes = []
+    for outcome, ranks in ranks_of.items():
+        if len(ranks) < len(lines_of) and outcome.verdict in (DIFFERS, LOST):
+            outcome = replace(outcome, message=f"rank {', '.join(map(str, ranks))}: {outcome.message}")
+        outcomes.append(outcome)
+    return tuple(outcomes)
 
 
-def begun(folder: Path) -> set[str]:
-    """The names of the checks that any rank has begun."""
-    return {line["begins"] for lines in _by_rank(folder).values() for line in lines if "begins" in line}
+def started_cases(folder: Path) -> set[str]:
+    """The cases that any rank has begun."""
+    return {line["begin"] for lines in _by_rank(folder).values() for line in lines if "begin" in line}
 
 
-def lost(folder: Path) -> set[str]:
-    """The names of the checks in which a process was lost."""
-    return {check.name for check in read(folder) if check.verdict == LOST}
+def lost_cases(folder: Path) -> set[str]:
+    """The cases in which a process was lost."""
+    return {outcome.case for outcome in read(folder) if outcome.verdict == LOST}
 
 
-def lose(folder: Path, how: str) -> int:
-    """Marks the checks that have begun and not ended as lost, with ``how`` the process ended; returns how
-    many."""
+def mark_lost(folder: Path, how: str) -> int:
+    """Marks the unfinished cases as lost, with ``how`` their process ended; returns their number."""
     count = 0
     for rank, lines in _by_rank(folder).items():
-        began = [line["begins"] for line in lines if "begins" in line]
-        done = {line["ends"] for line in lines if "ends" in line}
-        journal = Journal(folder, rank)
-        for name in began:
-            if name not in done:
-                journal.loses(name, f"the process {how}")
-                count += 1
+        ended = {line["end"] for line in lines if "end" in line}
+        for name in [line["begin"] for line in lines if "begin" in line and line["begin"] not in ended]:
+            Journal(folder, rank).lost(name, f"the process {how}")
+            count += 1
     return count
 
 
-def progress(folder: Path) -> int:
+def size(folder: Path) -> int:
     """A number that grows with every line that a rank writes."""
     return sum(file.stat().st_size for file in folder.glob("journal.*.jsonl"))
 
@@ -139,15 +136,15 @@ def _by_rank(folder: Path) -> dict[int, list[dict]]:
 
 
 def _lines(file: Path) -> Iterator[dict]:
-    for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):
+    for text in file.read_text(encoding="utf-8", errors="replace").split("\n"):
         with suppress(ValueError):  # the process was killed while it wrote this line
-            found = plain_json.loads(line)
-            if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
-                yield found
+            line = plain_json.loads(text)
+            if isinstance(line, dict) and all(isinstance(value, str) for value in line.values()):
+                yield line
 
 
-def _first_lines(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     """The message without the C++ stack that Paddle prints before it."""
     text = str(error).strip()
     summary = text.rpartition("Error Message Summary:")[2].strip(" \n-") if "Summary:" in text else text
-    return " ".join(summary.split())[:SHOWN]
+    return " ".join(summary.split())[:ERROR_CHARACTERS]

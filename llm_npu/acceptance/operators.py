@@ -9,8 +9,8 @@ AdamW takes 20 steps:
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
     w = (1 - lr wd) w - lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)
 
-A card's kernel adds epsilon to sqrt(v) instead, according to paddle-custom-npu's test; with a large epsilon
-the last check tells the formulas apart.
+According to paddle-custom-npu's test, a card's kernel adds epsilon to sqrt(v) instead; the last case
+tells the formulas apart by a large epsilon.
 """
 
 from __future__ import annotations
@@ -27,29 +27,31 @@ from . import reference
 from .journal import Journal, number
 
 if TYPE_CHECKING:
-    from .pieces import Job
+    from .checks import Job
 
 BACKEND, PLAIN = "ascend", "composed"
-# Of AdamW.
+# AdamW
 SHAPE, STEPS, RATE, DECAY, BETAS = (37, 21), 20, 1e-2, 0.1, (0.9, 0.999)
 EPSILON, LARGE_EPSILON = 1e-8, 1e-1
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 def check(job: Job, journal: Journal) -> None:
-    """Continues after the cases in the journal. An operator that lost a process is not tried again."""
+    """Continues after the cases in the journal, and skips operators in which a process was lost."""
     device.select(job.device_name)
-    known, begun = reference.read()["operators"], journals.begun(job.folder)
-    lost = {name.split()[0] for name in journals.lost(job.folder)}
+    known, started = reference.read()["operators"], journals.started_cases(job.folder)
+    lost = {name.split()[0] for name in journals.lost_cases(job.folder)}
     for case, dtype in parity.all_pairs():
         name = name_of(case, dtype)
-        if name in begun:
+        if name in started:
             continue
         if case.operator in lost:
-            journal.note(name, "skipped: the process was lost in this operator before")
+            journal.note(name, "skipped: the process was lost in an earlier case of this operator")
             continue
-        with journal.check(name):
-            _judge(journal, name, parity.Case(case, dtype), known.get(name))
+        with journal.case(name):
+            prepared = parity.Case(case, dtype)
+            result, plain = (parity.measured(prepared, backend, "npu") for backend in (BACKEND, PLAIN))
+            judge(journal, name, result, plain, known.get(name))
 
 
 def name_of(case, dtype: str) -> str:
@@ -58,50 +60,50 @@ def name_of(case, dtype: str) -> str:
 
 def record() -> dict[str, dict]:
     """For ``reference``: each case's mode, and plain Paddle's bounds. The virtual NPU must be active."""
-    found = {}
+    recorded = {}
     for case, dtype in parity.all_pairs():
         prepared = parity.Case(case, dtype)
         result = parity.measured(prepared, BACKEND, "npu")
         assert result.passed, parity.line_of(result)
         bounds = {name: float(f"{bound:.3g}") for name, bound in prepared.bounds_of_draws("npu").items()}
-        found[name_of(case, dtype)] = {
+        recorded[name_of(case, dtype)] = {
             "mode": None if result.refused else result.mode,
             "bounds": bounds,
         }
-    return found
+    return recorded
 
 
-def _judge(journal: Journal, name: str, prepared: parity.Case, known: dict | None) -> None:
-    result = parity.measured(prepared, BACKEND, "npu")
+def judge(
+    journal: Journal, name: str, result: parity.Result, plain: parity.Result, known: dict | None
+) -> None:
+    """Compares a case with its record ``known``; ``plain`` is the result of plain Paddle."""
     if known is None:
         journal.note(name, "not in the virtual NPU's record: compared with float64 only")
         known = {"mode": result.mode, "bounds": {}}
-    mode = known["mode"]
+    expected, mode = known["mode"], result.mode or BACKEND
     if result.refused is not None:
-        if mode is None:
+        if expected is None:
             journal.same(name, f"refused: {result.refused}")
         else:
-            journal.differs(name, f"it does not run here: {result.refused}", mode, "refused")
+            journal.differs(name, f"it does not run here: {result.refused}", expected, "refused")
     else:
         tensor, worst = max(result.tensors.items(), key=lambda item: item[1].ratio)
-        error = f"{tensor}: largest error {number(worst.max_error)}, allowed {number(worst.allowed)}"
+        error, limit = number(worst.max_error), number(worst.allowed)
+        figures = f"{tensor}: largest error {error}, allowed {limit}"
         if not result.passed:
-            allowed = f"an error of at most {number(worst.allowed)}"
-            journal.differs(
-                name, f"{result.mode or BACKEND}: wrong, {error}", allowed, number(worst.max_error)
-            )
-        elif mode != result.mode:
-            instead = "where the virtual NPU refuses" if mode is None else f"not by {mode}"
-            what = f"right, but computed by {result.mode or BACKEND}, {instead}; {error}"
-            journal.differs(name, what, mode or "refused", result.mode)
+            journal.differs(name, f"{mode}: wrong, {figures}", f"an error of at most {limit}", error)
+        elif expected == result.mode:
+            journal.same(name, f"{mode}: {figures}")
         else:
-            journal.same(name, f"{result.mode or BACKEND}: {error}")
-    plain = parity.measured(prepared, PLAIN, "npu").tensors
+            instead = "where the virtual NPU refuses" if expected is None else f"not by {expected}"
+            journal.differs(
+                name, f"right, but computed by {mode}, {instead}; {figures}", expected or "refused", mode
+            )
     for tensor, bound in known["bounds"].items():
-        error = plain[tensor].max_error
+        error = plain.tensors[tensor].max_error
         if not error <= bound:
-            what = f"plain Paddle is wrong on this device: {tensor}, largest error {number(error)}"
-            journal.differs(f"{name}, plain", what, f"at most {number(bound)}", number(error))
+            message = f"plain Paddle is wrong on this device: {tensor}, largest error {number(error)}"
+            journal.differs(f"{name}, plain", message, f"at most {number(bound)}", number(error))
 
 
 def adamw(job: Job, journal: Journal) -> None:
@@ -111,21 +113,20 @@ def adamw(job: Job, journal: Journal) -> None:
     paddle.set_device("npu:0")
     for dtype in DTYPES:
         name = f"AdamW {dtype}"
-        with journal.check(name):
-            found, truth = _trained(dtype, EPSILON), formula(np.float64, EPSILON)
-            # The accuracy expected of float32: twice the error of the same formula in float32, plus a few
-            # roundings.
+        with journal.case(name):
+            weights, truth = _trained(dtype, EPSILON), formula(np.float64, EPSILON)
+            # Allowed: twice the error of the same formula in float32, plus a few roundings.
             noise_floor = np.abs(formula(np.float32, EPSILON) - truth).max()
             allowed = 2 * noise_floor + 4 * parity.ROUNDING["float32"] * np.abs(truth).max()
-            error = np.abs(found - truth).max()
+            error = np.abs(weights - truth).max()
             what = f"largest error of the float32 weights after {STEPS} steps {number(error)}"
             limit = f"at most {number(allowed)}"
             journal.judge(name, bool(error <= allowed), f"{what}, {limit}", limit, number(error))
-    with journal.check("where epsilon is added"):
-        found = _trained("float32", LARGE_EPSILON)
+    with journal.case("where epsilon is added"):
+        weights = _trained("float32", LARGE_EPSILON)
         errors = {
-            words: np.abs(formula(np.float64, LARGE_EPSILON, corrected) - found).max()
-            for words, corrected in (("the corrected root, as in Paddle", True), ("sqrt(v)", False))
+            place: np.abs(formula(np.float64, LARGE_EPSILON, corrected) - weights).max()
+            for place, corrected in (("the corrected root, as in Paddle", True), ("sqrt(v)", False))
         }
         journal.note("where epsilon is added", f"to {min(errors, key=errors.get)}")
 
@@ -154,10 +155,9 @@ def _trained(dtype: str, epsilon: float) -> np.ndarray:
     """The weights after the steps of Paddle's optimizer; the float32 master weights of a 16-bit type."""
     import paddle
 
-    nothing = paddle.nn.initializer.Constant()  # Paddle rejects bfloat16 without one
-    weight = paddle.create_parameter(SHAPE, dtype, default_initializer=nothing)
+    zeros = paddle.nn.initializer.Constant()  # Paddle has no default initializer for bfloat16
+    weight = paddle.create_parameter(SHAPE, dtype, default_initializer=zeros)
     weight.set_value(_tensor(_values(0), dtype))
-    # The names of PaddleNLP's trainer; multi_precision keeps float32 master weights beside 16-bit ones.
     optimizer = paddle.optimizer.AdamW(
         RATE, *BETAS, epsilon, [weight], weight_decay=DECAY, multi_precision=dtype != "float32"
     )

@@ -1,7 +1,7 @@
-"""Runs a program with a time limit; every outcome is a result, and no process is left behind.
+"""Runs a program with a time limit and leaves no process behind.
 
-A process that hangs in a device's driver cannot handle any signal, and its ranks are in sessions of their
-own: all its descendants are killed.
+A process that hangs in a device's driver cannot handle any signal, and its ranks run in their own sessions:
+all its descendants are killed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-LOOK = 0.2  # seconds between two polls
-UNKILLABLE = 20.0
+POLL = 0.2  # seconds
+KILL_TIMEOUT = 20.0  # seconds until a process that cannot be killed is abandoned
 _LIBC, _PR_SET_CHILD_SUBREAPER = ctypes.CDLL(None), 36  # <linux/prctl.h>
-
-
-@dataclass(frozen=True)
-class End:
-    """``how`` it ended, "" for exit code 0; ``is_hung``: it was killed at its time limit."""
-
-    how: str
-    is_hung: bool
-    seconds: float
 
 
 def run(
@@ -37,17 +27,20 @@ def run(
     seconds: float,
     silence: float,
     progress: Callable[[], int],
-) -> End:
-    """Waits for ``command``, at most ``seconds`` and, unless ``silence`` is 0, while ``progress()`` changes
-    every ``silence`` seconds.
+) -> str:
+    """Runs ``command`` and returns how it failed, "" for exit code 0.
 
-    It runs in the folder of ``log``, which gets its output: there ``python -m`` cannot pick up a package from
-    the caller's folder.
+    It runs in the folder of ``log``, where ``python -m`` cannot pick up a package of the caller's folder.
+
+    Args:
+        log: gets the output.
+        seconds: time limit of the whole run.
+        silence: time limit without a change of ``progress()``; 0 for none.
     """
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children of this process
     before = _descendants(os.getpid())
-    began = heard = time.monotonic()
-    said, late = progress(), ""
+    start = last_change = time.monotonic()
+    state, failure = progress(), ""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -58,23 +51,22 @@ def run(
             cwd=log.parent,
         )
     try:
-        while not late:
+        while not failure:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(LOOK)
+                process.wait(POLL)
                 break
             now = time.monotonic()
-            if (says := progress()) != said:
-                said, heard = says, now
-            if now - began > seconds:
-                late = f"did not end within {seconds:.0f} s"
-            elif silence and now - heard > silence:
-                late = f"made no progress for {silence:.0f} s"
+            if (current := progress()) != state:
+                state, last_change = current, now
+            if now - start > seconds:
+                failure = f"did not end within {seconds:.0f} s"
+            elif silence and now - last_change > silence:
+                failure = f"made no progress for {silence:.0f} s"
     finally:
-        _end(process, before)
+        _kill_descendants(process, before)
     if process.returncode is None:
-        late += ", not even when it was killed: a driver blocks it"
-    how = late or ("" if process.returncode == 0 else ended_by(process.returncode))
-    return End(how, bool(late), time.monotonic() - began)
+        return f"{failure}, and could not be killed: a driver blocks it"
+    return failure or (process.returncode and ended_by(process.returncode)) or ""
 
 
 def ended_by(code: int) -> str:
@@ -86,22 +78,19 @@ def ended_by(code: int) -> str:
     return f"ended with exit code {code}"
 
 
-def _end(process: subprocess.Popen, before: set[int]) -> None:
-    """Kills the descendants of ``process``, including those that this process has adopted since.
-
-    A process blocked inside a driver cannot be killed: it is abandoned after ``UNKILLABLE`` seconds.
-    """
-    began = time.monotonic()
-    while (doomed := _descendants(os.getpid()) - before) and time.monotonic() - began < UNKILLABLE:
-        for pid in doomed:
+def _kill_descendants(process: subprocess.Popen, before: set[int]) -> None:
+    """Kills the descendants of this process except those of ``before``, adopted ones included."""
+    start = time.monotonic()
+    while (pids := _descendants(os.getpid()) - before) and time.monotonic() - start < KILL_TIMEOUT:
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in doomed - {process.pid}:
-            with suppress(ChildProcessError):  # the child of another process, until that one has ended
+        for pid in pids - {process.pid}:
+            with suppress(ChildProcessError):  # its parent is another process, which has not ended yet
                 os.waitpid(pid, os.WNOHANG)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(LOOK / 10)
-        time.sleep(LOOK / 10)
+            process.wait(POLL / 10)
+        time.sleep(POLL / 10)
     process.poll()
 
 
@@ -112,9 +101,9 @@ def _descendants(pid: int) -> set[int]:
         with suppress(OSError):  # it has ended in the meantime
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
-    found, waiting = set(), [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            found.add(child)
-            waiting.append(child)
-    return found
+    descendants, parents = set(), [pid]
+    while parents:
+        for child in children.get(parents.pop(), ()):
+            descendants.add(child)
+            parents.append(child)
+    return descendants

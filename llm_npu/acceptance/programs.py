@@ -1,4 +1,4 @@
-"""The pieces that run other programs of the project: doctor, dtypes, profiler, planner."""
+"""The checks that run other programs of the project: doctor, dtypes, profiler, planner."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from paddle_fused import strict_json
 
-from . import trained
+from . import training
+from .checks import Job
 from .journal import Journal, number
-from .pieces import Job
 
 if TYPE_CHECKING:
     from llm_npu.plan.answer import Answer
@@ -25,7 +25,7 @@ STEPS, WARM = 10, 4  # the first steps compile kernels
 
 
 def doctor(job: Job, journal: Journal) -> None:
-    with journal.check("doctor"):
+    with journal.case("doctor"):
         command = ["-m", "llm_npu", "doctor", "--json", "--device", job.device_name]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, errors="replace")
         for finding in json.loads(done.stdout)["findings"]:
@@ -38,9 +38,9 @@ def doctor(job: Job, journal: Journal) -> None:
 
 def dtypes(job: Job, journal: Journal) -> None:
     name = "tensors and kernels of llama-tiny"
-    with journal.check(name):
+    with journal.case(name):
         arguments = ["llama-tiny", "--json", "--host", "--device", job.device_name]
-        report = json.loads(trained.command("check_dtypes", arguments, accepted=(0, 1)))
+        report = json.loads(training.command("check_dtypes", arguments, accepted=(0, 1)))
         for finding in report["findings"]:
             journal.differs(name, strict_json.dumps(finding))
         if not report["findings"]:
@@ -49,18 +49,18 @@ def dtypes(job: Job, journal: Journal) -> None:
 
 def profile(job: Job, journal: Journal) -> None:
     output = job.folder / "out"
-    with journal.check("recording"):
+    with journal.case("recording"):
         arguments = {"profile": f"steps={PROFILED}", "max_steps": 8, "save_strategy": "no"}
-        trained.run(job, output, arguments)
+        training.run(job, output, arguments)
         journal.same("recording", f"steps {PROFILED} were recorded")
-    with journal.check("report"):
+    with journal.case("report"):
         from llm_npu.profiling.report import summary
         from llm_npu.profiling.report.pages import plain
 
         report = summary.build(output / "profile")
         tasks = sum(rank.tasks for rank in report.ranks)
-        what = f"{tasks} tasks in {report.steps} steps"
-        journal.judge("report", tasks > 0 and report.steps > 0, what, "tasks and steps", what)
+        counts = f"{tasks} tasks in {report.steps} steps"
+        journal.judge("report", tasks > 0 and report.steps > 0, counts, "tasks and steps", counts)
         for note in report.notes:  # skipped parts of a profile that was just made
             journal.differs("report", f"parts of the profile could not be read: {note}")
         (job.folder / "text.txt").write_text(plain.write(report), encoding="utf-8")
@@ -69,23 +69,23 @@ def profile(job: Job, journal: Journal) -> None:
 def plan(job: Job, journal: Journal) -> None:
     """Compares one run with both predictions."""
     planned = planned_for(job)
-    with journal.check("the run"):
-        output, inputs = job.folder / "out", trained.inputs(job.shared)
-        given = {"input_dir": inputs["input_dir"], "data_cache": inputs["data_cache"]}
-        given |= {"output_dir": output, "device": job.device_name, "max_steps": STEPS, "split": "100,0,0"}
-        given |= {"do_eval": "false", "save_strategy": "no", "disable_tqdm": "true"}
-        arguments = [*planned.layout.arguments(planned.shape), *trained.words(given)]
-        trained.command("train", arguments)
-        records = trained.steps(output)
+    with journal.case("the run"):
+        output, inputs = job.folder / "out", training.inputs(job.shared)
+        flags = {"input_dir": inputs["input_dir"], "data_cache": inputs["data_cache"]}
+        flags |= {"output_dir": output, "device": job.device_name, "max_steps": STEPS, "split": "100,0,0"}
+        flags |= {"do_eval": "false", "save_strategy": "no", "disable_tqdm": "true"}
+        arguments = [*planned.layout.arguments(planned.shape), *training.words(flags)]
+        training.command("train", arguments)
+        records = training.steps(output)
         compare_speed(job, journal, records, planned)
-        found, predicted = max(each["peak_memory"] for each in records), planned.memory.peak_memory_bytes
+        peak, predicted = max(record["peak_memory"] for record in records), planned.memory.peak_memory_bytes
         journal.judge(
             f"memory of {planned.shape.name}",
-            abs(found / predicted - 1) <= planned.memory_width,
-            f"{found / 2**20:,.0f} MiB, predicted {predicted / 2**20:,.0f}: {found / predicted - 1:+.1%}, "
-            f"of {planned.memory_width:.0%} allowed",
+            abs(peak / predicted - 1) <= planned.memory_width,
+            f"{peak / 2**20:,.0f} MiB, predicted {predicted / 2**20:,.0f}: {peak / predicted - 1:+.1%}, "
+            f"allowed {planned.memory_width:.0%}",
             f"{predicted / 2**20:,.0f} MiB",
-            f"{found / 2**20:,.0f} MiB",
+            f"{peak / 2**20:,.0f} MiB",
         )
 
 
@@ -103,13 +103,13 @@ def planned_for(job: Job) -> Answer:
 
 def compare_speed(job: Job, journal: Journal, records: list[dict], planned: Answer) -> None:
     """Compares the median speed of ``records`` with the planner's range; on the virtual NPU it is noted."""
-    found = statistics.median(record["tokens_per_s"] for record in records[WARM:])
+    speed = statistics.median(record["tokens_per_s"] for record in records[WARM:])
     predicted = planned.time.tokens_per_second_per_card
-    what = f"{found:,.0f} tokens/s; the planner predicts {predicted:,.0f} for one {job.card}"
+    message = f"{speed:,.0f} tokens/s; the planner predicts {predicted:,.0f} for one {job.card}"
     if job.is_virtual:
-        journal.note("speed", f"{what}: a host's CPU says nothing about a card's speed")
+        journal.note("speed", f"{message}: a host's CPU says nothing about a card's speed")
         return
     # A time t stands for t / (1 + w) to t / (1 - w), so a speed s for s (1 - w) to s (1 + w).
-    width, off = planned.interval.width, abs(found / predicted - 1)
-    what += f", within {width:.0%}; {off:.0%} apart"
-    journal.judge("speed", off <= width, what, number(predicted), number(found))
+    width, error = planned.interval.width, abs(speed / predicted - 1)
+    message += f", within {width:.0%}; {error:.0%} apart"
+    journal.judge("speed", error <= width, message, number(predicted), number(speed))

@@ -1,4 +1,4 @@
-"""The pieces that need several cards at once: starts this file on them with the trainer's launcher.
+"""The checks that need several cards at once: starts this file on them with the trainer's launcher.
 
 ``rank.py --nproc N --what CHECKS --job DIR`` is one of several ranks.
 """
@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 from llm_npu import device, launch
+from llm_npu.acceptance.checks import Job
 from llm_npu.acceptance.journal import Journal
-from llm_npu.acceptance.pieces import Job
 from llm_npu.config import Early
 
 TAIL = 4000  # characters of a rank's log
-MEETING = "the meeting of the ranks"
+RENDEZVOUS = "rendezvous of the ranks"
 
 
 def collectives(job: Job, journal: Journal) -> None:
@@ -31,13 +31,12 @@ def overlap(job: Job, journal: Journal) -> None:
 
 
 def power_of_two(cards: int) -> int:
-    """The largest supported number, at most ``cards``: the fused operators, heads and rows allow no
-    others."""
+    """The largest power of two up to ``cards``: the fused operators, heads and rows need one."""
     return 1 << (cards.bit_length() - 1)
 
 
 def _start(job: Job, journal: Journal, what: str) -> None:
-    """All ranks write to the piece's journals; a rank that fails ends this process with its exit code."""
+    """Runs the check on all ranks. Ends this process with the exit code of a rank that fails."""
     chosen = device.select(job.device_name)
     journal.note("cards", str(cards := power_of_two(job.cards)))
     arguments = ("--nproc", str(cards), "--what", what, "--job", str(job.folder))
@@ -53,7 +52,7 @@ def main(argv: list[str]) -> None:
     options = dict(zip(argv[::2], argv[1::2], strict=True))
     folder = Path(options["--job"])
     journal = Journal(folder, int(os.environ["PADDLE_TRAINER_ID"]))
-    journal.begins(MEETING)
+    journal.begin(RENDEZVOUS)
     chosen = device.select(Job.read(folder / "job.json").device_name)
     launch.prepare_rank(Early(tuple(argv), nproc=int(options["--nproc"]), is_rank=True), chosen)
     from llm_npu import patches
@@ -71,7 +70,7 @@ def main(argv: list[str]) -> None:
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": ranks, "pp_degree": 1}
     fleet.init(is_collective=True, strategy=strategy)
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-    journal.ends(MEETING)
+    journal.end(RENDEZVOUS)
     from llm_npu.acceptance import rank_checks
 
     getattr(rank_checks, options["--what"])(group, journal)

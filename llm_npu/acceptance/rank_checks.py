@@ -29,18 +29,18 @@ def collectives(group, journal: Journal) -> None:
         for size in SIZES:
             for kind, (start, expect) in KINDS_OF_COLLECTIVES.items():
                 name = f"{kind} {dtype}, {size} numbers"
-                with journal.check(name):
+                with journal.case(name):
                     arrays = [_numbers(rank, size * group.nranks) for rank in range(group.nranks)]
                     mine = paddle.to_tensor(arrays[group.rank].astype("float32")).astype(dtype)
-                    found = start(mine, group).astype("float32").numpy()
+                    actual = start(mine, group).astype("float32").numpy()
                     expected = expect(arrays, group.rank)
-                    wrong = np.flatnonzero(found != expected) if found.shape == expected.shape else [0]
+                    wrong = np.flatnonzero(actual != expected) if actual.shape == expected.shape else [0]
                     if len(wrong) == 0:
                         journal.same(name, "exact")
                         continue
-                    first = [values.ravel()[wrong[:4]] for values in (expected, found)]
+                    first = [values.ravel()[wrong[:4]] for values in (expected, actual)]
                     journal.differs(name, f"{len(wrong)} of {expected.size} wrong", *first)
-    with journal.check("speed of all_reduce"):
+    with journal.case("speed of all_reduce"):
         tensor = paddle.zeros([TIMED // 4])
         seconds = []
         for _ in range(TURNS + 1):
@@ -66,15 +66,15 @@ def _all_reduce(operation) -> Callable:
 
 
 def _all_gather(tensor, group):
-    found: list = []
-    dist.all_gather(found, tensor, group=group)
-    return paddle.concat(found)
+    parts: list = []
+    dist.all_gather(parts, tensor, group=group)
+    return paddle.concat(parts)
 
 
 def _reduce_scatter(tensor, group):
-    found = paddle.empty([tensor.shape[0] // group.nranks], tensor.dtype)
-    dist.reduce_scatter(found, list(paddle.split(tensor, group.nranks)), group=group)
-    return found
+    part = paddle.empty([tensor.shape[0] // group.nranks], tensor.dtype)
+    dist.reduce_scatter(part, list(paddle.split(tensor, group.nranks)), group=group)
+    return part
 
 
 def _broadcast(tensor, group):
@@ -83,20 +83,20 @@ def _broadcast(tensor, group):
 
 
 def _all_to_all(tensor, group):
-    found: list = []
-    dist.alltoall(found, list(paddle.split(tensor, group.nranks)), group=group)
-    return paddle.concat(found)
+    parts: list = []
+    dist.alltoall(parts, list(paddle.split(tensor, group.nranks)), group=group)
+    return paddle.concat(parts)
 
 
 def _send_to_next(tensor, group):
     """A ring: every rank sends to the next one and receives from the previous one."""
-    found = paddle.empty_like(tensor)
+    received = paddle.empty_like(tensor)
     after, before = (group.ranks[(group.rank + step) % group.nranks] for step in (1, -1))
     sends = dist.P2POp(dist.isend, tensor, after, group)
-    receives = dist.P2POp(dist.irecv, found, before, group)
+    receives = dist.P2POp(dist.irecv, received, before, group)
     for task in dist.batch_isend_irecv([sends, receives]):
         task.wait()
-    return found
+    return received
 
 
 def _part(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
@@ -126,7 +126,7 @@ def mc2(group, journal: Journal) -> None:
     for dtype in ("bfloat16", "float16"):
         for kind in KINDS:
             name = f"{fused.OPERATORS[kind]} {dtype}"
-            with journal.check(name):
+            with journal.case(name):
                 product = Product(kind, ROWS, DEPTH, COLUMNS, dtype, group.nranks)
                 if refused := fused.reason_of_any(product, group):
                     journal.differs(name, f"it does not run here: {refused}", "it runs", "refused")
@@ -140,19 +140,19 @@ def _product(name: str, operator: str, dtype: str, group, journal: Journal) -> N
         for seed, shape in ((1, (ROWS, DEPTH)), (2, (DEPTH, COLUMNS)))
     )
     wide = [
-        [tensor.astype("float32").numpy().astype(np.float64) for tensor in each] for each in (left, right)
+        [tensor.astype("float32").numpy().astype(np.float64) for tensor in tensors]
+        for tensors in (left, right)
     ]
     if operator == "all_gather_matmul":
         truth = np.concatenate(wide[0]) @ wide[1][group.rank]
     else:
         truth = sum(a @ b for a, b in zip(*wide, strict=True))
         truth = _part(truth, group.rank, group.nranks) if operator == "matmul_reduce_scatter" else truth
-    found, serial = (
-        getattr(overlapped, operator)(left[group.rank], right[group.rank], group, how)
-        .astype("float32").numpy().astype(np.float64)
-        for how in ("mc2", "serial")
-    )  # fmt: skip
-    error, noise_floor = (np.abs(each - truth).max() for each in (found, serial))
+    errors = {}
+    for method in ("mc2", "serial"):
+        product = getattr(overlapped, operator)(left[group.rank], right[group.rank], group, method)
+        errors[method] = np.abs(_float64(product) - truth).max()
+    error, noise_floor = errors["mc2"], errors["serial"]
     allowed = 2 * noise_floor + ROUNDING[dtype] * np.abs(truth).max()
     limit = f"at most {number(allowed)}"
     journal.judge(
@@ -161,6 +161,10 @@ def _product(name: str, operator: str, dtype: str, group, journal: Journal) -> N
 
 
 PRODUCTS = dict(zip(KINDS, ("matmul_all_reduce", "all_gather_matmul", "matmul_reduce_scatter"), strict=True))
+
+
+def _float64(tensor) -> np.ndarray:
+    return tensor.astype("float32").numpy().astype(np.float64)
 
 
 def _rounded(seed: int, shape: tuple[int, int], dtype: str):
@@ -176,7 +180,7 @@ def overlap(group, journal: Journal) -> None:
         for rows, width, beside in ((256, 256, False), (1024, 1024, False), (1024, 1024, True)):
             product = Product(kind, rows, width, width, "bfloat16", group.nranks, beside)
             name = f"plan for {product}"
-            with journal.check(name):
+            with journal.case(name):
                 plan = planner.plan(product, group)
                 chosen = ranks.gathered(str(plan.setting), group)
                 alike = len(set(chosen)) == 1

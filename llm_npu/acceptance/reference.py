@@ -1,8 +1,9 @@
 """The virtual NPU's results, from the file that ``llm-npu accept_card --record`` writes.
 
-``operators``: case -> the mode in which the ascend backend runs it, or null if it refuses. ``training``: the
-fingerprint of the inputs, and for each quantity the recorded run and runs that differ from it by rounding
-only.
+operators   case -> the mode in which the ascend backend runs it (null if it refuses), and the bounds of
+            plain Paddle's errors
+training    the fingerprint of the inputs, and for each quantity the recorded run and runs that differ from
+            it by rounding only
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def read(file: Path = FILE) -> dict:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def write(found: dict, file: Path = FILE) -> None:
-    file.write_text(json_rows.dumps(found), encoding="utf-8")
+def write(recorded: dict, file: Path = FILE) -> None:
+    file.write_text(json_rows.dumps(recorded), encoding="utf-8")
 
 
 def allowed(recorded: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:

@@ -1,36 +1,69 @@
-"""All results, as written: ``result.json`` and ``index.html`` in one folder."""
+"""The result of an acceptance: ``result.json`` and ``index.html``, which begins with the differences."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
+from llm_npu.profiling.report.pages import html
+from llm_npu.profiling.report.pages.table import Table
 from paddle_fused import strict_json
 
-from . import page
-from .journal import DIFFERS, LOST, Check
+from .journal import DIFFERS, LOST, Outcome
 from .scrub import Scrubber
 
 JSON, PAGE = "result.json", "index.html"
 DISTRIBUTIONS = ("paddlepaddle", "paddle-custom-npu", "paddlenlp", "paddle-ascend-llm", "numpy")
 LABELS = {"virtual": "virtual NPU on the host CPU, not a card", "card": "Ascend card"}
+BANNERS = {
+    "virtual": "This is the virtual NPU on a host's CPU, not a card. It shows that the checks work; "
+    "nothing on this page is evidence about a card.",
+    "card": "This ran on Ascend cards.",
+}
+_BODY = """<style>td.word { white-space: pre-wrap; overflow-wrap: anywhere }
+pre { font-size: 12px; overflow-x: auto }
+.lost, .differs { color: #b00020 }</style>
+<h1>{{ title }}</h1>
+<h2>Differences from the virtual NPU</h2>
+{% if result.differences %}{{ show(differences) }}{% else %}<p>None.</p>{% endif %}
+<p class="{{ result.device }}">{{ banner }}</p>
+{{ show(checks) }}
+{% for check in result.checks %}<h2 id="{{ check.name }}">{{ check.title }}</h2>
+<p class="{{ check.verdict }}">{{ check.verdict }}
+{%- if check.left_out %}: {{ check.left_out }}{% endif %}</p>
+{% if check.cases %}<details><summary>{{ counted(check.cases) }}</summary>{{ show(tables[check.name]) }}
+</details>{% endif %}
+{% if check.text %}<details><summary>report</summary><pre>{{ check.text }}</pre></details>{% endif %}
+{% if check.log %}<details><summary>end of the log</summary><pre>{{ check.log }}</pre></details>
+{% endif %}
+{% endfor %}
+<h2>Versions</h2>
+<p>{% for name, version in result.versions.items() %}
+{{- name }} {{ version }}{% if not loop.last %}, {% endif %}
+{%- endfor %}</p>
+"""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A piece with its checks, or the reason why it was ``left_out``.
+    """A finished check.
 
-    ``text``: the output of another program of the project about it. ``log``: the end of its log.
+    Attributes:
+        cases: its outcomes.
+        left_out: why it did not run; "" if it ran.
+        text: a report that it made.
+        log: the end of its log.
     """
 
     name: str
     title: str
-    checks: tuple[Check, ...] = ()
+    cases: tuple[Outcome, ...] = ()
     seconds: float = 0.0
     left_out: str = ""
     text: str = ""
@@ -38,8 +71,8 @@ class Finished:
 
     @property
     def verdict(self) -> str:
-        found = {check.verdict for check in self.checks}
-        return "left out" if self.left_out else next((v for v in (LOST, DIFFERS) if v in found), "same")
+        verdicts = {outcome.verdict for outcome in self.cases}
+        return "left out" if self.left_out else next((v for v in (LOST, DIFFERS) if v in verdicts), "same")
 
 
 @dataclass
@@ -49,51 +82,52 @@ class Result:
     device: str
     cards: int
     seconds: float = 0.0
-    pieces: list[Finished] = field(default_factory=list)
+    checks: list[Finished] = field(default_factory=list)
 
     @property
     def label(self) -> str:
         return LABELS[self.device]
 
     @property
-    def differences(self) -> list[tuple[str, Check]]:
-        """Differences with the name of their piece; lost ones first."""
-        found = [
-            (piece.name, check)
-            for piece in self.pieces
-            for check in piece.checks
-            if check.verdict in (LOST, DIFFERS)
-        ]
-        return sorted(found, key=lambda each: each[1].verdict != LOST)
+    def differences(self) -> list[tuple[str, Outcome]]:
+        """Differences with the name of their check; lost cases first."""
+        pairs = [(check.name, outcome) for check in self.checks for outcome in check.cases]
+        pairs = [pair for pair in pairs if pair[1].verdict in (LOST, DIFFERS)]
+        return sorted(pairs, key=lambda pair: pair[1].verdict != LOST)
 
     def as_dict(self, clean: Callable[[str], str]) -> dict[str, object]:
-        """The text of other programs goes through ``clean``."""
+        """The content of the JSON file; the text of other programs goes through ``clean``."""
+
+        def cleaned(outcome: Outcome) -> dict[str, str]:
+            fields = asdict(outcome)
+            return {name: text if name == "verdict" else clean(text) for name, text in fields.items()}
+
         return {
             "device": self.device,
             "label": self.label,
             "cards": self.cards,
             "seconds": round(self.seconds, 1),
             "versions": versions(),
-            "differences": [{"piece": name, **_named(check, clean)} for name, check in self.differences],
-            "pieces": [
+            "differences": [{"check": name, **cleaned(outcome)} for name, outcome in self.differences],
+            "checks": [
                 {
-                    "name": piece.name,
-                    "title": piece.title,
-                    "verdict": piece.verdict,
-                    "seconds": round(piece.seconds, 1),
-                    "left_out": piece.left_out,
-                    "checks": [_named(check, clean) for check in piece.checks],
-                    "text": clean(piece.text),
-                    "log": clean(piece.log),
+                    "name": check.name,
+                    "title": check.title,
+                    "verdict": check.verdict,
+                    "seconds": round(check.seconds, 1),
+                    "left_out": check.left_out,
+                    "cases": [cleaned(outcome) for outcome in check.cases],
+                    "text": clean(check.text),
+                    "log": clean(check.log),
                 }
-                for piece in self.pieces
+                for check in self.checks
             ],
         }
 
     def write(self, folder: Path, scrubber: Scrubber) -> None:
         """Writes both files atomically."""
         content = self.as_dict(lambda text: printable(scrubber.text(text), keep=LAYOUT))
-        for name, text in ((JSON, strict_json.dumps(content, indent=1) + "\n"), (PAGE, page.write(content))):
+        for name, text in ((JSON, strict_json.dumps(content, indent=1) + "\n"), (PAGE, page(content))):
             fresh = folder / f".{name}"
             fresh.write_text(text, encoding="utf-8")
             os.replace(fresh, folder / name)
@@ -101,21 +135,42 @@ class Result:
 
 def versions() -> dict[str, str]:
     """The versions of packages that affect the results."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
     for name in DISTRIBUTIONS:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def _named(check: Check, clean: Callable[[str], str]) -> dict[str, str]:
-    said = {
-        "check": check.name,
-        "verdict": check.verdict,
-        "what": check.what,
-        "expected": check.expected,
-        "found": check.found,
-    }
-    return {key: value if key == "verdict" else clean(value) for key, value in said.items()}
+def page(content: Mapping) -> str:
+    """The self-contained HTML page of ``content``, which is ``Result.as_dict()``."""
+    device = "virtual NPU" if content["device"] == "virtual" else f"{content['cards']} Ascend card(s)"
+    columns = ["check", "case", "message", "expected", "actual"]
+    differences = [[row[column] for column in columns] for row in content["differences"]]
+    checks = [
+        [check["name"], check["verdict"], counted(check["cases"]), f"{check['seconds']:.0f}"]
+        for check in content["checks"]
+    ]
+    return html.page(
+        _BODY,
+        f"Acceptance: {device}",
+        result=content,
+        banner=BANNERS[content["device"]],
+        differences=Table("", columns, differences, words=5),
+        checks=Table("The checks", ["check", "verdict", "cases", "seconds"], checks, words=3),
+        counted=counted,
+        tables={check["name"]: _cases(check["cases"]) for check in content["checks"]},
+    )
+
+
+def counted(cases: Sequence[Mapping]) -> str:
+    """For example "3 same, 1 differs"."""
+    counts = Counter(case["verdict"] for case in cases)
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+
+
+def _cases(cases: Sequence[Mapping]) -> Table:
+    columns = ["case", "verdict", "message"]
+    return Table("", columns, [[case[column] for column in columns] for case in cases], words=3)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-# An absolute path with at least two parts, so that neither "and/or" nor "a / b" is one. The file name stays,
-# because it says what failed; a folder's name may be a person's or a project's.
+# An absolute path with at least two parts: "and/or" and "a / b" do not match. The file name is kept, because
+# it shows what failed; the name of a folder may identify a person or a project.
 _PATH = re.compile(
     r"(?<![\w.:/<>])(?:~[\w.-]*|file:/{1,2})?(?:/[\w.+@%~=-]+){2,}/?|(?<![\w/])~[\w.-]*/[\w.+@%~/-]*"
 )
@@ -37,7 +37,7 @@ class Scrubber:
         words = dict.fromkeys(hosts, "<host>") | dict.fromkeys(_users(environ), "<user>")
         self._words = [
             (re.compile(rf"(?<![^\W_]){re.escape(word)}(?![^\W_])", re.IGNORECASE), name)
-            for word, name in sorted(words.items(), key=lambda each: -len(each[0]))
+            for word, name in sorted(words.items(), key=lambda item: -len(item[0]))
         ]
 
     def text(self, text: str) -> str:
@@ -49,21 +49,21 @@ class Scrubber:
         return _IPV4.sub(_kept_version, _IPV6.sub(_kept_time, _MAC.sub("<address>", text)))
 
 
-def _kept_file(found: re.Match) -> str:
-    last = found[0].rstrip("/").rpartition("/")[2]
+def _kept_file(match: re.Match) -> str:
+    last = match[0].rstrip("/").rpartition("/")[2]
     return f"<path>/{last}" if _FILE.fullmatch(last) else "<path>"
 
 
-def _kept_version(found: re.Match) -> str:
-    return found[0] if found[1] else "<address>"
+def _kept_version(match: re.Match) -> str:
+    return match[0] if match[1] else "<address>"
 
 
-def _kept_time(found: re.Match) -> str:
-    """Times of day and Python slices, ``[::2]``, contain colons, too."""
+def _kept_time(match: re.Match) -> str:
+    """Times of day and Python slices, ``[::2]``, also contain colons."""
     with suppress(ValueError):
-        ipaddress.IPv6Address(found[0])
-        return "<address>" if len(found[0].replace(":", " ").split()) > 2 else found[0]
-    return found[0]
+        ipaddress.IPv6Address(match[0])
+        return "<address>" if len(match[0].replace(":", " ").split()) > 2 else match[0]
+    return match[0]
 
 
 def _host_names() -> set[str]:

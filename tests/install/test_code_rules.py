@@ -28,13 +28,12 @@ CHILDREN = (
     "benchmarks.ops.limits",
     "benchmarks.overlap.worker",
     "benchmarks.worker",
-    "llm_npu.acceptance.pieces",
+    "llm_npu.acceptance.checks",
     "llm_npu.acceptance.rank",
     "llm_npu.cluster.comparing_process",
     "llm_npu.cluster.rendezvous",
     "llm_npu.doctor.probe_program",
     "scripts.upstream_tests.one_file",
-    "scripts.versions.one_pytest",
 )
 
 # What these write, programs of this project alone read, or it has no numbers.
@@ -53,8 +52,6 @@ NO_FILES = {
     "virtual_npu.csrc.contracts_header",
     "paddle_fused.strict_json",
     "scripts.upstream_tests.one_file",
-    "scripts.versions.one_pytest",
-    "scripts.versions.suite",
 }
 
 

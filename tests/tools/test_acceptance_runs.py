@@ -9,7 +9,7 @@ import socket
 import pytest
 from places import ROOT
 
-from llm_npu.acceptance.pieces import BY_NAME
+from llm_npu.acceptance.checks import BY_NAME
 
 pytestmark = pytest.mark.slow
 FAULTS = ROOT / "tests/tools/acceptance_faults"
@@ -37,14 +37,14 @@ def accepted(run_python, tmp_path):
 
 
 def by_name(result: dict) -> dict[str, str]:
-    return {piece["name"]: piece["verdict"] for piece in result["pieces"]}
+    return {check["name"]: check["verdict"] for check in result["checks"]}
 
 
 def test_everything_is_as_recorded(accepted, tmp_path):
     code, result, html = accepted()
     assert result["differences"] == [] and code == 0
     assert by_name(result) == {
-        name: "left out" if piece.cards > 2 else "same" for name, piece in BY_NAME.items()
+        name: "left out" if check.cards > 2 else "same" for name, check in BY_NAME.items()
     }
     assert sorted(file.name for file in (tmp_path / "found").iterdir()) == ["index.html", "result.json"]
     names = {socket.gethostname(), getpass.getuser()} - {"root", "localhost"}
@@ -67,19 +67,19 @@ def test_every_fault_is_named_and_the_rest_is_done(accepted):
         "profile": "differs",
         "collectives": "same",
     }
-    named = {f"{each['check']} {each['verdict']}": each["what"] for each in result["differences"]}
+    named = {f"{row['case']} {row['verdict']}": row["message"] for row in result["differences"]}
 
     def of(operator: str) -> dict[str, str]:
-        return {check: what for check, what in named.items() if check.startswith(operator)}
+        return {case: message for case, message in named.items() if case.startswith(operator)}
 
-    assert any("fused_rope" in what for what in of("apply_rotary").values())
+    assert any("fused_rope" in message for message in of("apply_rotary").values())
     assert of("flash_attention")
-    assert all("varlen" in what and "wrong" in what for what in of("flash_attention").values())
-    assert any("no progress" in what for check, what in of("swiglu float16").items() if "lost" in check)
-    assert any("SIGSEGV" in what for check, what in of("moe_token_permute").items() if "lost" in check)
+    assert all("varlen" in message and "wrong" in message for message in of("flash_attention").values())
+    assert any("no progress" in message for case, message in of("swiglu float16").items() if "lost" in case)
+    assert any("SIGSEGV" in message for case, message in of("moe_token_permute").items() if "lost" in case)
     assert of("report")  # the profile's
     assert set(named) == {
-        check
+        case
         for operator in (
             "apply_rotary",
             "rotary_mul",
@@ -88,10 +88,10 @@ def test_every_fault_is_named_and_the_rest_is_done(accepted):
             "moe_token_permute",
             "report",
         )
-        for check in of(operator)
+        for case in of(operator)
     }
-    operators = next(piece for piece in result["pieces"] if piece["name"] == "operators")["checks"]
+    operators = next(check for check in result["checks"] if check["name"] == "operators")["cases"]
     assert {"rms_norm", "grouped_matmul", "linear_cross_entropy", "fused_adamw"} <= {
-        check["check"].split()[0] for check in operators if check["verdict"] == "same"
+        case["case"].split()[0] for case in operators if case["verdict"] == "same"
     }
     assert html.index("SIGSEGV") < html.index("<h2 id=")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_npu.acceptance import command, journal
-from llm_npu.acceptance.journal import DIFFERS, Check, Journal
-from llm_npu.acceptance.pieces import PIECES
+from llm_npu.acceptance.checks import CHECKS
+from llm_npu.acceptance.journal import DIFFERS, Journal, Outcome
 from llm_npu.acceptance.result import JSON, PAGE, Finished, Result
 from llm_npu.acceptance.scrub import Scrubber
 from llm_npu.core import program, refusal
@@ -152,11 +152,11 @@ def test_large_numbers_are_compared():
 
 
 def test_the_page_of_an_acceptance_has_no_markup_of_others(tmp_path, capsys):
-    check = Check(NASTY, DIFFERS, NASTY, NASTY, NASTY)
-    pieces = [Finished("operators", "Operators", (check,), text=NASTY + "\n\tmore", log=NASTY)]
-    result = Result("virtual", 1, pieces=pieces)
+    outcome = Outcome(NASTY, DIFFERS, NASTY, NASTY, NASTY)
+    checks = [Finished("operators", "Operators", (outcome,), text=NASTY + "\n\tmore", log=NASTY)]
+    result = Result("virtual", 1, checks=checks)
     result.write(tmp_path, Scrubber({}, set()))
-    assert command._ended(result, tmp_path) == 1
+    assert command._print_summary(result, tmp_path) == 1
     page = (tmp_path / PAGE).read_text()
     assert not any(mark in page for mark in MARKUP) and "&lt;script&gt;" in page and "\n\tmore" in page
     assert is_printable(page) and is_printable(capsys.readouterr().out)
@@ -169,17 +169,17 @@ def test_odd_lines_of_an_acceptance_journal(tmp_path):
     written.same("one", "as recorded")
     file = tmp_path / "journal.0.jsonl"
     odd = [
-        {"check": "x"},
-        {"check": [], "verdict": "same", "what": ""},
-        {"check": "x", "verdict": "?", "what": ""},
+        {"case": "x"},
+        {"case": [], "verdict": "same", "message": ""},
+        {"case": "x", "verdict": "?", "message": ""},
     ]
-    odd += [[], 5, None, {"check": "x", "verdict": "same", "what": "", "more": "y"}, {"begins": 5}]
-    text = "\n".join([*map(json.dumps, odd), "[" * 100_000, '{"check": "x'])
+    odd += [[], 5, None, {"case": "x", "verdict": "same", "message": "", "more": "y"}, {"begin": 5}]
+    text = "\n".join([*map(json.dumps, odd), "[" * 100_000, '{"case": "x'])
     file.write_text(file.read_text() + text + "\n")
     (tmp_path / "journal.x.jsonl").write_text("")
     written.differs("two", "something")
-    assert [check.name for check in journal.read(tmp_path)] == ["one", "two"]
-    assert journal.begun(tmp_path) == set() and PIECES
+    assert [outcome.case for outcome in journal.read(tmp_path)] == ["one", "two"]
+    assert journal.started_cases(tmp_path) == set() and CHECKS
 
 
 SHAPES = st.lists(st.integers(-1, 5) | st.integers(0, 2**63), max_size=4)

@@ -1,20 +1,11 @@
-"""scripts/run_versions.py: how what was found is kept, and the page of it. Nothing is installed."""
+"""The results on releases of Paddle (scripts/versions), and docs/versions.md. Nothing is installed."""
 
-import json
-import os
-import re
-import select
-import signal
-import sys
 import textwrap
 
 import pytest
-import run_versions
-from places import TESTS
-from versions import RELEASES, commands, environment, features, page, results, suite, trial
-from versions.results import FAILED, REFUSED, YES, Outcome
-
-from paddle_fused.command_line import UserError
+from places import ROOT, TESTS
+from versions import results
+from versions.results import FAILED, FEATURES, REFUSED, RELEASES, YES, Outcome, Results
 
 pytestmark = pytest.mark.sampled
 
@@ -23,9 +14,9 @@ ABOUT = {"commit": "abc1234", "python": "3.10.13", "run": "full"}
 
 def complete(folder, release, loss):
     """The results of a release on which everything works."""
-    known = results.Results(folder, release)
-    known.add({name: Outcome(YES, "seen") for name in features.FEATURES}, **ABOUT)
-    known.add_loss(200, loss, ABOUT["python"], ABOUT["commit"])
+    known = Results(folder, release)
+    known.losses["200"] = {"loss": loss, "python": ABOUT["python"], "commit": ABOUT["commit"]}
+    known.add({name: Outcome(YES, "seen") for name in FEATURES}, **ABOUT)
     return known
 
 
@@ -36,22 +27,17 @@ def rows(text):
 
 
 def test_the_page_is_that_of_the_results():
-    """What is published is what the script writes; `run_versions.py --only_page` writes it again."""
-    assert run_versions.PAGE.read_text() == page.page(results.read(run_versions.RESULTS, RELEASES))
+    """`nox -s page` writes it again."""
+    assert results.PAGE.read_text() == results.page(results.read(results.FOLDER))
 
 
-def test_a_later_attempt_replaces_an_earlier_one_of_the_same_feature_only(tmp_path):
-    first = results.Results(tmp_path, "3.0.0")
+def test_a_later_result_replaces_an_earlier_one_of_the_same_feature_only(tmp_path):
+    first = Results(tmp_path, "3.0.0")
     first.add({"pipeline": Outcome(FAILED, "exit code 1"), "profiler": Outcome(YES, "a report")}, **ABOUT)
-    first.add_loss(20, 6.5, "3.10.13", "abc1234")
-    again = results.Results(tmp_path, "3.0.0")
-    again.add({"pipeline": Outcome(YES, "loss 9 to 8")}, **ABOUT)
-    again.add_loss(200, 3.25, "3.10.13", "abc1234")
-    read = results.Results(tmp_path, "3.0.0")
-    assert read.outcome("pipeline") == Outcome(YES, "loss 9 to 8")
-    assert read.outcome("profiler") == Outcome(YES, "a report")
-    assert read.outcome("dry run") is None
-    assert {steps: found["loss"] for steps, found in read.losses.items()} == {"20": 6.5, "200": 3.25}
+    Results(tmp_path, "3.0.0").add({"pipeline": Outcome(YES, "loss 9 to 8")}, **ABOUT)
+    features = Results(tmp_path, "3.0.0").features
+    assert features["pipeline"] == {"state": YES, "words": "loss 9 to 8", **ABOUT}
+    assert features["profiler"]["words"] == "a report"
     assert [path.name for path in tmp_path.iterdir()] == ["3.0.0.json"]
 
 
@@ -60,159 +46,151 @@ def test_cells_losses_and_what_is_missing(tmp_path):
     known = complete(tmp_path, "3.0.0", 3.5)
     known.add({"pipeline": Outcome(REFUSED, "a | b needs Paddle 3.1")}, **ABOUT)
     other = complete(tmp_path, "3.1.1", 3.5)
-    other.add_loss(200, 3.5, "3.11.7", "abc1234")
-    read = results.read(tmp_path, RELEASES)
-    found = rows(page.page(read))
-    assert found["pipeline"] == [
-        "no: a \\| b needs Paddle 3.1",
-        "yes (seen)",
-        "not run",
-        "not run",
-        "yes (seen)",
-    ]
-    assert found["after 200 steps"] == [
-        "3.5000 (+0.2500)",
-        "3.5000 (text of Python 3.11.7, not of 3.10.13)",
-        "not run",
-        "not run",
-        "3.2500",
-    ]
-    assert found["commit"] == ["abc1234", "abc1234", "not run", "not run", "abc1234"]
-    assert page.missing(read) == {name: list(features.FEATURES) for name in ("3.2.2", "3.3.0")}
+    other.losses["200"]["python"] = "3.11.7"
+    other.add({}, **ABOUT)
+    read = results.read(tmp_path)
+    found = rows(results.page(read))
+    refused, missing = "no: a \\| b needs Paddle 3.1", "not run"
+    assert found["pipeline"] == [refused, "yes (seen)", missing, missing, "yes (seen)"]
+    different_text = "3.5000 (text of Python 3.11.7, not of 3.10.13)"
+    assert found["after 200 steps"] == ["3.5000 (+0.2500)", different_text, missing, missing, "3.2500"]
+    assert found["commit"] == ["abc1234", "abc1234", missing, missing, "abc1234"]
+    assert results.missing(read) == {name: list(FEATURES) for name in ("3.2.2", "3.3.0")}
 
 
-@pytest.mark.parametrize(("known", "status"), [((), 3), (RELEASES, 0)])
-def test_a_page_with_gaps_is_said_and_ends_with_3(tmp_path, capsys, known, status):
-    for release in known:
-        complete(tmp_path / "results", release, 3.25)
-    given = ["--only_page", "--results", str(tmp_path / "results"), "--page", str(tmp_path / "page.md")]
-    assert run_versions.main(given) == status
-    assert ("3.2.2: not run: everything" in capsys.readouterr().out) == (status == 3)
-    assert ("not run" in (tmp_path / "page.md").read_text()) == (status == 3)
+def test_every_row_is_a_test():
+    """Each row that is not a group of test files is a test of test_features.py."""
+    from versions import test_features
+
+    names = set()
+    for name, function in vars(test_features).items():
+        if name.startswith("test_"):
+            marks = [mark for mark in getattr(function, "pytestmark", []) if mark.name == "parametrize"]
+            own = {name.removeprefix("test_").replace("_", " ")}
+            names |= {case.id for case in marks[0].args[1]} if marks else own
+    assert names == set(FEATURES) - set(results.GROUPS) - {results.WHOLE, "install keeps Paddle"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["3.4.0"], "3.4.0 is not one of 3.0.0,"),
-        (["--only", "shards*"], "no feature matches 'shards*'; they are: install keeps Paddle;"),
-        (["--environment", "here"], "--environment needs a single release: name it"),
-        (["--steps", "10"], "--steps is 10, but must be 20 or more"),
-    ],
-)
-def test_arguments_that_cannot_be_used(arguments, sentence):
-    with pytest.raises(UserError, match=re.escape(sentence)):
-        run_versions.main(arguments)
-
-
-def test_every_feature_is_found_out_by_one_attempt():
-    attempted = [features.INSTALL, *(name for attempt in features.ATTEMPTS for name in attempt.names)]
-    assert sorted(attempted) == sorted(features.FEATURES)
-
-
-def test_files_of_the_groups():
-    """Each group has files, and its sample is of them; none is named that is not there."""
+def test_the_files_of_the_groups_exist():
     names = {path.name for path in TESTS.rglob("test_*.py")}
-    for group in suite.GROUPS.values():
-        assert set(group.sample) <= set(group.files(names, quick=False))
-        assert set(group.without) <= names
-
-
-@pytest.mark.parametrize(
-    ("code", "text", "outcome"),
-    [
-        (0, "done", None),
-        (2, "banner\nerror: it needs Paddle 3.1.\n", Outcome(REFUSED, "it needs Paddle 3.1.")),
-        (2, "Traceback\nValueError: no\n", Outcome(FAILED, "exit code 2: ValueError: no")),
-        (-signal.SIGSEGV, "", Outcome(FAILED, "killed by SIGSEGV: ")),
-        (None, "step 3\n\n", Outcome(FAILED, "its time was over: step 3")),
-    ],
-)
-def test_how_a_command_ended(code, text, outcome):
-    assert trial.not_done(commands.Ended(code, text)) == outcome
-
-
-@pytest.mark.parametrize(
-    ("losses", "state"),
-    [
-        ({1: 9.01, 2: 8.01}, YES),
-        ({1: 9.0, 2: 8.1}, FAILED),  # further from the other than bfloat16 resolves
-        ({1: 9.0, 2: 9.0}, FAILED),
-        ({1: 9.0}, FAILED),
-    ],
-)
-def test_losses_that_follow_others(losses, state):
-    assert trial.matches_single_process(losses, {1: 9.0, 2: 8.0}).state == state
+    assert {*results.SAMPLE, *results.CAPTURED} <= names
+    for patterns in results.GROUPS.values():
+        assert all(any(results._matches(name, [pattern]) for name in names) for pattern in patterns)
+        assert any(results._matches(name, patterns) for name in results.SAMPLE)
 
 
 FREEZE = "numpy==2.2.6\npaddlepaddle=={}\npaddle-ascend-llm==0.1.0\nllm @ file:///a==b\n"
 
 
 def test_an_installation_that_replaces_paddle():
-    before, after = (environment.frozen(FREEZE.format(version)) for version in ("3.0.0", "3.3.1"))
+    before, after = (results.frozen(FREEZE.format(version)) for version in ("3.0.0", "3.3.1"))
     assert before == {"numpy": "2.2.6", "paddlepaddle": "3.0.0"}
-    assert environment.kept(before, after) == Outcome(FAILED, "paddlepaddle 3.0.0 became 3.3.1")
-    assert environment.kept(before, {**before, "rich": "14"}).state == YES
-    assert environment.kept(before, {"paddlepaddle": "3.0.0"}) == Outcome(YES, "numpy 2.2.6 became none")
+    assert results.kept(before, after) == Outcome(FAILED, "paddlepaddle 3.0.0 became 3.3.1")
+    assert results.kept(before, {**before, "rich": "14"}).state == YES
+    assert results.kept(before, {"paddlepaddle": "3.0.0"}) == Outcome(YES, "numpy 2.2.6 became none")
 
 
 WRITTEN = {
-    "test_a.py": "def test_fails():\n    assert 1 == 2\n\ndef test_passes():\n    pass\n",
-    "test_b.py": "import os\n\ndef test_passes():\n    pass\n\ndef test_ends():\n    os._exit(7)\n",
-    "test_c.py": "import no_such_module\n",
-    "test_e.py": "import os\n\nos._exit(8)\n",
-    "test_d.py": """
+    "test_rotary.py": "def test_fails():\n    assert 1 == 2\n\ndef test_passes():\n    pass\n",
+    "test_crashes.py": """
+        import os
+
+        class TestClass:
+            def test_ends(self):
+                os._exit(7)
+
+            def test_passes(self):
+                pass
+        """,
+    "test_captured.py": """
         import pytest
+
         def test_skips():
             pytest.skip("on purpose")
+
         def test_passes():
             pass
         """,
 }
 
 
+@pytest.fixture
+def junit(tmp_path, run_python):
+    """A function that runs test files, as noxfile.py does, and returns the junit file."""
+
+    def run(files, *options):
+        for name, text in files.items():
+            (tmp_path / name).write_text(textwrap.dedent(text))
+        file = tmp_path / "junit.xml"
+        run_python("-m", "pytest", *files, f"--junitxml={file}", *options, cwd=tmp_path)
+        return file
+
+    return run
+
+
 @pytest.mark.slow
-def test_a_crash_is_one_failure_and_the_files_behind_it_run(tmp_path):
-    (tmp_path / "tests").mkdir()
-    for name, text in WRITTEN.items():
-        (tmp_path / "tests" / name).write_text(textwrap.dedent(text))
-    this = environment.Environment(tmp_path, tmp_path / "logs")
-    this.python = sys.executable
-    tests = suite._run_files(this, tmp_path, [tmp_path / "tests" / name for name in sorted(WRITTEN)])
-    assert {test.removeprefix("tests/"): outcome for test, (outcome, _) in tests.items()} == {
-        "test_a.py::test_fails": "failed",
-        "test_a.py::test_passes": "passed",
-        "test_b.py::test_passes": "passed",
-        "test_b.py::test_ends": "failed",
-        "test_c.py": "failed",
-        "test_d.py::test_skips": "skipped",
-        "test_d.py::test_passes": "passed",
-        "test_e.py": "failed",
+def test_a_crash_is_one_failure_and_the_other_tests_run(tmp_path, junit):
+    known = Results(tmp_path, "3.0.0")
+    assert known.add_file(junit(WRITTEN, "-n", "1"), **ABOUT) == ["operators on npu", results.WHOLE]
+    assert known.features["operators on npu"]["words"].startswith("1 failed, 1 passed; test_fails: ")
+    assert known.features["operators in captured programs"]["words"] == "1 passed, 1 skipped"
+    words = known.features[results.WHOLE]["words"]
+    assert words.startswith("2 failed, 3 passed, 1 skipped; ") and "crashed" in words
+
+
+TRIED = """
+    import os, sys
+    import pytest
+
+    sys.path.insert(0, {root!r})
+    os.environ.update(VERSIONS_STEPS="20", VERSIONS_CHECKPOINTS="kept")
+    from scripts.versions.test_features import Trial
+
+    @pytest.fixture
+    def trial(tmp_path):
+        return Trial(tmp_path)
+
+    @pytest.fixture
+    def refused(trial):
+        trial.run("refused", "-c", "import sys; print('error: it needs Paddle 3.1.'); sys.exit(2)")
+
+    def test_main_job(trial, record_property):
+        assert trial.run("works", "-c", "print(1)") == "1\\n"
+        for name, value in (("words", "loss 9 to 8"), ("steps", 20), ("loss", 8.5)):
+            record_property(name, value)
+
+    def test_profiler(trial, refused):
+        pass
+
+    @pytest.mark.parametrize("n", [pytest.param(11, id="pipeline"), pytest.param(9, id="sharding stage 1")])
+    def test_two_processes(trial, n):
+        trial.run("fails", "-c", f"import os; print('last line', flush=True); os.kill(os.getpid(), {{n}})")
+
+    def test_dry_run():
+        pytest.skip("no other release has left one")
+    """
+
+
+@pytest.mark.slow
+def test_outcomes_of_features(tmp_path, junit):
+    """A refusal, also in a fixture, is neither a success nor a failure; a skipped feature has no result."""
+    known = Results(tmp_path, "3.0.0")
+    file = junit({"test_features.py": TRIED.format(root=str(ROOT))}, "-n", "0")
+    assert known.add_file(file, **ABOUT) == ["pipeline", "sharding stage 1"]
+    assert {name: feature["state"] for name, feature in known.features.items()} == {
+        "main job": YES,
+        "profiler": REFUSED,
+        "pipeline": FAILED,
+        "sharding stage 1": FAILED,
     }
-    assert "exit code 7" in tests["tests/test_b.py::test_ends"][1]
-    assert "no_such_module" in tests["tests/test_c.py"][1]
-    assert suite.Suite(tests).outcome({"test_d.py"}) == Outcome(YES, "1 passed, 1 skipped")
-    assert suite.Suite(tests).outcome().words.startswith("4 failed, 3 passed, 1 skipped; ")
+    assert known.features["main job"]["words"] == "loss 9 to 8" and known.losses["20"]["loss"] == 8.5
+    assert known.features["profiler"]["words"] == "it needs Paddle 3.1."
+    assert "SIGSEGV: last line" in known.features["pipeline"]["words"]
 
 
-@pytest.mark.slow
-def test_a_command_that_hangs_ends_with_all_that_it_started(tmp_path, monkeypatch):
-    """It writes to the watched file, then sleeps; a pipe is closed when the last that holds it has ended."""
-    monkeypatch.setattr(commands, "POLL", 0.1)
-    watched, pipe = tmp_path / "record", tmp_path / "pipe"
-    os.mkfifo(pipe)
-    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    command = ["sh", "-c", 'exec 3> "$0"; echo begun > "$1"; sleep 1000 & wait', str(pipe), str(watched)]
-    done = commands.run(command, tmp_path / "log", limit=4, watched=watched)
-    assert done.code is None
-    closed = select.poll()
-    closed.register(end, select.POLLHUP)
-    assert closed.poll(60_000) == [(end, select.POLLHUP)]
-    os.close(end)
-
-
-def test_results_are_readable_json(tmp_path):
-    known = complete(tmp_path, "3.0.0", 3.5)
-    content = json.loads(known.file.read_text())
-    assert content["release"] == "3.0.0"
-    assert content["features"]["pipeline"] == {"state": YES, "words": "seen", **ABOUT}
+def test_sessions(run_python):
+    """noxfile.py can be imported, and has a session for each release."""
+    pytest.importorskip("nox", reason="nox is not installed")
+    listed = run_python("-m", "nox", "--list", cwd=ROOT)
+    assert listed.returncode == 0, listed.stderr
+    assert all(f"paddle({release})" in listed.stdout for release in RELEASES)

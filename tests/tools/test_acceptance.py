@@ -229,7 +229,6 @@ def job_on(kind: str, folder: Path) -> Job:
 
 
 @pytest.mark.parametrize("cards", [2, 4, 8])
-@pytest.mark.default_run(every=True)
 def test_the_trainer_accepts_the_run_on_several_cards(cards, tmp_path):
     """Every number of cards computes the same global batch, that of the recorded losses."""
     from llm_npu import config
@@ -248,7 +247,6 @@ CARD, VIRTUAL = Device("npu", "card", "planted"), Device("npu", "virtual", "plan
     ("chosen", "visible", "requested", "count"),
     [(CARD, 1, None, 1), (CARD, 3, None, 3), (CARD, 16, None, 8), (CARD, 8, 2, 2), (VIRTUAL, 0, None, 2)],
 )
-@pytest.mark.default_run(every=True)
 def test_how_many_cards_are_used(chosen, visible, requested, count, monkeypatch):
     monkeypatch.setattr(device, "find_cards", lambda: VisibleCards(Path("plugin"), visible, ()))
     assert command.card_count(requested, chosen) == count
@@ -276,7 +274,6 @@ def accuracy(error: float) -> Accuracy:
         ("no such kernel", "", 0.0, None, SAME),
     ],
 )
-@pytest.mark.default_run(every=True)
 def test_a_card_s_case_is_compared_with_the_record(refused, mode, error, recorded, verdict, tmp_path):
     """Results as a card gives them; an error of 0.2 is allowed."""
     tensors = {} if refused else {"output": accuracy(error)}

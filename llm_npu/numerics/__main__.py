@@ -26,33 +26,28 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--roundings is {arguments.roundings}, but must be above 0")
     first, second = dumps(arguments.first), dumps(arguments.second)
     noise_floors = [dumps(folder) for folder in arguments.noise_floor]
-    both = [place for place in second if place in first]
-    if not both:
+    common = [place for place in second if place in first]
+    if not common:
         raise UserError(
             f"{arguments.first} has {', '.join(first)}, and {arguments.second} has {', '.join(second)}: "
             "they have no step and rank in common."
         )
-    found = {
-        place: compare(
-            first[place],
-            second[place],
-            [each[place] for each in noise_floors if place in each],
-            arguments.roundings,
-        )
-        for place in both
-    }
-    for place, comparison in found.items():
+    comparisons = {}
+    for place in common:
+        floors = [recordings[place] for recordings in noise_floors if place in recordings]
+        comparisons[place] = compare(first[place], second[place], floors, arguments.roundings)
+    for place, comparison in comparisons.items():
         for line in (f"{place}:", *(f"  {line}" for line in comparison.lines(arguments.shown))):
             print(printable(line))
-    for place in sorted({*first, *second} - {*both}):
-        print(printable(f"{place}: in only one of the two"))
+    for place in sorted({*first, *second} - {*common}):
+        print(printable(f"{place}: in only one of the folders"))
     if arguments.json:
         rows = {
-            place: [asdict(each) | {"parts": each.parts} for each in comparison.differences]
-            for place, comparison in found.items()
+            place: [asdict(row) | {"parts": row.exceeds} for row in comparison.differences]
+            for place, comparison in comparisons.items()
         }
         Path(arguments.json).write_text(strict_json.dumps(rows, indent=1))
-    return int(any(comparison.parted for comparison in found.values()))
+    return int(any(comparison.beyond_rounding for comparison in comparisons.values()))
 
 
 def _parser() -> command_line.Parser:
@@ -60,7 +55,9 @@ def _parser() -> command_line.Parser:
     commands = parser.add_subparsers(required=True)
     compare = commands.add_parser("compare", help="compare two folders of dumps")
     compare.add_argument("first", metavar="DIR")
-    compare.add_argument("second", metavar="DIR2", help="what is right; its order decides what is first")
+    compare.add_argument(
+        "second", metavar="DIR2", help="the reference, whose order decides which comes first"
+    )
     compare.add_argument(
         "--noise_floor",
         action="append",
@@ -69,9 +66,12 @@ def _parser() -> command_line.Parser:
         help="a run that differs from DIR2 by rounding only; may be given several times",
     )
     compare.add_argument(
-        "--roundings", type=float, default=32, help="without a noise floor: how many roundings are allowed"
+        "--roundings",
+        type=float,
+        default=32,
+        help="allowed without a noise floor (default: 32)",
     )
-    compare.add_argument("--shown", type=int, default=8, help="how many places to show")
+    compare.add_argument("--shown", type=int, default=8, help="how many differences to show")
     compare.add_argument("--json", type=paths.expanded, metavar="FILE", help="write every difference")
     return parser
 

@@ -1,10 +1,17 @@
-"""Runs a step in two ways, with the same weights, batch and random state, and reports the differences.
+"""Runs a step on two backends, with the same weights, batch and random state, and reports the differences.
 
-The first way is that of the run. The second is ``composed``, the fused operators computed by plain Paddle, or
-``upstream``, PaddleNLP's own layers. The second runs twice more with perturbed rounding, to measure the
-effect
-of rounding alone (``comparison``). Experts are chosen as in the first (``routing``). The weights do not
-change, and the run continues unaffected.
+The first run is the training's own. The second one is ``composed``, the fused operators computed by plain
+Paddle, or ``upstream``, PaddleNLP's own layers. The second runs twice more with perturbed rounding, to
+measure the effect of rounding alone (``comparison``). The weights do not change, and the training continues
+unaffected.
+
+Two correct implementations round in different places, and a rounding error grows from layer to layer. The
+tolerance is derived: the model runs again with random errors of one unit in the last place in the outputs of
+the layers that fused operators round differently (``other_roundings``).
+
+Rounding may decide which of two nearly equal experts a router chooses, and another expert's result differs by
+far more than rounding. So the second run replays the choices of the first, and the report counts how many of
+its own would differ (``Choices``).
 """
 
 from __future__ import annotations
@@ -18,33 +25,39 @@ import paddle
 import paddle_fused
 import virtual_npu
 from llm_npu import surgery
+from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import Ranks
 from llm_npu.training.checkpoint.random_state import random_state, set_random_state
 from llm_npu.training.upstream_trainer import TrainerCallback
+from paddle_fused.parity import ROUNDING
 
 from .comparison import Comparison, compare
 from .recording import Recording, recording
-from .rounding import other_roundings
-from .routing import Choices
 
 COMPOSED, UPSTREAM = "composed", "upstream"
 OTHER_ROUNDINGS = (1, 2)  # seeds
-OF_EXPERTS = ".experts."  # in names of layers whose inputs are the rows routed to them
+OF_EXPERTS = ".experts."  # in the names of layers that get the rows routed to an expert
+# Parts of the names of layers that may be fused, and of the projections around rotary and SwiGLU.
+FUSABLE = ("RMSNorm", "Attention", "MLP", "MoeBlock", "MoEBlock", "Linear")
 
 
 class CompareWith(TrainerCallback):
-    """Compares both ways on the first micro batch of ``trainer``, and passes the lines to ``say``.
+    """Compares both backends on the first micro batch of ``trainer``, and passes the lines to ``say``.
 
-    ``way``: "composed" or "upstream". ``switches``: those of ``surgery.apply_fused_kernels``; ``report``: its
-    result. Forward and backward run four times before the first step; recordings of all layers are kept on
-    the host meanwhile.
+    Forward and backward run four times before the first step; recordings of all layers are kept on the host
+    meanwhile.
+
+    Args:
+        other: "composed" or "upstream".
+        switches: the arguments of ``surgery.apply_fused_kernels``.
+        report: its result.
     """
 
-    def __init__(self, trainer, way: str, switches: Mapping[str, bool], report, say: Callable[[str], None]):
-        self._trainer, self._way, self._switches, self._report = trainer, way, switches, report
+    def __init__(self, trainer, other: str, switches: Mapping[str, bool], report, say: Callable[[str], None]):
+        self._trainer, self._other, self._switches, self._report = trainer, other, switches, report
         self._say = say
         self._done = False
-        self._choices, self._other_rows = Choices(), 0
+        self._choices, self._uncompared = Choices(), 0
 
     def on_load_data_end(self, args, state, control, inputs=None, **kwargs):
         if self._done:
@@ -56,24 +69,22 @@ class CompareWith(TrainerCallback):
         paddle_fused.reset_dispatch_log()  # the run's own records
         if virtual_npu.is_active():
             virtual_npu.reset_kernel_record()
-        lines = [f"compare  the first batch as it is, and {self._way}:"]
+        lines = [f"compare  the first batch with {self._other}:"]
         lines += [f"           {line}" for line in self.lines(comparison)]
-        self._log(lines, bool(comparison.parted))
+        self._log(lines, bool(comparison.beyond_rounding))
 
     def lines(self, comparison: Comparison) -> list[str]:
         """The findings, and what is fused in the first layer that differs."""
         lines = comparison.lines()
         if self._choices.count:
             lines.append(
-                f"of {self._choices.count:,} choices of experts, {self._way} would make "
-                f"{self._choices.otherwise:,} differently; those of the run are used in both"
+                f"{self._other} would choose other experts in {self._choices.otherwise:,} of "
+                f"{self._choices.count:,} rows; both use the choices of the training"
             )
-        if self._other_rows:
-            lines.append(
-                f"{self._other_rows:,} of experts are not compared: the two ways order their rows differently"
-            )
-        if comparison.parted:
-            layer = comparison.parted[0].name.partition("/")[2].partition(" ")[0].partition("[")[0]
+        if self._uncompared:
+            lines.append(f"{self._uncompared:,} tensors of experts are not compared: their rows differ")
+        if comparison.beyond_rounding:
+            layer = comparison.beyond_rounding[0].name.partition("/")[2].partition(" ")[0].partition("[")[0]
             fused = sorted(
                 f"{row.operator} of {row.layer}"
                 for row in self._report.rows
@@ -86,21 +97,21 @@ class CompareWith(TrainerCallback):
     def _compare(self, inputs) -> Comparison:
         state = random_state()
         choices = self._choices
-        with choices.kept():
+        with choices.recorded():
             own = self._run(inputs, state)
-        with second_way(self._trainer.model, self._way, self._switches):
-            inputs = _for_upstream(inputs) if self._way == UPSTREAM else inputs
-            with choices.given():
+        with other_backend(self._trainer.model, self._other, self._switches):
+            inputs = _for_upstream(inputs) if self._other == UPSTREAM else inputs
+            with choices.replayed():
                 second = self._run(inputs, state)
             otherwise = choices.otherwise
             noise_floors = []
             for seed in OTHER_ROUNDINGS:
-                with choices.given():
+                with choices.replayed():
                     noise_floors.append(self._run(inputs, state, seed))
             choices.otherwise = otherwise
         rows = [name for name in second if name in own and OF_EXPERTS in name]
         others = {name for name in rows if own[name].shape != second[name].shape}
-        self._other_rows = len(others)
+        self._uncompared = len(others)
         own, second = ({name: run[name] for name in run if name not in others} for run in (own, second))
         return compare(own, second, noise_floors)
 
@@ -108,24 +119,24 @@ class CompareWith(TrainerCallback):
         trainer = self._trainer
         set_random_state(state)
         disturbed = nullcontext() if seed is None else other_roundings(trainer.model, seed)
-        with disturbed, recording(trainer.model) as found:  # so the recordings include the perturbation
+        with disturbed, recording(trainer.model) as tensors:  # so the recordings include the perturbation
             trainer.training_step(trainer.model_wrapped, dict(inputs), step_control=0)
-        found.add_weight_gradients(trainer.model)
+        tensors.add_weight_gradients(trainer.model)
         trainer.optimizer.clear_grad()
-        return found
+        return tensors
 
     def _log(self, lines: list[str], parted: bool) -> None:
-        """The first process's findings, and those of others with differences."""
-        for rank, (theirs, worth) in enumerate(Ranks.of_run().gather((lines, parted))):
-            if rank == 0 or worth:
-                for line in theirs:
+        """Prints the lines of the first rank, and of the ranks with differences."""
+        for rank, (rank_lines, differs) in enumerate(Ranks.of_run().gather((lines, parted))):
+            if rank == 0 or differs:
+                for line in rank_lines:
                     self._say(f"rank {rank}: {line}" if rank else line)
 
 
 @contextmanager
-def second_way(model, way: str, switches: Mapping[str, bool]) -> Iterator[None]:
-    """Context in which ``model`` computes the second way."""
-    if way == COMPOSED:
+def other_backend(model, other: str, switches: Mapping[str, bool]) -> Iterator[None]:
+    """Context in which ``model`` computes by ``other``."""
+    if other == COMPOSED:
         with paddle_fused.use_backend("composed", strict=True):
             yield
         return
@@ -143,3 +154,96 @@ def _for_upstream(inputs: Mapping) -> dict:
         return dict(inputs)
     width = inputs["input_ids"].shape[1]
     return {**inputs, "attention_mask": paddle.to_tensor(~mask.to_dense(width))}
+
+
+@contextmanager
+def other_roundings(model, seed: int) -> Iterator[None]:
+    """Context in which the outputs of FUSABLE layers are multiplied by 1 - u, 1 or 1 + u.
+
+    u is one unit in the last place. The factor depends on ``seed``, the layer and the position; the random
+    generators of the training are not used.
+    """
+
+    def disturb(number: int):
+        draw = np.random.default_rng([seed, number])
+
+        def after(_layer, _inputs, output):
+            first = output[0] if isinstance(output, tuple) else output
+            unit = 2 * ROUNDING[str(first.dtype).removeprefix("paddle.")]
+            signs = draw.integers(-1, 2, first.shape, np.int8).astype(np.float32)
+            perturbed = first * paddle.to_tensor(1 + unit * signs, place=first.place).astype(first.dtype)
+            return (perturbed, *output[1:]) if isinstance(output, tuple) else perturbed
+
+        return after
+
+    layers = [layer for layer in model.sublayers() if any(name in type(layer).__name__ for name in FUSABLE)]
+    hooks = [layer.register_forward_post_hook(disturb(number)) for number, layer in enumerate(layers)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class Choices:
+    """Records the results of ``paddle.topk``, which routers call, in one run and replays them in others.
+
+    UserError in a run that chooses more often, or with other shapes, than the first.
+
+    Attributes:
+        count: rows of choices.
+        otherwise: rows in which the last run would have chosen other experts.
+    """
+
+    def __init__(self):
+        self._recorded: list[np.ndarray] = []
+        self._turn = 0
+        self.otherwise = 0
+
+    @property
+    def count(self) -> int:
+        return sum(int(np.prod(indices.shape[:-1])) for indices in self._recorded)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Context in which choices are recorded."""
+        with _topk(self._record):
+            yield
+
+    @contextmanager
+    def replayed(self) -> Iterator[None]:
+        """Context in which the recorded choices are replayed in order."""
+        self._turn = self.otherwise = 0
+        with _topk(self._replay):
+            yield
+
+    def _record(self, x, axis: int, values, indices) -> tuple:
+        self._recorded.append(indices.numpy())
+        return values, indices
+
+    def _replay(self, x, axis: int, values, indices) -> tuple:
+        own = indices.numpy()
+        if self._turn == len(self._recorded) or own.shape != self._recorded[self._turn].shape:
+            raise UserError(
+                "The two runs do not choose experts equally often. Compare a model without experts."
+            )
+        recorded = self._recorded[self._turn]
+        self._turn += 1
+        self.otherwise += int((np.sort(own, axis) != np.sort(recorded, axis)).any(axis).sum())
+        chosen = paddle.to_tensor(recorded, place=indices.place)
+        return paddle.take_along_axis(x, chosen, axis, broadcast=False), chosen
+
+
+@contextmanager
+def _topk(answer: Callable[..., tuple]) -> Iterator[None]:
+    """Context in which the results of ``paddle.topk`` pass through ``answer(x, axis, values, indices)``."""
+    original = paddle.topk
+
+    def topk(x, k, axis=None, *more, **options):
+        return answer(x, -1 if axis is None else axis, *original(x, k, axis, *more, **options))
+
+    paddle.topk = topk
+    try:
+        yield
+    finally:
+        paddle.topk = original

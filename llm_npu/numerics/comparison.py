@@ -1,16 +1,15 @@
 """Finds where two recordings of a step differ by more than rounding.
 
-Distances are root mean squares over the elements of a tensor. Given noise_floors, recordings of the second
-way with perturbed rounding (``rounding.other_roundings``), a tensor of n elements may differ by
+Errors are root mean squares over the elements of a tensor. Noise floors are recordings of the second run with
+perturbed rounding (``compare_backends.other_roundings``). With them, a tensor of n elements may differ by
 
-    allowed = (2 + 80 / n^2) max over noise_floors (distance from the second) + rounding of its largest
-    element
+    allowed = (2 + 80 / n^2) max over noise floors (error to the second) + rounding of the largest element
 
-The factor covers small n, where noise_floors may be close by chance: of two noise_floors for one number, with
+The factor covers small n, where noise floors may be close by chance: of two noise floors for one number, with
 independent normal errors, both are closer than half of a third in 13 % of all cases, and closer than an 82nd
-in 0.01 %. Without noise_floors, ``roundings`` roundings of the largest element are allowed, a coarse bound
-because rounding grows with depth. They are roundings of the coarsest dtype so far: a loss or a gradient in
-float32 is computed from what came before it, which may be in bfloat16.
+in 0.01 %. Without noise floors, ``roundings`` roundings of the largest element are allowed, a coarse bound
+because rounding grows with depth. The rounding is that of the coarsest dtype so far: a float32 loss or
+gradient may be computed from bfloat16 tensors.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from paddle_fused.parity import ROUNDING
 from .dumped import GRADIENT, OUTPUT, WEIGHT, as_float64, dtype_of
 
 ROUNDINGS = 32
-FEW = 80
+SMALL_TENSORS = 80  # the numerator for small n
 SHOWN = 8
 SENTENCES = {
     OUTPUT: "the output of {}",
@@ -36,7 +35,7 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor of both recordings. ``distance`` is NaN if a value is, or if the shapes differ."""
+    """One tensor of both recordings; ``distance`` is NaN if a value is NaN or if the shapes differ."""
 
     name: str
     dtype: str
@@ -46,8 +45,8 @@ class Difference:
     same_bits: bool
 
     @property
-    def parts(self) -> bool:
-        """Whether rounding does not explain the distance."""
+    def exceeds(self) -> bool:
+        """Whether the distance exceeds rounding."""
         return not (self.same_bits or self.distance <= self.allowed)
 
     @property
@@ -64,37 +63,40 @@ class Difference:
 
     def __str__(self) -> str:
         return (
-            f"{self.place} ({self.dtype}): distance {self.distance:.2e} of {self.size:.2e} (rms), "
-            f"rounding explains {self.allowed:.2e}"
+            f"{self.place} ({self.dtype}): error {self.distance:.2e} of {self.size:.2e} (rms), "
+            f"allowed {self.allowed:.2e}"
         )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The tensors of both recordings, in recording order; ``alone``: names that one of them lacks."""
+    """The tensors of both recordings, in recording order; ``missing``: names that one of them lacks."""
 
     differences: Sequence[Difference]
-    alone: Sequence[str]
+    missing: Sequence[str]
 
     @property
-    def parted(self) -> list[Difference]:
-        return [each for each in self.differences if each.parts]
+    def beyond_rounding(self) -> list[Difference]:
+        return [difference for difference in self.differences if difference.exceeds]
 
     def lines(self, shown: int = SHOWN) -> list[str]:
         """The findings as sentences, without a heading."""
-        count, same = len(self.differences), sum(each.same_bits for each in self.differences)
-        lines = [f"{count:,} tensors compared, {same:,} of them are the same bit for bit"]
-        if self.alone:
-            first = ", ".join(self.alone[:3]) + (", ..." if len(self.alone) > 3 else "")
-            lines.append(f"{len(self.alone):,} are in only one of the two: {first}")
-        if not self.parted:
-            worst = max(self.differences, key=lambda each: each.share, default=None)
-            near = f"; the furthest is {worst.place}, {worst.share:.0%} of that" if worst else ""
-            return [*lines, f"nowhere do they part by more than rounding explains{near}"]
-        lines.append(f"they part first at {self.parted[0]}")
-        lines += [f"  then {each}" for each in self.parted[1:shown]]
-        if len(self.parted) > shown:
-            lines.append(f"  and {len(self.parted) - shown:,} more")
+        same = sum(difference.same_bits for difference in self.differences)
+        lines = [f"{len(self.differences):,} tensors compared, {same:,} bit-identical"]
+        if self.missing:
+            names = ", ".join(self.missing[:3]) + (", ..." if len(self.missing) > 3 else "")
+            lines.append(f"{len(self.missing):,} tensors are in only one recording: {names}")
+        beyond = self.beyond_rounding
+        if not beyond:
+            worst = max(self.differences, key=lambda difference: difference.share, default=None)
+            largest = (
+                f"; the largest is {worst.place}, {worst.share:.0%} of the allowed error" if worst else ""
+            )
+            return [*lines, f"no difference exceeds rounding{largest}"]
+        lines.append(f"first difference beyond rounding: {beyond[0]}")
+        lines += [f"  then {difference}" for difference in beyond[1:shown]]
+        if len(beyond) > shown:
+            lines.append(f"  and {len(beyond) - shown:,} more")
         return lines
 
 
@@ -109,16 +111,16 @@ def compare(
     differences, coarsest = [], 0.0
     for name in second:
         if name in first:
-            one, other = first[name], second[name]
-            coarsest = max(coarsest, *(ROUNDING[dtype_of(each)] for each in (one, other)))
-            others = [each[name] for each in noise_floors if name in each]
-            differences.append(_difference(name, one, other, others, roundings * coarsest))
-    alone = [name for name in (*first, *second) if (name in first) != (name in second)]
-    return Comparison(differences, alone)
+            pair = first[name], second[name]
+            coarsest = max(coarsest, *(ROUNDING[dtype_of(array)] for array in pair))
+            floors = [recording[name] for recording in noise_floors if name in recording]
+            differences.append(_difference(name, *pair, floors, roundings * coarsest))
+    missing = [name for name in (*first, *second) if (name in first) != (name in second)]
+    return Comparison(differences, missing)
 
 
 def _difference(name: str, first, second, noise_floors: Sequence[np.ndarray], relative: float) -> Difference:
-    """``relative``: what is allowed without noise_floors, of the largest element."""
+    """``relative``: the allowed error without noise floors, relative to the largest element."""
     dtype = max(dtype_of(first), dtype_of(second), key=ROUNDING.__getitem__)  # the coarser dtype
     reference = as_float64(second)
     size, largest = _rms(reference), np.abs(reference).max(initial=0.0)
@@ -127,9 +129,9 @@ def _difference(name: str, first, second, noise_floors: Sequence[np.ndarray], re
     same = first.dtype == second.dtype and first.tobytes() == second.tobytes()
     with np.errstate(invalid="ignore"):  # infinity minus infinity: NaN, which exceeds every bound
         distance = 0.0 if same else _rms(as_float64(first) - reference)
-        others = [_rms(as_float64(each) - reference) for each in noise_floors]
-    luck = 2 + FEW / max(reference.size, 1) ** 2
-    allowed = luck * max(others) + ROUNDING[dtype] * largest if others else relative * largest
+        errors = [_rms(as_float64(array) - reference) for array in noise_floors]
+    factor = 2 + SMALL_TENSORS / max(reference.size, 1) ** 2
+    allowed = factor * max(errors) + ROUNDING[dtype] * largest if errors else relative * largest
     return Difference(name, dtype, distance, float(allowed), size, same)
 
 

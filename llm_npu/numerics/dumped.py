@@ -1,4 +1,4 @@
-"""Reads the files that ``dump`` writes. Importing it imports no framework."""
+"""Reads the files that --dump_tensors writes. Importing this module imports no framework."""
 
 from __future__ import annotations
 

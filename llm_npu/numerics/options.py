@@ -1,15 +1,37 @@
-"""The features behind --deterministic, --compare_with, --dump_tensors and --check_nan_inf."""
+"""The features behind --deterministic, --compare_with, --dump_tensors and --check_nan_inf.
+
+``--dump_tensors`` writes recordings of steps, to compare runs on other machines, devices or releases:
+
+    <output_dir>/tensors/step-3/rank-0/model.safetensors     the arrays, by their names in ``recording``
+    <output_dir>/tensors/step-3/rank-0/order.json            the names, in the order of recording
+
+Outputs and their gradients are those of the first micro batch of a step. Gradients of weights are those of
+the whole step, before clipping; under fp16 they still contain the loss scale.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
 from llm_npu.config.profile import steps_of
+from llm_npu.core import ranks
 from llm_npu.core.console import say
+from llm_npu.models import stored
 from llm_npu.training.run import Feature, Run
+from llm_npu.training.upstream_trainer import TrainerCallback
+from paddle_fused import strict_json
 
 from .compare_backends import CompareWith
-from .dump import Dump
+from .dumped import ORDER
 from .nan_inf import NonFiniteCheck
+from .recording import Recording, recording
 from .reproducible import condition
+
+FOLDER = "tensors"
 
 
 class Deterministic(Feature):
@@ -23,14 +45,14 @@ class Deterministic(Feature):
 
 
 class Comparison(Feature):
-    """``--compare_with``: runs the first step in both ways."""
+    """``--compare_with``: runs the first step on both backends."""
 
     def takes_part(self, run: Run) -> bool:
         return bool(run.arguments.training.compare_with)
 
     def on_trainer(self, run: Run) -> None:
-        way, switches = run.arguments.training.compare_with, run.arguments.fused.of_layers()
-        run.trainer.add_callback(CompareWith(run.trainer, way, switches, run.fused, say))
+        other, switches = run.arguments.training.compare_with, run.arguments.fused.of_layers()
+        run.trainer.add_callback(CompareWith(run.trainer, other, switches, run.fused, say))
 
 
 class TensorDump(Feature):
@@ -55,3 +77,39 @@ class NanInfCheck(Feature):
         backward = not run.arguments.training.fp16
         check = NonFiniteCheck(run.model, operators=run.device.kind != "card", backward=backward)
         run.trainer.training_step = check.around(run.trainer.training_step)
+
+
+class Dump(TrainerCallback):
+    """Writes recordings of the optimizer steps ``steps``, counted from 1, of the model of ``trainer``."""
+
+    def __init__(self, trainer, output_dir: str | Path, steps: range):
+        self._trainer, self._model = trainer, trainer.model
+        self._folder, self._steps = Path(output_dir) / FOLDER, steps
+        self._recording: Recording | None = None
+        self._open = ExitStack()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Moves to the last place: another callback sums gradients under sequence parallelism."""
+        handler = self._trainer.callback_handler  # a new list: the handler is iterating over the old one
+        handler.callbacks = [*(callback for callback in handler.callbacks if callback is not self), self]
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step + 1 in self._steps:
+            self._recording = self._open.enter_context(recording(self._model))
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self._open.close()
+
+    def on_optimizer_begin(self, args, state, control, **kwargs):
+        self._open.close()
+        if self._recording is not None:
+            self._recording.add_weight_gradients(self._model)
+            write(self._recording, self._folder / f"step-{state.global_step + 1}" / f"rank-{ranks.number()}")
+            self._recording = None
+
+
+def write(recorded: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Write a recording into ``folder``, which is created."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stored.write(recorded, folder)
+    (folder / ORDER).write_text(strict_json.dumps(list(recorded)))

@@ -11,12 +11,11 @@ import tiny_models
 from llm_npu.config.profile import steps_of
 from llm_npu.core import program
 from llm_npu.device import Device
-from llm_npu.numerics import dump, dumped, reproducible
+from llm_npu.numerics import dumped, options, reproducible
 from llm_npu.numerics.__main__ import main
+from llm_npu.numerics.compare_backends import Choices, other_roundings
 from llm_npu.numerics.comparison import compare
 from llm_npu.numerics.recording import recording
-from llm_npu.numerics.rounding import other_roundings
-from llm_npu.numerics.routing import Choices
 from llm_npu.surgery import apply_fused_kernels
 
 pytestmark = pytest.mark.sampled
@@ -73,14 +72,14 @@ def test_fused_and_unfused_part_by_rounding_only(dtype):
     unfused, *noise_floors = (recorded(model, seed) for seed in (None, 1, 2))
     apply_fused_kernels(model)
     comparison = compare(recorded(model), unfused, noise_floors)
-    assert not comparison.parted, "\n".join(comparison.lines())
+    assert not comparison.beyond_rounding, "\n".join(comparison.lines())
     assert not all(each.same_bits for each in comparison.differences)
-    assert "nowhere do they part by more than rounding explains; the furthest is" in comparison.lines()[-1]
+    assert "no difference exceeds rounding; the largest is" in comparison.lines()[-1]
 
     mlp = model.llama.layers[1].mlp
     forward = mlp.forward
     mlp.forward = lambda x: forward(x) * 1.2
-    first = compare(recorded(model), unfused, noise_floors).parted[0]
+    first = compare(recorded(model), unfused, noise_floors).beyond_rounding[0]
     assert first.place == "the output of llama.layers.1.mlp" and first.share > 1
 
 
@@ -88,31 +87,33 @@ def test_the_rule():
     ones = np.ones((2, 3), np.float32)
     off = ones + np.float32(1e-3)
     (same,) = compare({"output/a": ones}, {"output/a": ones.copy()}).differences
-    assert same.same_bits and not same.parts and same.share == 0
+    assert same.same_bits and not same.exceeds and same.share == 0
     (apart,) = compare({"output/a": off}, {"output/a": ones}).differences
-    assert apart.parts and apart.distance == pytest.approx(1e-3, rel=1e-3)
+    assert apart.exceeds and apart.distance == pytest.approx(1e-3, rel=1e-3)
     many = np.ones((50, 60), np.float32)
     (explained,) = compare(
         {"output/a": many + np.float32(1e-3)}, {"output/a": many}, [{"output/a": many - 6e-4}]
     ).differences
-    assert not explained.parts and explained.allowed == pytest.approx(1.2e-3, rel=1e-3)
+    assert not explained.exceeds and explained.allowed == pytest.approx(1.2e-3, rel=1e-3)
     for bad in (np.full((2, 3), np.nan, np.float32), np.full((2, 3), np.inf, np.float32), ones[:1]):
         (found,) = compare({"output/a": bad}, {"output/a": ones}).differences
-        assert found.parts
+        assert found.exceeds
     lines = compare({"output/a": off, "gradient/b": ones}, {"output/a": ones}).lines()
-    assert lines[0] == "1 tensors compared, 0 of them are the same bit for bit"
-    assert lines[1] == "1 are in only one of the two: gradient/b"
-    assert lines[2].startswith("they part first at the output of a (float32): distance 1.00e-03 of 1.00e+00")
+    assert lines[0] == "1 tensors compared, 0 bit-identical"
+    assert lines[1].endswith(": gradient/b")
+    assert lines[2].startswith(
+        "first difference beyond rounding: the output of a (float32): error 1.00e-03 of 1.00e+00"
+    )
 
 
 def test_a_loss_in_float32_differs_as_what_it_is_computed_from():
     """Without noise_floors: by roundings of bfloat16, if layers before it have that dtype."""
     layer = {"output/layer": np.full(4, 0x3F80, np.uint16)}  # 1 in bfloat16
     loss, other = ({"output/loss": np.full(1, value, np.float32)} for value in (6.28, 6.29))
-    assert not compare(layer | other, layer | loss).parted
-    assert compare(other | layer, loss | layer).parted
+    assert not compare(layer | other, layer | loss).beyond_rounding
+    assert compare(other | layer, loss | layer).beyond_rounding
     far = {"output/loss": np.full(1, 8, np.float32)}
-    assert compare(layer | far, layer | loss).parted
+    assert compare(layer | far, layer | loss).beyond_rounding
 
 
 def test_a_yardstick_of_few_elements_may_be_near_by_luck():
@@ -123,38 +124,38 @@ def test_a_yardstick_of_few_elements_may_be_near_by_luck():
         for _ in range(500):
             one, other, *noise_floors = draw.normal(1.0, 1e-2, (4, count)).astype(np.float32)
             others = [{"output/a": each} for each in noise_floors]
-            parted += bool(compare({"output/a": one}, {"output/a": other}, others).parted)
+            parted += bool(compare({"output/a": one}, {"output/a": other}, others).beyond_rounding)
         assert parted <= 1, count
         wrong = {"output/a": one + np.float32(9)}
-        assert compare(wrong, {"output/a": other}, [{"output/a": one}]).parted
+        assert compare(wrong, {"output/a": other}, [{"output/a": one}]).beyond_rounding
 
 
 def test_experts_are_chosen_as_in_the_first_run():
     scores = paddle.to_tensor([[0.5, 0.3, 0.2], [0.1, 0.4, 0.5]])
     near = paddle.to_tensor([[0.3, 0.2, 0.5], [0.1, 0.5, 0.4]], stop_gradient=False)
     original, choices = paddle.topk, Choices()
-    with choices.kept():
+    with choices.recorded():
         _, first = paddle.topk(scores, 2, axis=-1)
     for _ in range(2):
-        with choices.given():
+        with choices.replayed():
             values, indices = paddle.topk(near, k=2)
         assert indices.tolist() == first.tolist() == [[0, 1], [2, 1]]
         np.testing.assert_allclose(values.numpy(), [[0.3, 0.2], [0.4, 0.5]], rtol=1e-6)
         assert (choices.count, choices.otherwise) == (2, 1)
     values.sum().backward()
     assert near.grad.tolist() == [[1, 1, 0], [0, 1, 1]]
-    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.given():
+    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.replayed():
         for _ in range(2):
             paddle.topk(near, 2)
-    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.given():
+    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.replayed():
         paddle.topk(near, 1)
     assert paddle.topk is original
 
 
 def test_dumps_come_back(model, tmp_path):
     found = recorded(model)
-    dump.write(found, tmp_path / "step-10" / "rank-0")
-    dump.write(found, tmp_path / "step-9" / "rank-0")
+    options.write(found, tmp_path / "step-10" / "rank-0")
+    options.write(found, tmp_path / "step-9" / "rank-0")
     back = dumped.dumps(tmp_path)
     assert list(back) == ["step-9/rank-0", "step-10/rank-0"]
     for each in back.values():
@@ -169,17 +170,17 @@ def test_dumps_come_back(model, tmp_path):
 @pytest.mark.slow
 def test_the_command_compares_dumps(run_python, tmp_path, capsys, monkeypatch):
     numbers = {"output/a": np.ones(4, np.float32), "weight gradient/w": np.ones(2, np.uint16)}
-    dump.write(numbers, tmp_path / "one")
-    dump.write(numbers, tmp_path / "same")
-    dump.write({**numbers, "output/a": np.full(4, 2, np.float32)}, tmp_path / "other")
+    options.write(numbers, tmp_path / "one")
+    options.write(numbers, tmp_path / "same")
+    options.write({**numbers, "output/a": np.full(4, 2, np.float32)}, tmp_path / "other")
     command = ("-m", "llm_npu.numerics", "compare")
     other = run_python(*command, "other", "one", "--json", "found.json", cwd=tmp_path)
-    assert other.returncode == 1 and "they part first at the output of a" in other.stdout
+    assert other.returncode == 1 and "first difference beyond rounding: the output of a" in other.stdout
     rows = json.loads((tmp_path / "found.json").read_text())["."]
     assert [(row["name"], row["parts"]) for row in rows] == [("output/a", True), ("weight gradient/w", False)]
     monkeypatch.chdir(tmp_path)
     assert program.run(main, ["compare", "one", "same"]) == 0
-    assert "2 tensors compared, 2 of them are the same bit for bit" in capsys.readouterr().out
+    assert "2 tensors compared, 2 bit-identical" in capsys.readouterr().out
     assert program.run(main, ["compare", "one", "nowhere"]) == 2
     assert capsys.readouterr().err.startswith("error: nowhere contains no dump")
 

@@ -23,7 +23,7 @@ from llm_npu.doctor.explain import catalogue, explain_text
 from llm_npu.doctor.explain.reading import PIECE
 from llm_npu.launch import supervisor
 from llm_npu.numerics import __main__ as numerics
-from llm_npu.numerics import dump
+from llm_npu.numerics import options
 from llm_npu.training.dry_run import journal as dry_run_journal
 
 NASTY = "\x1b]0;title\x07\x1b[31m<script>alert(1)</script>|$x_1$\u202e\x9b2J\r\x00"
@@ -128,8 +128,8 @@ def test_a_rank_table_with_escapes(tmp_path, capsys):
 
 def test_names_in_dumps(tmp_path, capsys):
     arrays = {f"output/{NASTY}": np.ones(3, np.float32), NASTY: np.ones(2, np.float32), "\nok": np.ones(1)}
-    dump.write(arrays, tmp_path / "one" / "step-\u00b2")
-    dump.write({name: 2 * array for name, array in arrays.items()}, tmp_path / "other" / "step-\u00b2")
+    options.write(arrays, tmp_path / "one" / "step-\u00b2")
+    options.write({name: 2 * array for name, array in arrays.items()}, tmp_path / "other" / "step-\u00b2")
     assert program.run(numerics.main, ["compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 1
     printed = capsys.readouterr()
     assert is_printable(printed.out) and printed.err == "" and "\\nok" in printed.out
@@ -137,7 +137,7 @@ def test_names_in_dumps(tmp_path, capsys):
 
 def test_dumps_of_other_dtypes_are_refused(tmp_path, capsys):
     for name in ("one", "other"):
-        dump.write({"output/a": np.arange(3)}, tmp_path / name)
+        options.write({"output/a": np.arange(3)}, tmp_path / name)
     assert program.run(numerics.main, ["compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 2
     assert "is int64; dumps have float64, float32" in capsys.readouterr().err
 
@@ -147,8 +147,8 @@ def test_large_numbers_are_compared():
     from llm_npu.numerics.comparison import compare
 
     one, other = {"output/a": np.full(3, 1e200)}, {"output/a": np.full(3, 1.1e200)}
-    assert compare(one, other, [{"output/a": np.full(3, 1.1e200)}]).parted
-    assert not compare(one, other, [{"output/a": np.full(3, 2e200)}]).parted
+    assert compare(one, other, [{"output/a": np.full(3, 1.1e200)}]).beyond_rounding
+    assert not compare(one, other, [{"output/a": np.full(3, 2e200)}]).beyond_rounding
 
 
 def test_the_page_of_an_acceptance_has_no_markup_of_others(tmp_path, capsys):

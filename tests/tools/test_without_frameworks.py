@@ -36,7 +36,7 @@ COMMANDS = [
     (["doctor", "--explain", "run.log"], 1, "kernel-exception"),
     (["numerics", "compare", "--help"], 0, "--noise_floor"),
     (["numerics", "compare", "one", "nowhere"], 2, "contains no dump"),
-    (["numerics", "compare", "one", "other"], 1, "they part first at the output of a"),
+    (["numerics", "compare", "one", "other"], 1, "first difference beyond rounding: the output of a"),
 ]
 DRAWING = [
     (["plan", *RUN, *LAYOUT, "--html", "plan.html"], 0, "The page is plan.html"),

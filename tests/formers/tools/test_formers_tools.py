@@ -14,7 +14,7 @@ from llm_npu.formers import switches
 from llm_npu.inference import export
 from llm_npu.models import families, other_library
 from llm_npu.models.families import config_class, model_class
-from llm_npu.numerics.compare_backends import COMPOSED, second_way
+from llm_npu.numerics.compare_backends import COMPOSED, other_backend
 from llm_npu.numerics.nan_inf import NonFiniteCheck
 from llm_npu.plan import search
 from llm_npu.plan.layout import Layout
@@ -142,7 +142,7 @@ def test_a_healthy_step_passes_the_check_fused_and_composed(on_npu, family):
 
     check = NonFiniteCheck(model.train(), operators=True, backward=True).around(step)
     fused = check()
-    with second_way(model, COMPOSED, {}):
+    with other_backend(model, COMPOSED, {}):
         assert check() == pytest.approx(fused, rel=1e-5)
 
 

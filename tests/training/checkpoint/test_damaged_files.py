@@ -25,8 +25,8 @@ from llm_npu.models import presets
 from llm_npu.models.paddlenlp import internlm2
 from llm_npu.models.stored import Stored
 from llm_npu.models.stored import write as write_weights
-from llm_npu.numerics.dump import write
 from llm_npu.numerics.dumped import Dumped
+from llm_npu.numerics.options import write
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.pages import plain
 from llm_npu.training import checkpoint, metrics, resume

@@ -26,7 +26,7 @@ CHINESE_LINE_END = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n *(?=[\u3000-
 
 HEAD = """# Flags
 
-The flags of `python scripts/run_llama_npu.py`; those of PaddleNLP's `TrainingArguments` come last. A YAML or
+The flags of `llm-npu train`; those of PaddleNLP's `TrainingArguments` come last. A YAML or
 JSON file (`--config`) uses the same names. A flag that is true by default has a `--no_` form.
 """
 
@@ -166,7 +166,7 @@ def settings() -> str:
 
 def card_variables() -> str:
     """The environment variables that only a card's libraries read."""
-    from llm_npu.config.environment import OF_A_CARD
+    from llm_npu.config.no_effect import OF_A_CARD
 
     return ", ".join(f"`{name}`" for name in OF_A_CARD)
 

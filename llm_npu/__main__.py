@@ -81,16 +81,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _list(words: list[str]) -> int:
     """Print the commands; UserError for a name that is not among them."""
-    from paddle_fused.command_line import BAD_INPUT, UserError
+    from paddle_fused.command_line import BAD_INPUT, UserError, nearest_name
 
     if words in (["", "-h"], ["", "--help"], [""]):
         lines = [f"  {name:18}{command.summary}" for name, command in COMMANDS.items()]
         print(HELP.format(commands="\n".join(lines)), end="", file=sys.stdout if words[1:] else sys.stderr)
         return 0 if words[1:] else BAD_INPUT
-    from llm_npu.config.written import nearest
-
     wrong = words[0] or words[1]
-    meant = nearest.name(wrong, COMMANDS)
+    meant = nearest_name(wrong, COMMANDS)
     hint = f"did you mean {meant}?" if meant else "llm-npu --help lists the commands"
     raise UserError(f"{wrong!r:.80} is not a command; {hint}")
 

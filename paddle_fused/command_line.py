@@ -1,4 +1,4 @@
-"""What every command of this project shares: the prefix of errors, exit codes and boolean words.
+"""What every command of this project shares: the prefix of errors, exit codes, boolean words and hints.
 
     sys.exit(command_line.run(main, sys.argv[1:]))
 
@@ -9,9 +9,10 @@ framework.
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from . import streams
 from .libraries import SetupError
@@ -19,6 +20,10 @@ from .libraries import SetupError
 BAD_INPUT, INTERRUPTED = 2, 130
 # The last word of each is YAML's.
 TRUE, FALSE = ("yes", "true", "t", "y", "1", "on"), ("no", "false", "f", "n", "0", "off")
+
+
+WORD, WHOLE = 0.65, 0.9  # least similarity of a word, and of names with their words run together
+LONGEST = 80  # characters of a name; the comparison takes the product of both lengths
 
 
 class UserError(ValueError):
@@ -51,6 +56,39 @@ def truth(word: str) -> bool:
     shown = repr(word) if len(word) <= 60 else f"{word[:60]!r}..."
     words = (*TRUE, *FALSE)
     raise argparse.ArgumentTypeError(f"{shown} is not {', '.join(words[:-1])} or {words[-1]}")
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The nearest of ``known``, or None: a wrong hint costs more time than none.
+
+    Names are near if every word of the shorter one is a misspelt word of the other; ``dataset_path`` is not
+    ``model_path``. A part of a name, such as ``lora``, is near only where it is part of a single one.
+    """
+    if len(name) > LONGEST:
+        return None
+    name = name.replace("-", "_")
+    known = list(known)
+    if name.removeprefix("no_") in known:
+        return name.removeprefix("no_")
+    likely = [each for each in known if _joined(name, each) or _same_words(name, each)]
+    if likely:
+        return max(likely, key=lambda each: difflib.SequenceMatcher(None, name, each).ratio())
+    holding = [each for each in known if set(name.split("_")) <= set(each.split("_"))]
+    return holding[0] if len(holding) == 1 else None
+
+
+def _joined(name: str, known: str) -> bool:
+    """``inputdir`` and ``input_dir``."""
+    one, other = name.replace("_", ""), known.replace("_", "")
+    return difflib.SequenceMatcher(None, one, other).ratio() >= WHOLE
+
+
+def _same_words(name: str, known: str) -> bool:
+    """``lerning_rate`` and ``learning_rate``: as many words, each near its counterpart."""
+    words, others = name.split("_"), known.split("_")
+    return len(words) == len(others) and all(
+        difflib.SequenceMatcher(None, *pair).ratio() >= WORD for pair in zip(words, others, strict=True)
+    )
 
 
 def is_for_the_user(error: BaseException) -> bool:

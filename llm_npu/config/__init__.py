@@ -6,30 +6,28 @@
     for name, why in run.ineffective:
         print(f"--{name} has no effect: {why}")
 
-``parse(argv)`` does both at once. Every function raises ``UserError`` with one sentence for bad input, which
-scripts turn into exit code 2. ``flags()`` returns every flag. The modules:
+``parse(argv)`` does both at once. Every function raises ``UserError`` for bad input, which commands turn
+into exit code 2. ``flags()`` returns every flag. The modules:
 
+    read               command line and file -> typed, checked values, without a framework
+    written            names and values as a user writes them: the file, other launchers' names
+    flag               the metadata of a flag's field: help, limits, aliases, when it has no effect
     arguments          the flags of the model, the data, preferences and the fused operators; RunConfig
     training           the flags of training, evaluation and checkpoints
-    library_flags      the library's remaining flags, with limits and aliases
-    flag               the metadata of a flag's field: help, limits, aliases, when it has no effect
-    no_effect          the reasons for "has no effect" that flags share
-    read               command line and file -> checked values, without a framework
-    written            names and values as a user writes them: files, other launchers' names, misspelt names
+    library_flags      the library's remaining flags
+    formats            flags whose values have a grammar: --device, --split, --profile, --dump_tensors
+    no_effect          the reasons for "has no effect" that flags share; environment variables without effect
     conflicts          flags that contradict each other
     model_checks       flags that contradict the model
     early              what must be known before paddle is imported
-    device_flag        --device
-    profile            --profile and --dump_tensors
     build              values -> RunConfig; imports the library of models
-    environment        environment variables that have no effect
 """
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
 from .early import Early, process_count
-from .environment import ineffective_variables
+from .formats import ProfileWindow, profile_window
 from .model_checks import check_model
-from .profile import ProfileWindow, profile_window
+from .no_effect import ineffective_variables
 from .read import Arguments, flags, parse, read
 
 __all__ = [

@@ -15,6 +15,7 @@ from llm_npu.models.library import names
 
 from . import no_effect
 from .flag import NoEffect, flag
+from .formats import split_weights
 from .training import TrainingFlags
 
 FAMILIES_WITH_FUSED_PROJECTIONS = titles_of(lambda family: family.fuses_projections)
@@ -98,6 +99,7 @@ class ModelArguments:
         "all, or the names of the projections that get LoRA, such as qkv_proj,o_proj.",
         no_effect=no_effect.NOT_LORA,
         aliases=("lora_target_modules",),
+        comma_separated=True,
     )
 
 
@@ -112,7 +114,12 @@ class DataArguments:
         aliases=("dataset",),
         path=True,
     )
-    split: str = flag("949,50,1", "Weights of the training, validation and test documents.")
+    split: str = flag(
+        "949,50,1",
+        "Weights of the training, validation and test documents.",
+        check_format=split_weights,
+        comma_separated=True,
+    )
     max_seq_length: int = flag(256, "Tokens per sample.", at_least=1, aliases=("cutoff_len", "max_length"))
     data_impl: str = flag("mmap", "Layout of .bin + .idx files.", choices=("mmap",))
     skip_warmup: bool = flag(
@@ -132,7 +139,7 @@ class DataArguments:
         "pairs in .jsonl (DPO, with PaddleFormers).",
         choices=("pt", "sft", "dpo"),
     )
-    packing: str | None = flag(
+    packing: bool | str | None = flag(
         None,
         "What a sample holds. stream: the next max_seq_length tokens of the text. first_fit and "
         "length_grouped: whole documents, conversations or pairs, none of which attends to another. none "
@@ -169,15 +176,19 @@ class DataArguments:
     )
 
     def __post_init__(self):
-        self.packing = self.packing or default_packing(self.stage)
+        self.packing = chosen_packing(self.stage, self.packing)
         if self.packing == "stream":  # its samples are all full
             self.padding = "longest"
         self.padding = self.padding or default_padding(self.packing)
 
 
-def default_packing(stage: str) -> str:
-    """``--packing`` where it is not given."""
-    return "stream" if stage == "pt" else "none"
+def chosen_packing(stage: str, packing: bool | str | None) -> str:
+    """``--packing`` by name, where it is a name, true, false or not given."""
+    if packing is None:
+        return "stream" if stage == "pt" else "none"
+    if packing is True:
+        return "stream" if stage == "pt" else "first_fit"
+    return packing or "none"
 
 
 def default_padding(packing: str) -> str:
@@ -227,10 +238,8 @@ class PreferenceArguments:
 class FusedArguments:
     """Which fused operators ``llm_npu.surgery`` puts into the model.
 
-    ``use_fused_linear_cross_entropy`` None: ``llm_npu.training.model.choose_loss`` decides.
-
-    The libraries have switches of the same names for their own fused paths; those stay off, whatever is given
-    here.
+    Where ``use_fused_linear_cross_entropy`` is None, ``llm_npu.training.model.choose_loss`` decides. The
+    libraries have switches of the same names for their own fused paths, which always stay off.
     """
 
     disable_fused_options: bool = flag(
@@ -295,10 +304,10 @@ class FusedArguments:
     )
 
     def switches(self) -> dict[str, bool | None]:
-        """All switches by name, None where it is not decided yet; all off with ``disable_fused_options``."""
-        given = dataclasses.asdict(self)
-        disabled = given.pop("disable_fused_options")
-        return {name: False if disabled else on for name, on in given.items()}
+        """All switches by name, None for undecided ones; all off with ``disable_fused_options``."""
+        switches = dataclasses.asdict(self)
+        disabled = switches.pop("disable_fused_options")
+        return {name: False if disabled else on for name, on in switches.items()}
 
     def of_layers(self) -> dict[str, bool | None]:
         """The switches of ``surgery.apply_fused_kernels``: all but the optimizer's."""
@@ -309,10 +318,12 @@ class FusedArguments:
 class RunConfig:
     """Every argument of a run, checked.
 
-    ``device`` is the name as given (``npu``, ``npu:1``, ``virtual_npu``, ``virtual_npu:1``, ``npu:card``,
-    ``cpu``) and ``training.device`` Paddle's name (``npu``, ``npu:1`` or ``cpu``). ``given`` holds the flags
-    that the user wrote, on the command line or in the file: name -> value. ``ineffective`` names those of
-    them that change nothing in this run, with the reason. ``notes`` has a line for each translated name.
+    Attributes:
+        training: the library's training arguments; ``training.device`` is Paddle's name (``npu:1``).
+        device: the name as the user wrote it (``npu``, ``npu:card``, ``virtual_npu:1``, ``cpu``, ...).
+        given: the flags that the user wrote, on the command line or in the file: name -> value.
+        ineffective: (name, reason) of those that change nothing in this run.
+        notes: a line for each translated name.
     """
 
     model: ModelArguments

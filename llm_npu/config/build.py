@@ -12,8 +12,8 @@ from llm_npu.models.library import names, training_arguments
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
 from .conflicts import UNSUPPORTED_PARALLELISM
-from .device_flag import paddle_name
 from .early import process_count
+from .formats import paddle_name
 from .library_flags import library_flags
 from .training import TrainingFlags
 
@@ -26,7 +26,7 @@ class PretrainArguments(TrainingFlags, training_arguments.TrainingArguments):
     """PaddleNLP's ``TrainingArguments`` with this script's flags and defaults."""
 
     def __post_init__(self):
-        asked = self.per_device_eval_batch_size
+        eval_batch_size = self.per_device_eval_batch_size
         if self.enable_auto_parallel and self.pipeline_parallel_degree > 1:
             # PaddleNLP sets it to this, with a warning; llm_npu.parallel takes a batch as it comes.
             self.per_device_eval_batch_size = (
@@ -34,23 +34,23 @@ class PretrainArguments(TrainingFlags, training_arguments.TrainingArguments):
             )
         super().__post_init__()
         if self.enable_auto_parallel:
-            self.per_device_eval_batch_size = asked
+            self.per_device_eval_batch_size = eval_batch_size
 
     def to_sanitized_dict(self) -> dict:
         """For trackers. Truth values as text: VisualDL 2.5 makes integers of them, which protobuf refuses."""
-        found = super().to_sanitized_dict()
-        return {name: str(value) if isinstance(value, bool) else value for name, value in found.items()}
+        values = super().to_sanitized_dict()
+        return {name: str(value) if isinstance(value, bool) else value for name, value in values.items()}
 
 
-def built(
-    values: Mapping[str, object],
-    device: str,
+def run_config(
+    flags: Mapping[str, object],
     given: Mapping[str, object],
     ineffective: tuple[tuple[str, str], ...],
     notes: tuple[str, ...],
 ) -> RunConfig:
-    """The run of ``values``, flag -> value. UserError for what the library refuses."""
-    values = dict(values, device=paddle_name(device))
+    """The dataclasses of a run with the values ``flags``. UserError for values that the library refuses."""
+    device = flags["device"]
+    values = dict(flags, device=paddle_name(device))
     # The library would act on these flags, which have no effect here:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
         values["sequence_parallel"] = False  # the layers would need a group
@@ -58,14 +58,14 @@ def built(
     values |= {name: library_flags()[name].default for name in UNSUPPORTED_PARALLELISM}
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
-    values |= {own: values[flag] for own, flag in names.RENAMED.items()}
+    values |= {upstream: values[name] for upstream, name in names.RENAMED.items()}
     values |= training_arguments.translated(values)
     kinds = (ModelArguments, FusedArguments, DataArguments, PreferenceArguments, PretrainArguments)
-    parts = (_made(kind, values) for kind in kinds)
+    parts = (_instance(kind, values) for kind in kinds)
     return RunConfig(*parts, device=device, given=given, ineffective=ineffective, notes=notes)
 
 
-def _made(kind: type, values: Mapping[str, object]) -> object:
+def _instance(kind: type, values: Mapping[str, object]) -> object:
     fields = [field.name for field in dataclasses.fields(kind) if field.init]
     arguments = {name: values[name] for name in fields if name in values}
     try:

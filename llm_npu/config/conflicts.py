@@ -10,14 +10,15 @@ import importlib.util
 import math
 from argparse import Namespace
 
-from llm_npu.core import machines, peak_flops
+from llm_npu.core import machines
 from llm_npu.core.errors import UserError
 from llm_npu.models import library, other_library
 from llm_npu.models.library import names
 from paddle_fused import paddle_release
 
 from .arguments import FusedArguments
-from .profile import profile_window, steps_of
+from .flag import written
+from .formats import profile_window
 
 # Parallelism over the sequence and over experts, which PaddleNLP has and this script does not.
 UNSUPPORTED_PARALLELISM = (
@@ -38,19 +39,18 @@ TRACKERS = {"visualdl": "visualdl", "tensorboard": "tensorboardX", "wandb": "wan
 TRACKERS |= names.TRACKERS
 
 
-def check(run: Namespace, device: str) -> None:
-    """UserError with one sentence when the flags of ``run`` cannot work together on ``device``."""
-    split_weights(run.split)
+def check(run: Namespace) -> None:
+    """UserError when the flags of ``run`` cannot work together."""
     if not run.output_dir:  # Path("") is the current folder
         raise UserError("--output_dir is empty; give a folder, or leave it out")
     if not run.do_train:
         raise UserError("--do_train false leaves nothing to do: this script trains")
     if run.do_eval != (run.evaluation_strategy != "no"):
         raise UserError(
-            f"--do_eval {str(run.do_eval).lower()} contradicts --evaluation_strategy "
+            f"--do_eval {written(run.do_eval)} contradicts --evaluation_strategy "
             f"{run.evaluation_strategy}; give one of the two"
         )
-    if run.max_restarts and str(run.resume_from_checkpoint).lower() != "auto":
+    if run.max_restarts and run.resume_from_checkpoint != "auto":
         raise UserError(
             f"--max_restarts is {run.max_restarts}, but a restarted run continues only with "
             "--resume_from_checkpoint auto; give both"
@@ -62,37 +62,12 @@ def check(run: Namespace, device: str) -> None:
     if run.enable_auto_parallel:
         _check_auto_parallel(run)
     _check_samples(run)
-    _check_observation(run, device)
+    _check_observation(run)
     _check_trackers(run.report_to or [])
-    _check_precision(run, device)
+    _check_precision(run)
     _check_steps(run)
     _check_schedule(run)
     check_parallel(run)
-
-
-def check_strategies(run: Namespace) -> None:
-    """UserError for PaddleNLP's strategy "epoch" of evaluation or checkpoints."""
-    for name, interval in (("evaluation_strategy", "eval_steps"), ("save_strategy", "save_steps")):
-        if getattr(run, name) == "epoch":
-            raise UserError(f"--{name} is 'epoch', but the whole run is one epoch; give --{interval} instead")
-
-
-def split_weights(split: str) -> tuple[float, float, float]:
-    """``949,50,1`` (or ``949/50/1``) -> the fractions of the training, validation and test documents."""
-    parts = split.replace("/", ",").split(",")
-    try:
-        weights = [float(part) for part in parts]
-    except ValueError:
-        weights = []
-    if not 1 <= len(weights) <= 3 or not all(0 <= each < math.inf for each in weights) or not sum(weights):
-        raise UserError(
-            f"--split is {split!r}, but must be up to three weights of 0 or more for training, validation "
-            "and test, such as 949,50,1"
-        )
-    if not weights[0]:
-        raise UserError(f"--split is {split!r}, which leaves nothing for training; raise the first weight")
-    weights += [0.0] * (3 - len(weights))
-    return tuple(weight / sum(weights) for weight in weights)
 
 
 def _check_samples(run: Namespace) -> None:
@@ -125,12 +100,8 @@ def _check_preference(run: Namespace) -> None:
             )
 
 
-def _check_observation(run: Namespace, device: str) -> None:
-    """Profiling, layer comparison and dumps, and the peak of which MFU is a share."""
-    if run.peak_tflops is not None:
-        peak_flops.stated(str(run.peak_tflops))
-    if run.dump_tensors is not None:
-        steps_of(str(run.dump_tensors))
+def _check_observation(run: Namespace) -> None:
+    """Profiling, layer comparison and dumps."""
     for name in ("check_nan_inf", "compare_with", "dump_tensors"):
         if getattr(run, name) and run.enable_auto_parallel:
             raise UserError(f"--{name} needs undistributed layers; leave --enable_auto_parallel out")
@@ -145,7 +116,7 @@ def _check_observation(run: Namespace, device: str) -> None:
     if run.profile is None:
         return
     window = profile_window(run.profile)
-    if device == "cpu":
+    if run.device == "cpu":
         raise UserError("--profile needs --device npu or virtual_npu: it records what that device does")
     if run.max_steps != -1 and window.last > run.max_steps:
         raise UserError(
@@ -169,10 +140,10 @@ def _check_trackers(given: list[str]) -> None:
             )
 
 
-def _check_precision(run: Namespace, device: str) -> None:
+def _check_precision(run: Namespace) -> None:
     if run.bf16 and run.fp16:
         raise UserError("--bf16 and --fp16 were both given; choose one")
-    if (run.bf16 or run.fp16) and device == "cpu":
+    if (run.bf16 or run.fp16) and run.device == "cpu":
         raise UserError(
             f"--{'bf16' if run.bf16 else 'fp16'} needs --device npu or virtual_npu: "
             "Paddle's CPU place computes in float32 only"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from llm_npu.core import machines
 
-from .device_flag import DEFAULT
-from .profile import FOLDER
+from .formats import PROFILE_FOLDER
 
 OUTPUT_DIR = "output"
 
@@ -19,13 +18,16 @@ OUTPUT_DIR = "output"
 class Early:
     """The arguments that decide which plugin Paddle loads, which processes start, and the environment.
 
-    ``argv``: the command line, without the program's name. ``device``: as given
-    (``llm_npu.config.device_flag``). ``nproc``: processes to start on this machine. ``profile_dir``: the
-    folder of ``--profile``. ``is_rank``: a launcher has started this process.
+    Attributes:
+        argv: the command line, without the program's name.
+        device: ``--device``.
+        nproc: the number of processes to start on this machine.
+        profile_dir: the folder of ``--profile``.
+        is_rank: whether a launcher has started this process.
     """
 
     argv: tuple[str, ...]
-    device: str = DEFAULT
+    device: str = "npu"
     nproc: int = 1
     max_restarts: int = 0
     output_dir: Path = Path(OUTPUT_DIR)
@@ -43,7 +45,7 @@ class Early:
             nproc=run.nproc or 1,
             max_restarts=run.max_restarts,
             output_dir=output_dir,
-            profile_dir=output_dir / FOLDER if run.profile else None,
+            profile_dir=output_dir / PROFILE_FOLDER if run.profile else None,
             deterministic=run.deterministic,
             is_rank=process_count() > 1,
         )

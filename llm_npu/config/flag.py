@@ -2,21 +2,29 @@
 
     lora_rank: int = flag(8, "Rank of LoRA's A and B.", at_least=1, no_effect=NOT_LORA)
 
-The parser, the checks, the notes about flags without effect and the documentation read it there; a new flag
-needs no entry anywhere else.
+The parser, the file reader, the checks, the notes about flags without effect and the documentation read it
+there; a new flag needs no entry anywhere else.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import types
 import typing
-from argparse import Namespace
-from collections.abc import Callable, Mapping
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from llm_npu.core.errors import UserError
+from paddle_fused.command_line import FALSE, TRUE, truth
+
+LARGEST = 1 << 63
+SHOWN = 60  # characters of a refused value
+BOOL_OR_TEXT = bool | str
+# A value in a file: YAML's and JSON's scalars, None for null, or a list of them.
+Value = bool | int | float | str | None | list
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,16 @@ class NoEffect:
 class Flag:
     """``--name`` and its metadata.
 
-    ``kind`` is bool, int, float, str or a list of them, never Optional. ``value_if_bare`` is the value of
-    ``--name`` without one. ``aliases`` are other launchers' names for the same flag with the same values.
-    ``hint`` gives what the refusal of a value that is no choice also says. ``path``: a file or folder,
-    in which ``~`` is the home folder.
+    Attributes:
+        kind: bool, int, float, str, ``bool | str`` or a list of them, never Optional.
+        choices: the accepted texts; case is ignored. Where ``no`` is one, false is read as ``no``.
+        value_if_bare: the value of ``--name`` without one.
+        no_effect: when the flag changes nothing.
+        aliases: other launchers' names for the same flag with the same values.
+        hint: a sentence that follows the refusal of a value that is not a choice.
+        check_format: raises UserError for a value that the flag's grammar does not accept.
+        path: a file or folder, in which ``~`` is the home folder.
+        comma_separated: a file may give a list of the text's parts.
     """
 
     name: str
@@ -49,11 +63,67 @@ class Flag:
     choices: tuple[str, ...] = ()
     at_least: float | None = None
     below: float | None = None
-    value_if_bare: str | None = None
+    value_if_bare: object = None
     no_effect: tuple[NoEffect, ...] = ()
     aliases: tuple[str, ...] = ()
     hint: Callable[[object], str] = lambda value: ""
+    check_format: Callable[[typing.Any], object] | None = None
     path: bool = False
+    comma_separated: bool = False
+
+    @property
+    def item(self) -> tuple[type, int]:
+        """(the type of a single value, the number of lists around it)."""
+        kind, depth = self.kind, 0
+        while typing.get_origin(kind) is list:
+            [kind], depth = typing.get_args(kind), depth + 1
+        return kind, depth
+
+    def parse(self, value: bool | int | float | str) -> object:
+        """A single value of the field, from a command line's text or a file's scalar.
+
+        A value of the field's type is returned as it is. ArgumentTypeError, as argparse expects, otherwise.
+        """
+        kind, _ = self.item
+        if isinstance(value, str) or type(value) is not kind:
+            value = self._parsed(kind, written(value))
+        if kind is int and not -LARGEST <= value < LARGEST:
+            raise ArgumentTypeError(f"{_shown(written(value))} has more than 64 bits")
+        return value
+
+    def _parsed(self, kind: type, text: str) -> object:
+        if kind is bool or (kind == BOOL_OR_TEXT and text.lower() in (*TRUE, *FALSE)):
+            return truth(text)
+        if kind in (int, float):
+            return _number(kind, text)
+        if "no" in self.choices and text.lower() in FALSE:
+            return "no"
+        spellings = {choice.lower(): choice for choice in self.choices}
+        return spellings.get(text.lower(), _text(text))
+
+    def from_file(self, value: Value) -> object:
+        """The value of the field that a file of arguments gives. UserError if the field does not take it."""
+        _, depth = self.item
+        if isinstance(value, list) and not depth:
+            if not self.comma_separated:
+                raise UserError(
+                    f"{self.name} takes one value, but the file of arguments gives the list {_shown(value)}"
+                )
+            value = ",".join(map(written, value))
+        try:
+            return self._nested(value, depth)
+        except ArgumentTypeError as error:
+            raise UserError(f"--{self.name}: {error}") from None
+
+    def _nested(self, value: Value, depth: int) -> object:
+        if depth == 0:
+            if isinstance(value, list):
+                raise ArgumentTypeError(f"{_shown(value)} is a list where one value belongs")
+            return self.parse(value)
+        items = value if isinstance(value, list) else [value]
+        if depth == 2 and not any(isinstance(item, list) for item in items):  # one pair
+            items = [items] if items else []
+        return [self._nested(item, depth - 1) for item in items]
 
     @property
     def limits(self) -> str:
@@ -68,7 +138,7 @@ class Flag:
 
     def check(self, value: object) -> None:
         """UserError for a value outside the flag's limits. The default is always accepted."""
-        if value == self.default or not self.limits:
+        if value == self.default:
             return
         if self.choices and value not in self.choices:
             hint = self.hint(value)
@@ -77,6 +147,8 @@ class Flag:
             self.at_least <= value < (math.inf if self.below is None else self.below)
         ):
             raise UserError(f"--{self.name} is {value}, but must be {self.limits}")
+        if self.check_format is not None and value is not None:
+            self.check_format(value)
 
     def without_effect(self, run: Namespace) -> str | None:
         """Why the flag changes nothing in ``run`` (see ``NoEffect``); None where it has an effect."""
@@ -91,36 +163,57 @@ class Flag:
         )
 
 
+def written(value: bool | int | float | str | None) -> str:
+    """A value as the user writes it, such as ``true``."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _number(kind: type, text: str) -> int | float:
+    try:
+        # In Python's notation, which has no leading zeros: YAML would read 010 as 8, the command line as 10.
+        return int(text, 0) if kind is int else float(text)
+    except ValueError:
+        reason = (
+            "is not a whole number; write it in digits, without leading zeros"
+            if kind is int
+            else "is not a number, such as 3, 0.1 or 1e-4"
+        )
+        raise ArgumentTypeError(f"{_shown(text)} {reason}") from None
+
+
+def _text(text: str) -> str:
+    """Any text that a file's name can hold."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ArgumentTypeError(f"{_shown(text)} has a character that UTF-8 cannot encode") from None
+    if "\0" in text:
+        raise ArgumentTypeError(f"{_shown(text)} has a NUL character; leave it out")
+    return text
+
+
+def _shown(value: str | list) -> str:
+    shown = f"[{', '.join(map(_plain, value))}]" if isinstance(value, list) else repr(value)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+
+
+def _plain(value: Value) -> str:
+    return _shown(value) if isinstance(value, list) else written(value)
+
+
 def flag(default: object, help: str, **more: typing.Any) -> typing.Any:
-    """The field of a flag; ``more`` as for ``flag_metadata``."""
-    metadata = {"help": help, **flag_metadata(**more)}
+    """The field of a flag; ``more``: attributes of ``Flag``, where ``no_effect`` may be a single reason."""
+    reasons = more.get("no_effect", ())
+    metadata = {"help": help, **more, "no_effect": (reasons,) if isinstance(reasons, NoEffect) else reasons}
     if isinstance(default, list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def flag_metadata(
-    *,
-    choices: tuple[str, ...] = (),
-    at_least: float | None = None,
-    below: float | None = None,
-    value_if_bare: str | None = None,
-    no_effect: NoEffect | tuple[NoEffect, ...] = (),
-    aliases: tuple[str, ...] = (),
-    hint: Callable[[object], str] = lambda value: "",
-    path: bool = False,
-) -> dict[str, object]:
-    """The metadata of a flag's field besides its help: the arguments of ``Flag`` with the same names."""
-    reasons = (no_effect,) if isinstance(no_effect, NoEffect) else no_effect
-    limits = {"choices": choices, "at_least": at_least, "below": below}
-    more = {"value_if_bare": value_if_bare, "no_effect": reasons, "aliases": aliases, "hint": hint}
-    return {**limits, **more, "path": path}
-
-
-def flags_of(
-    arguments: type, section: str, more: Mapping[str, Mapping[str, object]] = MappingProxyType({})
-) -> dict[str, Flag]:
-    """The flags of a dataclass by name. ``more``: {name: ``flag_metadata``}, which overrides the field's."""
+def flags_of(arguments: type, section: str) -> dict[str, Flag]:
+    """The flags of a dataclass by name."""
     hints = typing.get_type_hints(arguments)
     return {
         field.name: Flag(
@@ -130,7 +223,7 @@ def flags_of(
             if field.default_factory is dataclasses.MISSING
             else field.default_factory(),
             section=section,
-            **{**field.metadata, **more.get(field.name, {})},
+            **field.metadata,
         )
         for field in dataclasses.fields(arguments)
         if field.init
@@ -143,5 +236,6 @@ def any_of(choices: tuple[str, ...]) -> str:
 
 
 def _without_none(kind: type) -> type:
-    kinds = [each for each in typing.get_args(kind) if each is not type(None)]
-    return kinds[0] if type(None) in typing.get_args(kind) else kind
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return kind
+    return typing.Union[tuple(each for each in typing.get_args(kind) if each is not type(None))]  # noqa: UP007

@@ -1,166 +1,326 @@
-"""The library's own training flags, with the limits and aliases that this script adds.
+"""Training arguments of PaddleNLP and PaddleFormers that are flags, beside those of ``TrainingFlags``.
 
-Importing the library takes seconds, so its installed source is parsed instead: ``TrainingArguments`` is a
-dataclass whose fields are plain expressions, and ``LlmMetaConfig`` lists the flags that its models add.
+Reading flags must not import a library: that takes seconds, and the device has to be chosen first. So the
+fields are declared here; a test compares names, types and defaults with the dataclass of the installed
+library.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
-import importlib.util
-import typing
-from pathlib import Path
+from dataclasses import dataclass
 
 from llm_npu.models import library
 from llm_npu.models.library import names
 
 from . import no_effect
-from .flag import Flag, NoEffect, flag, flag_metadata, flags_of
-from .training import TrainingFlags
+from .flag import Flag, NoEffect, flag, flags_of
 
-SECTION = names.TITLE
-Interval = type("Interval", (str,), {"NO": "no", "STEPS": "steps"})  # in place of its IntervalStrategy
-
-
-def _without_effect(reason: NoEffect | tuple[NoEffect, ...], *names: str) -> dict[str, dict[str, object]]:
-    return dict.fromkeys(names, flag_metadata(no_effect=reason))
+ONE_PROCESS, FLOAT32, NOT_SHARDED = no_effect.ONE_PROCESS, no_effect.FLOAT32, no_effect.NOT_SHARDED
+TENSOR, PIPELINE = no_effect.NO_TENSOR_PARALLEL, no_effect.NO_PIPELINE
+NO_EVALUATION, NO_RECOMPUTE, CUDA = no_effect.NO_EVALUATION, no_effect.NO_RECOMPUTE, no_effect.CUDA
+NEWEST_KEPT, WHOLE_CHECKPOINTS = no_effect.NEWEST_KEPT, no_effect.WHOLE_CHECKPOINTS
 
 
-# The libraries' flags that have limits, aliases or reasons for no effect here, and no field in TrainingFlags.
-FLAG_METADATA: dict[str, dict[str, object]] = {
-    "adam_beta1": flag_metadata(at_least=0, below=1),
-    "adam_epsilon": flag_metadata(at_least=0),
-    "dataloader_num_workers": flag_metadata(
+@dataclass
+class LibraryFlags:
+    """The flags of both libraries, with PaddleNLP's names and defaults.
+
+    PaddleFormers' ``names`` has its own names (``RENAMED``) and defaults (``DEFAULTS``). Its other training
+    arguments are for CUDA, for other models, or for its own checkpoints and data; they keep their defaults.
+    """
+
+    # Length, batch and learning rate
+    num_train_epochs: float = flag(
+        1.0,
+        "Passes over the data with --max_steps -1.",
+        at_least=0,
+        no_effect=NoEffect("--max_steps decides", lambda run: run.max_steps > 0),
+    )
+    gradient_accumulation_steps: int = flag(1, "Micro batches per optimizer step.", at_least=1)
+    skip_data_intervals: list[list[int]] | None = flag(
+        None, "First and last step whose data are skipped; the flag may be given several times."
+    )
+    dataloader_drop_last: bool = flag(False, "Drop the last batch of the data if it is incomplete.")
+    dataloader_num_workers: int = flag(
+        0,
+        "Processes that load data.",
         at_least=0,
         no_effect=NoEffect(no_effect.MEMORY_MAPPED.why, lambda run: run.dataloader_num_workers),
-    ),
-    "gradient_accumulation_steps": flag_metadata(at_least=1),
-    "logging_dir": flag_metadata(path=True),
-    "logging_strategy": flag_metadata(choices=("no", "steps", "epoch")),
-    "max_grad_norm": flag_metadata(at_least=0),
-    "metrics_output_path": flag_metadata(path=True),
-    "num_train_epochs": flag_metadata(
-        at_least=0, no_effect=NoEffect("--max_steps decides", lambda run: run.max_steps > 0)
-    ),
-    "optim": flag_metadata(choices=("adamw",)),
-    "pad_token_id": flag_metadata(
-        no_effect=NoEffect("--count_trained_tokens is off", lambda run: not run.count_trained_tokens)
-    ),
-    "recompute": flag_metadata(aliases=("gradient_checkpointing",)),
-    "recompute_granularity": flag_metadata(
-        choices=("full", "full_attn", "core_attn"), no_effect=no_effect.NO_RECOMPUTE
-    ),
-    "save_strategy": flag_metadata(choices=("no", "steps")),
-    "scale_loss": flag_metadata(no_effect=NoEffect("only --fp16 scales the loss", lambda run: not run.fp16)),
-    "seed": flag_metadata(at_least=0),
-    **_without_effect(
-        no_effect.ONE_PROCESS,
-        "tensor_parallel_degree", "pipeline_parallel_degree", "sharding_degree", "sharding_parallel_degree",
-        "sharding_parallel_mesh_dimension", "sep_parallel_degree", "context_parallel_degree",
-        "split_inputs_sequence_dim", "expert_parallel_degree", "expert_tensor_parallel_degree",
-        "use_expert_parallel", "data_parallel_config", "hybrid_parallel_topo_order",
-        "ddp_find_unused_parameters", "log_on_each_node", "save_on_each_node",
-    ),
-    **_without_effect(
-        no_effect.NO_TENSOR_PARALLEL,
-        "sequence_parallel", "sequence_parallel_config", "fuse_sequence_parallel_allreduce",
-        "tensor_parallel_config", "tensor_parallel_output",
-    ),
-    **_without_effect(
-        no_effect.NO_PIPELINE, "pipeline_parallel_config", "virtual_pp_degree", "pp_recompute_interval"
-    ),
-    **_without_effect(no_effect.ONE_SHARD, "sharding"),
-    **_without_effect(no_effect.NOT_SHARDED, "sharding_parallel_config", "sharding_comm_buffer_size_MB"),
-    **_without_effect(no_effect.CUDA, "no_cuda", "use_fused_linear", "use_fused_dropout_add"),
-    **_without_effect(no_effect.NO_DROPPED_TOKENS, "expert_max_capacity", "expert_min_capacity"),
-    **_without_effect(no_effect.FLOAT32, "amp_custom_black_list", "amp_custom_white_list"),
-    **_without_effect(no_effect.HALF_COSINE, "num_cycles"),
-    **_without_effect(no_effect.unless_schedule("polynomial"), "lr_end", "power"),
-    **_without_effect(
-        no_effect.NO_EVALUATION,
-        "minimum_eval_times", "prediction_loss_only", "eval_accumulation_steps", "bf16_full_eval",
-        "fp16_full_eval",
-    ),
-    **_without_effect(
-        no_effect.NEWEST_KEPT, "load_best_model_at_end", "metric_for_best_model", "greater_is_better"
-    ),
-    **_without_effect(
-        no_effect.WHOLE_CHECKPOINTS,
-        "unified_checkpoint", "unified_checkpoint_config", "ckpt_quant_stage", "use_async_save",
-        "ignore_save_lr_and_optim", "output_signal_dir", "save_sharded_model", "load_sharded_model",
-        "force_reshard_pp", "ordered_save_group_size",
-    ),
-    **_without_effect(no_effect.NO_WANDB, "wandb_api_key", "wandb_http_proxy"),
-    **_without_effect(no_effect.ONLY_TRAINS, "do_export", "do_predict"),
-    **_without_effect(
-        no_effect.NO_RECOMPUTE,
-        "recompute_use_reentrant", "no_recompute_layers", "refined_recompute", "offload_recompute_inputs",
-    ),
-    **_without_effect(no_effect.OWN_SAMPLES, "distributed_dataloader"),
-    **_without_effect(no_effect.MEMORY_MAPPED, "lazy_data_processing"),
-    **_without_effect(no_effect.IDS_AND_LABELS, "remove_unused_columns"),
-    **_without_effect(no_effect.PADDLE_CLOUD, "pdc_download_ckpt", "pdc_download_timeout"),
-}  # fmt: skip
+    )
+    distributed_dataloader: bool = flag(
+        False, "Load data on one rank for all.", no_effect=no_effect.OWN_SAMPLES
+    )
+    lazy_data_processing: bool = flag(True, "Process samples on demand.", no_effect=no_effect.MEMORY_MAPPED)
+    remove_unused_columns: bool = flag(
+        True, "Remove columns that the model does not read.", no_effect=no_effect.IDS_AND_LABELS
+    )
+    lr_end: float = flag(
+        1e-7,
+        "Last learning rate of the polynomial schedule.",
+        no_effect=no_effect.unless_schedule("polynomial"),
+    )
+    power: float = flag(
+        1.0, "Power of the polynomial schedule.", no_effect=no_effect.unless_schedule("polynomial")
+    )
+    num_cycles: float = flag(0.5, "Waves of the cosine schedule.", no_effect=no_effect.HALF_COSINE)
+    seed: int = flag(42, "Seed of weights, data order and dropout.", at_least=0)
+
+    # Optimizer
+    optim: str = flag("adamw", "Optimizer.", choices=("adamw",))
+    adam_beta1: float = flag(0.9, "First beta of AdamW.", at_least=0, below=1)
+    adam_epsilon: float = flag(1e-8, "Epsilon of AdamW.", at_least=0)
+    max_grad_norm: float = flag(1.0, "Gradients are clipped to this global norm.", at_least=0)
+    flatten_param_grads: bool = flag(False, "Store the optimizer's parameters and gradients contiguously.")
+    release_grads: bool = flag(False, "Free gradients after each step instead of setting them to zero.")
+
+    # Precision
+    fp16: bool = flag(False, "Train in float16.")
+    scale_loss: float = flag(
+        32768,
+        "Initial loss scale.",
+        no_effect=NoEffect("only --fp16 scales the loss", lambda run: not run.fp16),
+    )
+    amp_custom_black_list: list[str] | None = flag(
+        None, "Operators that autocast keeps in float32.", no_effect=FLOAT32
+    )
+    amp_custom_white_list: list[str] | None = flag(
+        None, "Operators that autocast computes in low precision.", no_effect=FLOAT32
+    )
+    bf16_full_eval: bool = flag(False, "Evaluate in bfloat16.", no_effect=NO_EVALUATION)
+    fp16_full_eval: bool = flag(False, "Evaluate in float16.", no_effect=NO_EVALUATION)
+    no_cuda: bool = flag(False, "Use no CUDA device.", no_effect=CUDA)
+
+    # Parallelism
+    tensor_parallel_degree: int = flag(
+        -1, "Ranks that share the matrices of each layer; -1: 1.", no_effect=ONE_PROCESS
+    )
+    tensor_parallel_output: bool = flag(True, "Compute the loss on logits that stay split.", no_effect=TENSOR)
+    sequence_parallel: bool = flag(
+        False, "Also split activations between the layers along the sequence.", no_effect=TENSOR
+    )
+    fuse_sequence_parallel_allreduce: bool = flag(
+        False, "Reduce the gradients of all sequence-parallel parameters in one message.", no_effect=TENSOR
+    )
+    pipeline_parallel_degree: int = flag(
+        -1, "Stages that the layers are cut into; -1: 1.", no_effect=ONE_PROCESS
+    )
+    virtual_pp_degree: int = flag(1, "Chunks of layers per stage (interleaved schedule).", no_effect=PIPELINE)
+    sharding: str = flag(
+        "",
+        "stage1 shards the optimizer's state over data-parallel ranks, stage2 gradients as well, stage3 "
+        'also weights; "stage2 offload" keeps the state in host memory.',
+        no_effect=no_effect.ONE_SHARD,
+    )
+    sharding_parallel_degree: int = flag(
+        -1, "Ranks to shard over; -1: all that the other degrees leave.", no_effect=ONE_PROCESS
+    )
+    sharding_degree: int = flag(
+        -1, "Old name of --sharding_parallel_degree, which is preferred.", no_effect=ONE_PROCESS
+    )
+    sharding_comm_buffer_size_MB: int = flag(
+        -1, "Buffer of fused gradient messages; -1: 256 MB.", no_effect=NOT_SHARDED
+    )
+    hybrid_parallel_topo_order: str | None = flag(
+        None,
+        "Order of the groups of ranks: pp_first (dp, pp, sharding, tp) or sharding_first (dp, sharding, pp, "
+        "tp).",
+        no_effect=ONE_PROCESS,
+    )
+    data_parallel_config: str = flag(
+        "",
+        "enable_allreduce_avg_in_gradinent_scale, gradient_sync_after_accumulate (auto-parallel only).",
+        no_effect=ONE_PROCESS,
+    )
+    ddp_find_unused_parameters: bool | None = flag(
+        None, "find_unused_parameters of paddle.DataParallel.", no_effect=ONE_PROCESS
+    )
+    sep_parallel_degree: int = flag(
+        -1, "Ranks that share the sequence by exchanging heads; only 1 works.", no_effect=ONE_PROCESS
+    )
+    context_parallel_degree: int = flag(
+        -1, "Ranks that share the sequence in a ring; only 1 works.", no_effect=ONE_PROCESS
+    )
+    split_inputs_sequence_dim: bool = flag(
+        True, "Split inputs along the sequence for the two flags above.", no_effect=ONE_PROCESS
+    )
+    expert_parallel_degree: int = flag(-1, "Ranks that share experts; only 1 works.", no_effect=ONE_PROCESS)
+    expert_tensor_parallel_degree: int = flag(
+        -1, "Ranks that share each expert; only 1 works.", no_effect=ONE_PROCESS
+    )
+    use_expert_parallel: bool = flag(
+        False, "Spread the experts over data-parallel ranks; only false works.", no_effect=ONE_PROCESS
+    )
+    enable_auto_parallel: bool = flag(
+        False, "Split a single-device model by annotations of its weights (Paddle's auto-parallel)."
+    )
+    to_static: bool = flag(False, "With --enable_auto_parallel, capture a step as one program.")
+    local_rank: int = flag(-1, "Set by launchers.")
+
+    # Recompute
+    recompute: bool = flag(
+        False,
+        "Compute each decoder layer again in the backward pass, to save memory.",
+        aliases=("gradient_checkpointing",),
+    )
+    recompute_use_reentrant: bool = flag(
+        False, "Recompute by a PyLayer instead of hooks.", no_effect=NO_RECOMPUTE
+    )
+
+    # Evaluation
+    minimum_eval_times: int | None = flag(
+        None, "Least number of evaluations; lowers --eval_steps.", no_effect=NO_EVALUATION
+    )
+    prediction_loss_only: bool = flag(False, "Return only the loss of evaluations.", no_effect=NO_EVALUATION)
+    eval_accumulation_steps: int | None = flag(
+        None, "Steps of evaluation between copies to host memory.", no_effect=NO_EVALUATION
+    )
+    label_names: list[str] | None = flag(None, "Keys of a batch that are labels.")
+    past_index: int = flag(-1, "Index of the model's output that is the state of the next step; -1: none.")
+    load_best_model_at_end: bool = flag(False, "Load the best checkpoint at the end.", no_effect=NEWEST_KEPT)
+    metric_for_best_model: str | None = flag(None, "Metric of the best checkpoint.", no_effect=NEWEST_KEPT)
+    greater_is_better: bool | None = flag(None, "Whether a larger metric is better.", no_effect=NEWEST_KEPT)
+    do_predict: bool = flag(False, "Predict on the test part.", no_effect=no_effect.ONLY_TRAINS)
+    do_export: bool = flag(False, "Export a program for inference.", no_effect=no_effect.ONLY_TRAINS)
+
+    # Checkpoints
+    save_strategy: str = flag(
+        "steps",
+        "When to write checkpoints.",
+        choices=("no", "steps"),
+        hint=lambda value: " The whole run is one epoch; give --save_steps instead." * (value == "epoch"),
+    )
+    overwrite_output_dir: bool = flag(False, "Replace the checkpoints of an earlier run in --output_dir.")
+    ignore_data_skip: bool = flag(False, "A resumed run begins at the start of the data.")
+    ignore_load_lr_and_optim: bool = flag(
+        False, "A resumed run begins with a new optimizer state and schedule."
+    )
+    save_on_each_node: bool = flag(False, "Write checkpoints on each machine.", no_effect=ONE_PROCESS)
+    unified_checkpoint: bool = flag(False, "The library's checkpoint format.", no_effect=WHOLE_CHECKPOINTS)
+    save_sharded_model: bool = flag(
+        False, "Each rank writes its shard of the model.", no_effect=WHOLE_CHECKPOINTS
+    )
+
+    # Logs
+    logging_strategy: str = flag("steps", "When to log.", choices=("no", "steps", "epoch"))
+    logging_first_step: bool = flag(False, "Log the first step.")
+    logging_dir: str | None = flag(None, "Folder of VisualDL's log.", path=True)
+    log_on_each_node: bool = flag(True, "Log on each machine.", no_effect=ONE_PROCESS)
+    metrics_output_path: str | None = flag(None, "Folder of the library's own metrics.", path=True)
+    run_name: str | None = flag(None, "Name of the run in trackers.")
+    wandb_api_key: str | None = flag(None, "Key of Weights & Biases.", no_effect=no_effect.NO_WANDB)
+    wandb_http_proxy: str | None = flag(None, "Proxy of Weights & Biases.", no_effect=no_effect.NO_WANDB)
+    count_trained_tokens: bool = flag(False, "Log the number of tokens without padding.")
+    pad_token_id: int = flag(
+        0,
+        "Token that --count_trained_tokens does not count.",
+        no_effect=NoEffect("--count_trained_tokens is off", lambda run: not run.count_trained_tokens),
+    )
+    skip_memory_metrics: bool = flag(True, "Do not log the memory of the device.")
+    skip_profile_timer: bool = flag(True, "Do not log the time of each phase of a step.")
 
 
-@dataclasses.dataclass
-class Absent:
-    """Flags without a training argument in one of the libraries; ``training_arguments`` translates them."""
+@dataclass
+class PaddleNLPFlags:
+    """The flags that only PaddleNLP has."""
 
-    recompute: bool = flag(False, "Compute each decoder layer again in the backward pass, to save memory.")
+    recompute_granularity: str = flag(
+        "full",
+        "What --recompute computes again: each layer, its attention block (full_attn) or only the attention "
+        "operator (core_attn).",
+        choices=("full", "full_attn", "core_attn"),
+        no_effect=NO_RECOMPUTE,
+    )
+    no_recompute_layers: list[int] | None = flag(
+        None, "Layers that are not computed again.", no_effect=NO_RECOMPUTE
+    )
+    pp_recompute_interval: int = flag(1, "Layers per recomputed block of a stage.", no_effect=PIPELINE)
+    refined_recompute: str = flag(
+        "",
+        "Operators that skip recomputation in how many layers (-1: all), such as flash_attn:-1,"
+        "mlp_column_ln:5; also attention_column_ln, attention_row_ln and mlp_row_ln.",
+        no_effect=NO_RECOMPUTE,
+    )
+    offload_recompute_inputs: bool = flag(
+        False, "Keep the inputs of recomputed layers in host memory.", no_effect=NO_RECOMPUTE
+    )
+    offload_optim: bool = flag(False, "Keep the optimizer's state in host memory between steps.")
+    tensor_parallel_config: str = flag(
+        "",
+        "enable_mp_async_allreduce, enable_mp_skip_c_identity, enable_mp_fused_linear_param_grad_add, "
+        "enable_sp_async_reduce_scatter, enable_delay_scale_loss, sync_param, sync_grad, sync_moment, "
+        "replace_with_c_embedding, replace_with_parallel_cross_entropy.",
+        no_effect=TENSOR,
+    )
+    sequence_parallel_config: str = flag(
+        "", "enable_allreduce_avg_in_gradinent_scale (auto-parallel only).", no_effect=TENSOR
+    )
+    pipeline_parallel_config: str = flag(
+        "",
+        "disable_p2p_cache_shape, disable_partial_send_recv, enable_delay_scale_loss, "
+        "enable_dp_comm_overlap, enable_sharding_comm_overlap, enable_overlap_p2p_comm, "
+        "enable_clear_every_step_cache, disable_batch_p2p_comm, enable_split_backward.",
+        no_effect=PIPELINE,
+    )
+    sharding_parallel_config: str = flag(
+        "",
+        "enable_stage1_tensor_fusion, enable_stage1_overlap, disable_stage1_reduce_avg, "
+        "enable_stage2_overlap, enable_stage1_broadcast_overlap, enable_stage1_allgather_overlap; for "
+        "auto-parallel enable_tensor_fusion, enable_overlap.",
+        no_effect=NOT_SHARDED,
+    )
+    sharding_parallel_mesh_dimension: str = flag(
+        "dp", "Mesh axis that auto-parallel shards over.", no_effect=ONE_PROCESS
+    )
+    auto_parallel_resume_form_hybrid_parallel: bool = flag(
+        False, "Auto-parallel resumes from a checkpoint of other parallelism."
+    )
+    use_fused_linear: bool = flag(False, "Fused linear layers of GPT.", no_effect=CUDA)
+    use_fused_dropout_add: bool = flag(False, "Fused dropout and addition of GPT.", no_effect=CUDA)
+    expert_max_capacity: int = flag(1 << 32, "Most tokens per expert.", no_effect=no_effect.NO_DROPPED_TOKENS)
+    expert_min_capacity: int = flag(1, "Least tokens per expert.", no_effect=no_effect.NO_DROPPED_TOKENS)
+    ckpt_quant_stage: str = flag(
+        "O0", "Quantization of checkpoints: O0 none, O1 int8, O2 int4.", no_effect=WHOLE_CHECKPOINTS
+    )
+    unified_checkpoint_config: str = flag("", "Options of --unified_checkpoint.", no_effect=WHOLE_CHECKPOINTS)
+    use_async_save: bool = flag(
+        False,
+        "The library's own asynchronous checkpoints; --async_save is this trainer's.",
+        no_effect=WHOLE_CHECKPOINTS,
+    )
+    ignore_save_lr_and_optim: bool = flag(
+        False, "Write no optimizer state and schedule.", no_effect=WHOLE_CHECKPOINTS
+    )
+    output_signal_dir: str | None = flag(
+        None, "Folder of signals of asynchronous checkpoints.", no_effect=WHOLE_CHECKPOINTS
+    )
+    load_sharded_model: bool = flag(
+        False, "Load a model that was written in shards.", no_effect=WHOLE_CHECKPOINTS
+    )
+    force_reshard_pp: bool = flag(
+        False,
+        "Reshard a checkpoint's stages even where their number is the same.",
+        no_effect=WHOLE_CHECKPOINTS,
+    )
+    ordered_save_group_size: int = flag(
+        0, "Ranks that write a checkpoint at once; 0: all.", no_effect=WHOLE_CHECKPOINTS
+    )
+    save_sharding_stage1_model_include_freeze_params: bool = flag(
+        False, "With --sharding stage1, checkpoints have frozen parameters."
+    )
+    pdc_download_ckpt: bool = flag(False, "Download a checkpoint.", no_effect=no_effect.PADDLE_CLOUD)
+    pdc_download_timeout: int = flag(300, "Seconds for it.", no_effect=no_effect.PADDLE_CLOUD)
 
 
 @functools.cache
 def library_flags() -> dict[str, Flag]:
-    """The library's training flags by name, without those that ``TrainingFlags`` declares or turns off."""
-    kinds = {"dataclass": dataclasses.dataclass, "field": dataclasses.field, "IntervalStrategy": Interval}
-    training = _definition("trainer/training_args.py", "TrainingArguments")
-    methods = {node.name for node in training.body if isinstance(node, ast.FunctionDef)}
-    arguments = _class(training, ast.AnnAssign, kinds)
-    models = _class(_definition("transformers/configuration_utils.py", "LlmMetaConfig"), ast.Assign, {})
-    fields = {  # some are listed twice
-        name: (name, kind, dataclasses.field(default=default, metadata={"help": help}))
-        for attributes in vars(models).values()
-        if isinstance(attributes, list)
-        for name, kind, default, help in attributes
-        if name not in methods
-    }
-    added = dataclasses.make_dataclass("ModelFlags", fields.values())
-    found = {}
-    for kind in (Absent, added, arguments):
-        found |= {each.name: each for each in map(_named_here, flags_of(kind, SECTION).values()) if each}
-    own = {field.name for field in dataclasses.fields(TrainingFlags)} | vars(TrainingFlags).keys()
-    return {name: each for name, each in sorted(found.items()) if name not in own}
-
-
-def _named_here(each: Flag) -> Flag | None:
-    """The library's flag under this script's name, with what is known about it here; None if it is none."""
-    if names.FLAGS is not None and each.name not in names.FLAGS:
-        return None
-    name = names.RENAMED.get(each.name, each.name)
-    known = FLAG_METADATA.get(name, {}) | {"name": name}
-    if each.kind is Interval:
-        known["kind"] = str
-    if name != each.name:
-        known["aliases"] = (each.name,)
-    if name in names.DEFAULTS:
-        known["default"] = names.DEFAULTS[name]
-    return dataclasses.replace(each, **known)
-
-
-def _definition(file: str, name: str) -> ast.ClassDef:
-    """The class ``name`` in the library's ``file``."""
-    origin = importlib.util.find_spec(library.installed()).origin
-    tree = ast.parse((Path(origin).parent / file).read_text(encoding="utf-8"))
-    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
-    return found
-
-
-def _class(definition: ast.ClassDef, kept: type[ast.stmt], names: dict[str, object]) -> type:
-    """The class ``definition``, reduced to its statements of the type ``kept``."""
-    definition.body = [node for node in definition.body if isinstance(node, kept)]
-    names = {"__name__": f"{__name__}.{definition.name}", **vars(typing), **names}
-    exec(compile(ast.Module([definition], []), "<library>", "exec", dont_inherit=True), names)
-    return names[definition.name]
+    """The flags of the installed library by name; PaddleNLP's without either."""
+    flags = flags_of(LibraryFlags, names.TITLE)
+    if library.found() != library.PADDLEFORMERS:
+        flags |= flags_of(PaddleNLPFlags, names.TITLE)
+    for name, default in names.DEFAULTS.items():
+        flags[name] = dataclasses.replace(flags[name], default=default)
+    for upstream, name in names.RENAMED.items():
+        flags[name] = dataclasses.replace(flags[name], aliases=(*flags[name].aliases, upstream))
+    return flags

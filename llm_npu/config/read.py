@@ -25,17 +25,14 @@ from .arguments import (
     ModelArguments,
     PreferenceArguments,
     RunConfig,
-    default_packing,
+    chosen_packing,
     default_padding,
 )
-from .device_flag import checked
 from .early import Early, process_count
-from .flag import Flag, flags_of
+from .flag import BOOL_OR_TEXT, Flag, flags_of
 from .library_flags import library_flags
 from .training import TrainingFlags
-from .written import nearest, values
-from .written.aliases import translate
-from .written.argument_file import split_file
+from .written import split_file, translate
 
 # {stage: (of all weights, of LoRA's)} where the run starts from trained weights.
 LEARNING_RATES = {"sft": (3e-5, 3e-4), "dpo": (1e-6, 1e-5)}
@@ -47,10 +44,13 @@ LAST_WORDS = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """A parsed command line: every flag's value in ``values``, checked against all others.
+    """A parsed command line.
 
-    ``early``: what must be known before Paddle is imported. ``given``: the flags that the user wrote, name ->
-    value. ``notes``: a line for each translated name.
+    Attributes:
+        values: the value of every flag, checked against all others.
+        early: what must be known before Paddle is imported.
+        given: the flags that the user wrote, name -> value.
+        notes: a line for each translated name.
     """
 
     values: Namespace
@@ -63,18 +63,18 @@ class Arguments:
 
         A flag that was given as off (``--sequence_parallel 0``) is not listed.
         """
-        named = {
+        reasons = {
             name: flags()[name].without_effect(self.values)
             for name, value in sorted(self.given.items())
             if not flags()[name].is_off(value)
         }
-        return tuple((name, why) for name, why in named.items() if why)
+        return tuple((name, why) for name, why in reasons.items() if why)
 
     def build(self) -> RunConfig:
         """The dataclasses that the trainer and this package work with. Imports the library of models."""
-        from .build import built
+        from .build import run_config
 
-        return built(vars(self.values), self.early.device, self.given, self.ineffective(), self.notes)
+        return run_config(vars(self.values), self.given, self.ineffective(), self.notes)
 
 
 def parse(argv: Sequence[str]) -> RunConfig:
@@ -91,34 +91,33 @@ def read(argv: Sequence[str]) -> Arguments:
     """
     known = flags()
     names = {name: name for name in known}
-    names |= {f"no_{each.name}": each.name for each in known.values() if each.default is True}
+    names |= {f"no_{flag.name}": flag.name for flag in known.values() if flag.default is True}
     in_file, line, notes = translate(*split_file(argv), known)
     _refuse_unknown(in_file, known)
-    on_line = [flag[2:].partition("=")[0] for flag in line if flag.startswith("--")]
+    on_line = [word[2:].partition("=")[0] for word in line if word.startswith("--")]
     on_line = [name for name in on_line if name != "help"]
     _refuse_unknown(on_line, names)
 
     overridden = {names[name] for name in on_line}
     kept = {name: value for name, value in in_file.items() if name not in overridden}
     notes += [_of_null(known[name]) for name, value in kept.items() if value is None and known[name].default]
-    kept = {name: values.from_file(known[name], value) for name, value in kept.items() if value is not None}
+    kept = {name: known[name].from_file(value) for name, value in kept.items() if value is not None}
     run, rest = _parser(known).parse_known_args(line, Namespace(**kept))
     if rest:
         raise UserError(
             f"{rest[0]!r:.300} belongs to no argument; a file of arguments must come before all flags"
         )
     given = {*kept, *overridden}
-    for name, each in known.items():
-        if each.path and getattr(run, name):
+    for name, flag in known.items():
+        if flag.path and isinstance(getattr(run, name), str):
             setattr(run, name, paths.expanded(getattr(run, name)))
-    device = checked(run.device)
-    _choose_defaults(run, device, given)
-    conflicts.check_strategies(run)
-    for name, each in known.items():
-        each.check(getattr(run, name))
+    known["device"].check(run.device)
+    _choose_defaults(run, given)
+    for name, flag in known.items():
+        flag.check(getattr(run, name))
     given = {name: getattr(run, name) for name in given}
     run.given, run.processes = given, max(process_count(), run.nproc or 1)  # nproc starts them
-    conflicts.check(run, device)
+    conflicts.check(run)
     _check_model(run)
     return Arguments(run, Early.of(argv, run), given, (*notes, *_random_weights(run), *_of_model(run)))
 
@@ -139,13 +138,13 @@ def flags() -> Mapping[str, Flag]:
 def _parser(known: Mapping[str, Flag]) -> command_line.Parser:
     usage = "llm-npu train [FILE | --config FILE] [--name value ...]"
     parser = command_line.Parser(usage=usage, epilog=LAST_WORDS)
-    for section, members in itertools.groupby(known.values(), lambda each: each.section):
+    for section, members in itertools.groupby(known.values(), lambda flag: flag.section):
         group = parser.add_argument_group(section)
-        for each in members:
-            group.add_argument(f"--{each.name}", **_keywords(each))
-            if each.default is True:
+        for flag in members:
+            group.add_argument(f"--{flag.name}", **_keywords(flag))
+            if flag.default is True:
                 group.add_argument(
-                    f"--no_{each.name}", dest=each.name, action="store_false", help=argparse.SUPPRESS
+                    f"--no_{flag.name}", dest=flag.name, action="store_false", help=argparse.SUPPRESS
                 )
     return parser
 
@@ -157,11 +156,11 @@ def _keywords(flag: Flag) -> dict[str, object]:
     keywords = {"default": flag.default, "help": help.replace("%", "%%")}
     if flag.choices:
         keywords["metavar"] = f"{{{','.join(flag.choices)}}}"
-    kind, depth = values.item_type(flag.kind)
-    keywords["type"] = values.reader(kind)
+    kind, depth = flag.item
+    keywords["type"] = flag.parse
     if kind is bool and not depth:
         return {**keywords, "nargs": "?", "const": True, "metavar": "BOOL"}
-    keywords.setdefault("metavar", kind.__name__.upper())
+    keywords.setdefault("metavar", "TEXT" if kind == BOOL_OR_TEXT else kind.__name__.upper())
     if not depth:
         optional = {} if flag.value_if_bare is None else {"nargs": "?", "const": flag.value_if_bare}
         return {**keywords, **optional}
@@ -173,8 +172,8 @@ def _keywords(flag: Flag) -> dict[str, object]:
 def _random_weights(run: Namespace) -> list[str]:
     """A note where auto-parallel's random weights differ from those of the same run without it."""
     joined = run.fuse_attention_qkv or run.fuse_attention_ffn
-    made = not (run.continue_training or run.resume_from_checkpoint)
-    if not (run.enable_auto_parallel and joined and made):
+    starts_random = not (run.continue_training or run.resume_from_checkpoint)
+    if not (run.enable_auto_parallel and joined and starts_random):
         return []
     return [
         "--enable_auto_parallel keeps the projections of attention and MLP separate, so its random weights "
@@ -185,9 +184,9 @@ def _random_weights(run: Namespace) -> list[str]:
 def _of_model(run: Namespace) -> list[str]:
     """A note on the fields of a directory's config.json that nothing reads."""
     name = run.model_name_or_path
-    found = unknown_fields(name) if os.path.isdir(name) else []
-    what = "a field that nothing" if len(found) == 1 else "fields that nothing"
-    return [f"{name}/config.json has {what} here reads: {', '.join(found):.300}"] if found else []
+    unread = unknown_fields(name) if os.path.isdir(name) else []
+    fields = "a field that nothing" if len(unread) == 1 else "fields that nothing"
+    return [f"{name}/config.json has {fields} here reads: {', '.join(unread):.300}"] if unread else []
 
 
 def _of_null(flag: Flag) -> str:
@@ -198,12 +197,12 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name in known:
             continue
-        meant = nearest.name(name, (*known, "config"))
-        hint = f"did you mean --{meant}?" if meant else "--help lists all flags"
-        raise UserError(f"--{name:.80} is no argument of this script; {hint}")
+        nearest = command_line.nearest_name(name, (*known, "config"))
+        hint = f"did you mean --{nearest}?" if nearest else "--help lists all flags"
+        raise UserError(f"--{name:.80} is not an argument of this script; {hint}")
 
 
-def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
+def _choose_defaults(run: Namespace, given: set[str]) -> None:
     """Defaults that depend on other flags: an explicit choice switches off defaults that contradict it."""
 
     def default(name: str, value: object) -> None:
@@ -211,14 +210,14 @@ def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
             setattr(run, name, value)
 
     _choose_samples(run, default)
-    if run.fp16 or device == "cpu":  # Paddle's CPU place has no bf16 matmul
+    if run.fp16 or run.device == "cpu":  # Paddle's CPU place has no bf16 matmul
         default("bf16", False)
     if not (run.bf16 or run.fp16) or run.fp16_opt_level != "O2":
         default("amp_master_grad", False)
-    if str(run.resume_from_checkpoint).lower() in values.YAML_FALSE:
+    if run.resume_from_checkpoint is False:
         run.resume_from_checkpoint = None
-    if str(run.resume_from_checkpoint).lower() in values.YAML_TRUE:
-        run.resume_from_checkpoint = "true"
+    elif isinstance(run.resume_from_checkpoint, str) and run.resume_from_checkpoint.lower() == "auto":
+        run.resume_from_checkpoint = "auto"
     if "warmup_steps" in given:
         default("warmup_ratio", 0.0)
     if run.model_type in FAMILIES:
@@ -233,11 +232,7 @@ def _choose_defaults(run: Namespace, device: str, given: set[str]) -> None:
 
 
 def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> None:
-    run.stage = run.stage.lower()  # PaddleFormers' files have SFT and DPO
-    named = dict.fromkeys(values.YAML_TRUE, "stream" if run.stage == "pt" else "first_fit")
-    named |= dict.fromkeys(values.YAML_FALSE, "none")
-    packing = str(run.packing or default_packing(run.stage)).lower()
-    run.packing = named.get(packing, packing)
+    run.packing = chosen_packing(run.stage, run.packing)
     fused = run.use_npu_fusion_attention and not run.disable_fused_options
     # Without fused attention the mask of one long row would be written out.
     default("padding", default_padding(run.packing) if fused else "longest")
@@ -250,15 +245,25 @@ def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> N
 def _check_model(run: Namespace) -> None:
     name = run.model_name_or_path
     if not os.path.isdir(name):
-        model_type(name)  # refuses what is no preset
+        model_type(name)  # refuses a name that is not a preset
     reasons = {"--finetuning_type lora": run.finetuning_type == "lora", "--stage dpo": run.stage == "dpo"}
-    starts_from_weights = [flag for flag, holds in reasons.items() if holds]
-    if starts_from_weights and has_weights(name) and not run.continue_training:
-        raise UserError(f"{starts_from_weights[0]} starts from weights; leave --continue_training false out")
-    if has_weights(name) or not (starts_from_weights or run.continue_training):
+    needs_weights = [flag for flag, holds in reasons.items() if holds]
+    if needs_weights and has_weights(name) and not run.continue_training:
+        raise UserError(f"{needs_weights[0]} starts from weights; leave --continue_training false out")
+    if has_weights(name):
         return
-    asked = starts_from_weights[0] if starts_from_weights else "--continue_training"
-    lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
-    if not is_preset(name) and (pickle := pickles.first(name)):
-        lacks += f": {pickle.name} {pickles.REASON}; {pickles.WEIGHTS}"
-    raise UserError(f"{asked} needs a directory with a model's weights, but {name!r} {lacks}")
+    if run.continue_training:
+        needs_weights.append("--continue_training")
+    pickle = None if is_preset(name) else pickles.first(name)
+    refusal = f"{pickle.name} {pickles.REASON}; {pickles.WEIGHTS}" if pickle else ""
+    if needs_weights:
+        lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
+        raise UserError(
+            f"{needs_weights[0]} needs a directory with a model's weights, but {name!r} "
+            f"{': '.join(filter(None, (lacks, refusal)))}"
+        )
+    if pickle and "continue_training" not in run.given:
+        raise UserError(
+            f"--model_name_or_path {name}: {refusal}, or give --continue_training false to start from random "
+            "weights"
+        )

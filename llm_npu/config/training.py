@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llm_npu.core import peak_flops
 from llm_npu.models.library import names
 
 from . import no_effect
 from .early import OUTPUT_DIR
 from .flag import NoEffect, flag
+from .formats import check_device, dumped_steps, profile_window
 
 
 @dataclass
@@ -32,6 +34,7 @@ class TrainingFlags:
         "npu",
         "npu (a card if there is one, else the virtual NPU), npu:N, virtual_npu, virtual_npu:N, npu:card or "
         "cpu.",
+        check_format=check_device,
     )
     nproc: int | None = flag(None, "Processes to start, one per device of this machine.", at_least=1)
     max_restarts: int = flag(
@@ -152,7 +155,8 @@ class TrainingFlags:
     dump_tensors: str | None = flag(
         None,
         "Write all layer outputs and gradients of these steps, such as 1 or 1:3, into <output_dir>/tensors, "
-        "for python -m llm_npu.numerics compare.",
+        "for llm-npu numerics compare.",
+        check_format=dumped_steps,
     )
     deterministic: bool = flag(False, "Make two runs bit-identical; docs/numerics.md lists the conditions.")
     check_dtypes: bool = flag(True, "Report tensors and operators whose dtype an NPU's cores do not compute.")
@@ -160,6 +164,7 @@ class TrainingFlags:
         None,
         "Profile steps into output_dir/profile: steps=10:13 (steps 10 to 12), then any of ,shapes ,memory "
         ",call_sites and ,warmup=N.",
+        check_format=profile_window,
     )
     explain_parallel: bool = flag(
         False,
@@ -173,6 +178,7 @@ class TrainingFlags:
         None,
         "Peak of one device, for MFU: teraFLOP/s, a card such as ascend910b3, or measured (the matmul rate "
         "that this device reaches).",
+        check_format=peak_flops.stated,
     )
     logging_steps: int = flag(
         10,
@@ -181,12 +187,16 @@ class TrainingFlags:
         no_effect=NoEffect("--logging_strategy is not steps", lambda run: run.logging_strategy != "steps"),
     )
     disable_tqdm: bool = flag(False, "Show no progress bar.")
-    report_to: list[str] | None = flag([], "Experiment trackers to report to; none by default.")  # noqa: RUF009  (it makes a field)
+    report_to: list[str] | None = flag([], "Experiment trackers to report to; none by default.")
 
     # Evaluation
     do_eval: bool = flag(True, "Evaluate on the validation part of the data.")
     evaluation_strategy: str = flag(
-        "steps", "When to evaluate.", choices=("no", "steps"), aliases=("eval_strategy",)
+        "steps",
+        "When to evaluate.",
+        choices=("no", "steps"),
+        aliases=("eval_strategy",),
+        hint=lambda value: " The whole run is one epoch; give --eval_steps instead." * (value == "epoch"),
     )
     eval_steps: int = flag(100, "Steps between evaluations.", at_least=1, no_effect=no_effect.NO_EVALUATION)
     max_evaluate_steps: int = flag(
@@ -218,10 +228,10 @@ class TrainingFlags:
         "Write checkpoints while training continues, from a copy in host memory.",
         no_effect=no_effect.NO_CHECKPOINTS,
     )
-    resume_from_checkpoint: str | None = flag(
+    resume_from_checkpoint: bool | str | None = flag(
         None,
         "Folder of a checkpoint; without a value, the newest in output_dir; auto: the newest, or step 0 if "
         "there is none.",
-        value_if_bare="true",
+        value_if_bare=True,
         path=True,
     )

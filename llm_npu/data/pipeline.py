@@ -28,7 +28,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from llm_npu.config import DataArguments, ModelArguments
-from llm_npu.config.conflicts import split_weights
+from llm_npu.config.formats import split_weights
 from llm_npu.core.cache import cached
 from llm_npu.core.errors import UserError
 from llm_npu.models.presets import is_preset

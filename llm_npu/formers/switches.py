@@ -10,9 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from llm_npu.config.written import nearest
 from llm_npu.core.errors import UserError
 from llm_npu.models import upstream_config
+from paddle_fused.command_line import nearest_name
 
 _COMPUTE_TYPE = "PaddleFormers takes the dtype from compute_type: bf16, fp16 or float32"
 _UNREAD = "PaddleFormers does not read it"
@@ -85,7 +85,7 @@ def check(arguments: list[str]) -> None:
     known = known_keys()
     for name in _given(arguments):
         if known and name not in known:
-            meant = nearest.name(str(name), known)
+            meant = nearest_name(str(name), known)
             hint = f"did you mean {meant}?" if meant else "leave it out"
             raise UserError(f"{arguments[0]}: {str(name)!r:.80} is no key of PaddleFormers; {hint}")
 

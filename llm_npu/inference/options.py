@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from llm_npu.config.written import nearest
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.models.ends import GENERATION_FILE
+from paddle_fused.command_line import nearest_name
 
 COLDEST = 1e-4  # logits divided by less are no float32 probabilities
 
@@ -132,7 +132,7 @@ def known(name: str, accepted: Iterable[str]) -> None:
     """UserError if ``name`` is not ``accepted``."""
     names = [*accepted]
     if name not in names:
-        meant = nearest.name(name, names)
+        meant = nearest_name(name, names)
         hint = f" Did you mean {meant}?" if meant else ""
         raise UserError(f"There is no option {name!r}; accepted: {', '.join(names)}.{hint}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from llm_npu.config.profile import steps_of
+from llm_npu.config.formats import dumped_steps
 from llm_npu.core import ranks
 from llm_npu.core.console import say
 from llm_npu.models import stored
@@ -63,7 +63,7 @@ class TensorDump(Feature):
 
     def on_trainer(self, run: Run) -> None:
         training = run.arguments.training
-        steps = steps_of(training.dump_tensors)
+        steps = dumped_steps(training.dump_tensors)
         run.trainer.add_callback(Dump(run.trainer, training.output_dir, steps))
 
 

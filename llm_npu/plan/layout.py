@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
+from llm_npu.config.library_flags import library_flags
 from llm_npu.core.errors import UserError
 from llm_npu.models import logits
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.family import Family
-from llm_npu.models.library import names
 from paddle_fused import registry
 
 from .shape import ModelShape
@@ -29,7 +29,8 @@ SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTER
 FUSED = frozenset(SWITCHES)
 SHARDING = ("", "stage1", "stage2", "stage3")
 # Those of recompute: beside PaddleFormers the script has no flag for them, and computes whole layers again.
-GRANULARITIES = ("full", "full_attn", "core_attn") if names.FLAGS is None else ("full",)
+_GRANULARITY = library_flags().get("recompute_granularity")
+GRANULARITIES = _GRANULARITY.choices if _GRANULARITY else ("full",)
 OVERLAPS = ("serial", "pipelined", "mc2")
 MASKS = ("causal", "documents")
 DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")  # of a replica

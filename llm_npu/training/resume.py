@@ -16,7 +16,9 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from llm_npu.config import ModelArguments, RunConfig, profile
+from llm_npu.config import ModelArguments, RunConfig
+from llm_npu.config.flag import written as flag_text
+from llm_npu.config.formats import PROFILE_FOLDER
 from llm_npu.core import machines
 from llm_npu.core.console import say
 from llm_npu.core.errors import ErrorOfAllRanks, UserError
@@ -65,7 +67,7 @@ SCHEDULE = (
 
 # What a run writes into its output folder beside checkpoints.
 FILES = (folder_lock.NAME, *metrics.FILES)
-FOLDERS = ("log", merged.MERGED, profile.FOLDER)
+FOLDERS = ("log", merged.MERGED, PROFILE_FOLDER)
 
 
 def hold_folder(arguments) -> Disks:
@@ -99,7 +101,7 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
             folder_lock.refuse_if_taken(output_dir)
     if arguments.resume_from_checkpoint is not None:
         tell = say if ranks.first else lambda line: None
-        folder = gathering.to_resume(str(arguments.resume_from_checkpoint), output_dir, disks, tell)
+        folder = gathering.to_resume(arguments.resume_from_checkpoint, output_dir, disks, tell)
         if folder is not None:  # "auto" finds none before the first checkpoint
             _check_same_model(folder, arguments, config)
             check_state(folder)
@@ -216,14 +218,14 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _check_asked(of_ranks: list[str | None]) -> None:
+def _check_asked(of_ranks: list[bool | str | None]) -> None:
     """What follows has other collectives with --resume_from_checkpoint than without."""
     if len(set(of_ranks)) == 1:
         return
     who: dict[str, list[str]] = {}
     for machine in machines.read().all:
         word = of_ranks[machine.ranks[0]]
-        who.setdefault("not given" if word is None else word, []).append(str(machine))
+        who.setdefault("not given" if word is None else flag_text(word), []).append(str(machine))
     said = [f"{word} on {on[0]}" + f" and {len(on) - 1} more" * (len(on) > 1) for word, on in who.items()]
     raise ErrorOfAllRanks(
         f"--resume_from_checkpoint differs between the machines: {', '.join(said)}; give all the same."

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from llm_npu import config
-from llm_npu.config.written import nearest, values
-from llm_npu.config.written.argument_file import LARGEST, read_file
+from llm_npu.config.flag import written
+from llm_npu.config.written import LARGEST, read_file
 from llm_npu.core.errors import UserError
+from paddle_fused.command_line import FALSE, TRUE, nearest_name
 
 pytestmark = pytest.mark.sampled
 
@@ -37,12 +38,30 @@ def test_text_flags_keep_their_text(tmp_path):
     for pattern in ("{}: {}", "{}: '{}'", "{}: !!str {}"):
         file = tmp_path / "a.yaml"
         file.write_text("\n".join(pattern.format(*pair) for pair in wanted.items()))
-        assert read_file(str(file)) == wanted
+        assert {name: written(value) for name, value in read_file(str(file)).items()} == wanted
     (tmp_path / "a.json").write_text(json.dumps(wanted))
     assert read_file(str(tmp_path / "a.json")) == wanted
     texts = ", ".join(ODD_TEXTS)
     run = read(tmp_path, f"output_dir: 2026_11_27\nrun_name: 3.10\nlabel_names: [{texts}]").values
     assert (run.output_dir, run.run_name, run.label_names) == ("2026_11_27", "3.10", ODD_TEXTS)
+
+
+def test_values_of_a_file_keep_their_type(tmp_path):
+    values = {"a": True, "b": False, "c": None, "d": 7, "e": -0.5, "f": 1e-05, "g": "7", "h": [1, "x", True]}
+    (tmp_path / "a.json").write_text(json.dumps(values))
+    quoted = "a: true\nb: false\nc: null\nd: 7\ne: -0.5\nf: 1e-05\ng: '7'\nh: [1, x, true]"
+    (tmp_path / "a.yaml").write_text(quoted)
+    for name in ("a.json", "a.yaml"):
+        assert repr(read_file(str(tmp_path / name))) == repr(values)
+    typed = (
+        '{"lora_dropout": 0, "max_steps": 3, "bf16": false, "packing": true, "resume_from_checkpoint": true}'
+    )
+    run = read(tmp_path, typed, "b.json").values
+    assert repr((run.lora_dropout, run.max_steps, run.bf16)) == "(0.0, 3, False)"
+    assert (run.packing, run.resume_from_checkpoint) == ("stream", True)
+    assert (
+        read(tmp_path, "lora_target: [q_proj, o_proj]\nsplit: [9, 1]").values.lora_target == "q_proj,o_proj"
+    )
 
 
 def test_numbers_of_json_keep_their_text(tmp_path):
@@ -62,7 +81,7 @@ def test_null_means_the_default_and_is_reported_where_there_is_one(tmp_path):
         "--output_dir is null in the file of arguments, so it keeps its default, output",
     )
     assert read(tmp_path, "output_dir: 'null'").values.output_dir == "null"
-    with pytest.raises(UserError, match=r"--outputdir is no argument.*did you mean --output_dir"):
+    with pytest.raises(UserError, match=r"--outputdir is not an argument.*did you mean --output_dir"):
         read(tmp_path, "outputdir: null")
 
 
@@ -73,13 +92,13 @@ def test_switches_take_the_words_of_yaml(tmp_path):
 
 
 def test_truth_values_of_text_flags_that_have_two_meanings(tmp_path):
-    for word in values.YAML_FALSE:
+    for word in FALSE:
         run = read(tmp_path, f"evaluation_strategy: {word}\npacking: {word}\nresume_from_checkpoint: {word}\n"
                    "stage: sft\ninput_dir: x").values  # fmt: skip
         assert (run.evaluation_strategy, run.packing, run.resume_from_checkpoint) == ("no", "none", None)
-    for word in values.YAML_TRUE:
+    for word in TRUE:
         run = read(tmp_path, f"packing: {word}\nresume_from_checkpoint: {word}").values
-        assert (run.packing, run.resume_from_checkpoint) == ("stream", "true")
+        assert (run.packing, run.resume_from_checkpoint) == ("stream", True)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +120,8 @@ def test_truth_values_of_text_flags_that_have_two_meanings(tmp_path):
         ("report_to: [--max_steps=5]", "--report_to is '--max_steps=5'"),
         ("skip_data_intervals: [[[1]]]", "skip_data_intervals must be a plain value"),
         ("report_to: [[wandb]]", "a list where one value belongs"),
-        ("~: x", "None is no argument's name"),
-        ("? [a]\n: 1", "is no argument's name"),
+        ("~: x", "None is not an argument's name"),
+        ("? [a]\n: 1", "is not an argument's name"),
     ],
 )
 def test_values_that_could_mean_something_else_are_refused(tmp_path, text, words):
@@ -149,11 +168,11 @@ def test_generated_files_are_read_or_refused(tmp_path, pairs, name):
 def test_a_plain_scalar_is_the_text_of_its_flag(tmp_path, text):
     (tmp_path / "a.yaml").write_text(f"run_name: {text}")
     try:
-        found = read_file(str(tmp_path / "a.yaml"))["run_name"]
+        value = read_file(str(tmp_path / "a.yaml"))["run_name"]
     except UserError as error:  # what is no scalar for YAML: "a: - b", "a: b:"
         assert "not valid YAML" in str(error) or "mapping" in str(error) or "plain value" in str(error)
         return
-    assert found in (text, None) and (found is not None or text in ("~", "null", "Null", "NULL"))
+    assert written(value) == text or (value is None and text in ("~", "null", "Null", "NULL"))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +204,7 @@ def test_a_large_file_takes_bounded_time(tmp_path, text):
     ],
 )
 def test_hints_are_misspelt_names_only(given_name, meant):
-    assert nearest.name(given_name, (*config.flags(), "config")) == meant
+    assert nearest_name(given_name, (*config.flags(), "config")) == meant
 
 
 @pytest.mark.parametrize(

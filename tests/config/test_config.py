@@ -5,7 +5,7 @@ import json
 import pytest
 
 from llm_npu import config
-from llm_npu.config.conflicts import split_weights
+from llm_npu.config.formats import split_weights
 
 pytestmark = pytest.mark.sampled
 
@@ -88,7 +88,7 @@ def test_misspelt_names_are_refused_with_the_nearest(written, nearest, tmp_path)
 
 
 def test_names_far_from_all_others_are_refused():
-    refused(["--qqqqqqqqqqqq", "1"], "--qqqqqqqqqqqq is no argument")
+    refused(["--qqqqqqqqqqqq", "1"], "--qqqqqqqqqqqq is not an argument")
 
 
 @pytest.mark.parametrize(
@@ -254,13 +254,13 @@ def test_resume_without_a_folder_means_the_newest_checkpoint(tmp_path):
         return config.parse(argv).training.resume_from_checkpoint
 
     assert resumed() is None
-    assert resumed("--resume_from_checkpoint") == resumed("--resume_from_checkpoint", "--bf16") == "true"
+    assert resumed("--resume_from_checkpoint") == resumed("--resume_from_checkpoint", "--bf16") is True
     assert (
         resumed("--resume_from_checkpoint", "folder")
         == resumed("--resume_from_checkpoint=folder")
         == "folder"
     )
-    for value, expected in (("true", "true"), ("false", None), ("null", None), ('"folder"', "folder")):
+    for value, expected in (("true", True), ("false", None), ("null", None), ('"folder"', "folder")):
         (tmp_path / "a.json").write_text(f'{{"resume_from_checkpoint": {value}}}')
         assert resumed(str(tmp_path / "a.json")) == expected
     assert resumed(str(tmp_path / "a.json"), "--resume_from_checkpoint", "false") is None
@@ -308,7 +308,7 @@ def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
         ("a.json", "[1]", ["must map", "list"]),
         ("a.yaml", "just text", ["must map", "str"]),
         ("a.yaml", "seed: {a: 1}", ["seed holds a mapping"]),
-        ("a.yaml", "1: 2", ["--1 is no argument"]),
+        ("a.yaml", "1: 2", ["--1 is not an argument"]),
         ("a.yaml", "seed: 1\nseed: 2", ["seed twice"]),
         ("a.json", '{"seed": 1, "seed": 2}', ["seed twice"]),
         ("a.yaml", "seed: true", ["--seed", "'true' is not a whole number"]),
@@ -316,7 +316,7 @@ def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
         ("a.json", '{"max_steps": []}', ["max_steps takes one value", "the list []"]),
         ("a.yaml", "split: [949, x]", ["--split is '949,x'"]),
         ("a.yaml", "split: []", ["--split is ''"]),
-        ("a.yaml", "no_bf16: true", ["--no_bf16 is no argument", "did you mean --bf16?"]),
+        ("a.yaml", "no_bf16: true", ["--no_bf16 is not an argument", "did you mean --bf16?"]),
         ("a.toml", "seed = 1", ["a.toml", ".yaml, .yml, .json"]),
         ("a.json", "\udcff", ["a.json", "cannot be read"]),
     ],

@@ -5,7 +5,7 @@ from places import ROOT
 
 from llm_npu import config
 from llm_npu.config import FusedArguments
-from llm_npu.config.written.aliases import REFUSED
+from llm_npu.config.written import REFUSED
 from llm_npu.training.model import config_for
 
 pytestmark = pytest.mark.sampled
@@ -114,7 +114,7 @@ def test_no_name_of_another_launcher_hides_a_flag():
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_another_way_here_is_refused_by_name(file, name):
     for argv in ([f"--{name}", "1"], [f"--{name}=1"], [file(f"{name}: 1")]):
-        with pytest.raises(ValueError, match=f"^--{name} is no argument of this script: ") as caught:
+        with pytest.raises(ValueError, match=f"^--{name} is not an argument of this script: ") as caught:
             config.parse(argv)
         assert REFUSED[name] in str(caught.value)
 

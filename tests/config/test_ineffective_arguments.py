@@ -6,7 +6,6 @@ import pytest
 
 from llm_npu import config
 from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM
-from llm_npu.config.library_flags import FLAG_METADATA
 from llm_npu.training.model import config_for
 
 pytestmark = pytest.mark.sampled
@@ -69,7 +68,7 @@ def test_arguments_without_effect_are_named(argv, names):
 
 @pytest.mark.paddlenlp
 def test_every_flag_named_in_a_table_exists():
-    assert not {*FLAG_METADATA, *DEGREES, *UNSUPPORTED_PARALLELISM} - config.flags().keys()
+    assert not {*DEGREES, *UNSUPPORTED_PARALLELISM} - config.flags().keys()
 
 
 @pytest.mark.paddlenlp

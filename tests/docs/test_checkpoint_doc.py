@@ -17,7 +17,7 @@ def test_the_example_runs(run_program, tmp_path):
     (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     result = run_program(example, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert checkpoint.to_resume("true", tmp_path / "checkpoints").name == "checkpoint-7"
+    assert checkpoint.to_resume(True, tmp_path / "checkpoints").name == "checkpoint-7"
 
 
 def test_the_files_are_named():

@@ -7,7 +7,7 @@ import generated_pages
 import pytest
 from places import ROOT
 
-from llm_npu.config.environment import OF_A_CARD
+from llm_npu.config.no_effect import OF_A_CARD
 from llm_npu.doctor.checks import CHECKS
 from paddle_fused import contracts, registry
 from virtual_npu.settings import SETTINGS

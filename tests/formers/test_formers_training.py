@@ -369,7 +369,7 @@ def test_lora_trains_and_its_merged_model_generates(run_python, finished, conver
             "works with PaddleNLP's models, and this environment has PaddleFormers",
         ),
         (("--overlap", "auto"), "leave it out, or use an environment with the extra paddlenlp"),
-        (("--recompute_granularity", "full"), "--recompute_granularity is no argument of this script"),
+        (("--recompute_granularity", "full"), "--recompute_granularity is not an argument of this script"),
         (("--nproc", "2", "--context_parallel_degree", "2"), "this script does not have that parallelism"),
     ],
 )

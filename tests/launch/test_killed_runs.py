@@ -50,7 +50,7 @@ def test_a_run_that_lost_a_rank(command, undisturbed, start_python, run_python, 
     assert not any(Path(f"/proc/{pid}").exists() for pid in own)
     assert process.returncode not in (0, 2), stderr
     assert f"rank {rank}" in stderr, stderr
-    newest = checkpoint.step_of(checkpoint.to_resume("true", out))
+    newest = checkpoint.step_of(checkpoint.to_resume(True, out))
     last = max(losses(out)[0])
     assert newest % SAVED == 0 and 0 <= last - newest <= 2 * SAVED  # one more may have been on its way
     done = run_python(*command, "--output_dir", out)
@@ -87,4 +87,4 @@ def test_ranks_do_not_outlive_their_launcher(command, start_python, tmp_path):
         poll.register(descriptor, select.POLLIN)
         assert poll.poll(ranks.TIMEOUT * 1000)  # milliseconds; it has ended
         os.close(descriptor)
-    assert checkpoint.step_of(checkpoint.to_resume("true", out)) >= 3
+    assert checkpoint.step_of(checkpoint.to_resume(True, out)) >= 3

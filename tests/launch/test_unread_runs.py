@@ -73,7 +73,7 @@ def test_a_closed_terminal_saves(start_python, arguments, tmp_path, flags):  # n
     process.send_signal(signal.SIGHUP)  # the shell's, after the kernel's
     stdout, stderr = process.communicate(timeout=ranks.TIMEOUT)
     assert process.returncode == 129, stderr
-    newest = checkpoint.to_resume("true", out)
+    newest = checkpoint.to_resume(True, out)
     assert f"stopped by SIGHUP after step {checkpoint.step_of(newest)};" in stdout
 
 

@@ -240,7 +240,9 @@ def test_weights_are_continued_from_where_a_directory_has_them(tmp_path):
     argv = ["--model_name_or_path", path]
     (tmp_path / "m" / "model_state.pdparams").write_bytes(b"")  # PaddleNLP's own format, which is not read
     assert not has_weights(path)
-    assert not config.parse(argv).model.continue_training
+    with pytest.raises(ValueError, match=r"model_state\.pdparams is a pickle.*--continue_training false"):
+        config.parse(argv)  # a run from random weights would pass for a continued one
+    assert not config.parse([*argv, "--continue_training", "false"]).model.continue_training
     with pytest.raises(ValueError, match=r"holds no \.safetensors: model_state\.pdparams is a pickle"):
         config.parse([*argv, "--continue_training"])
     (tmp_path / "m" / "model.safetensors").write_bytes(b"")

@@ -8,7 +8,7 @@ import paddle
 import pytest
 import tiny_models
 
-from llm_npu.config.profile import steps_of
+from llm_npu.config.formats import dumped_steps
 from llm_npu.core import program
 from llm_npu.device import Device
 from llm_npu.numerics import dumped, options, reproducible
@@ -186,10 +186,10 @@ def test_the_command_compares_dumps(run_python, tmp_path, capsys, monkeypatch):
 
 
 def test_steps_are_one_or_a_range():
-    assert list(steps_of("3")) == [3] and list(steps_of("2:4")) == [2, 3, 4]
+    assert list(dumped_steps("3")) == [3] and list(dumped_steps("2:4")) == [2, 3, 4]
     for text in ("0", "4:2", "a", "1:", "1-2", "", "-1"):
         with pytest.raises(ValueError, match="--dump_tensors"):
-            steps_of(text)
+            dumped_steps(text)
 
 
 def test_deterministic_sets_what_libraries_read():

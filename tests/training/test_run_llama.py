@@ -118,7 +118,7 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_p
     stopped = tmp_path / "stopped"
     arguments = [SCRIPT, *inputs, *precision, "--output_dir", stopped]
     run_python("-c", SIGNAL_AT, "SIGKILL", "step 6/", *arguments)
-    assert checkpoint.to_resume("true", stopped).name == "checkpoint-5"
+    assert checkpoint.to_resume(True, stopped).name == "checkpoint-5"
 
     arguments += ["--resume_from_checkpoint", "--async_save"]
     first = run_python("-c", SIGNAL_AT, "SIGTERM", "step 7/", *arguments)
@@ -126,7 +126,7 @@ def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_p
     last = metrics.read(stopped / metrics.FILE)[-1]["step"]
     assert last == 8  # the signal came at the end of step 7, after its checkpoint was decided upon
     assert f"stopped by SIGTERM after step {last}" in first.stdout
-    assert checkpoint.to_resume("true", stopped).name == f"checkpoint-{last}"
+    assert checkpoint.to_resume(True, stopped).name == f"checkpoint-{last}"
 
     again = run_python(*arguments)
     assert again.returncode == 0, again.stderr
@@ -149,7 +149,7 @@ def test_a_run_whose_time_is_over_continues_bit_for_bit(run_python, inputs, fini
         assert done.returncode == 0, done.stderr
         sentence = f"stopped by --exit_duration_in_mins 0 after step {step} of {STEPS}"
         assert (sentence in done.stdout) == (step < STEPS)
-        assert checkpoint.to_resume("true", out).name == f"checkpoint-{step}"
+        assert checkpoint.to_resume(True, out).name == f"checkpoint-{step}"
     assert losses(out) == losses(whole)
 
 
@@ -310,7 +310,7 @@ def test_the_text_before_a_resumed_run_is_the_checkpoints(run_here, inputs, tmp_
 def test_a_skipped_last_step_has_a_checkpoint(run_here, inputs, tmp_path):
     arguments = [*inputs, "--output_dir", tmp_path, "--max_steps", "3", "--skip_data_intervals", "2", "3"]
     assert run_here(*arguments)[0] == 0
-    assert checkpoint.to_resume("true", tmp_path).name == "checkpoint-3"
+    assert checkpoint.to_resume(True, tmp_path).name == "checkpoint-3"
     assert list(losses(tmp_path)[0]) == [1]
 
 

@@ -129,7 +129,7 @@ def test_a_run_that_cannot_recover_ends_and_keeps_its_checkpoints(run_python, tm
     done = run_python(script, *words, *flags.split(), *LONGER.split())
     assert done.returncode == 2 and re.search(sentence, done.stderr), done.stderr
     assert "Traceback" not in done.stderr
-    stored = Stored(checkpoint.to_resume("true", out))
+    stored = Stored(checkpoint.to_resume(True, out))
     assert all(paddle.isfinite(paddle.to_tensor(stored[name])).all() for name in stored)
     for line in (out / metrics.FILE).read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 TITLE = "PaddleFormers"
 # Trackers that the other library does not have, and the packages that they need.
 TRACKERS = {"swanlab": "swanlab"}
@@ -35,27 +37,14 @@ RENAMED = {
     "expert_model_parallel_size": "expert_parallel_degree",
     "expert_tensor_model_parallel_size": "expert_tensor_parallel_degree",
 }
-# {flag: its default, where it is not the library's}.
-DEFAULTS = {"sharding": ""}
-# The training arguments that are flags. The others are for CUDA, for other models, or for PaddleFormers' own
-# checkpoints and data; they keep their defaults.
-FLAGS: tuple[str, ...] | None = (
-    *("adam_beta1", "adam_epsilon", "amp_custom_black_list", "amp_custom_white_list", "bf16_full_eval"),
-    *("count_trained_tokens", "data_parallel_config", "dataloader_drop_last", "dataloader_num_workers"),
-    *("ddp_find_unused_parameters", "distributed_dataloader", "do_export", "do_predict"),
-    *("enable_auto_parallel", "eval_accumulation_steps", "flatten_param_grads", "fp16", "fp16_full_eval"),
-    *("fuse_sequence_parallel_allreduce", "gradient_accumulation_steps", "greater_is_better"),
-    *("hybrid_parallel_topo_order", "ignore_data_skip", "ignore_load_lr_and_optim", "label_names"),
-    *("lazy_data_processing", "load_best_model_at_end", "local_rank", "log_on_each_node", "logging_dir"),
-    *("logging_first_step", "logging_strategy", "lr_end", "max_grad_norm", "metric_for_best_model"),
-    *("metrics_output_path", "minimum_eval_times", "no_cuda", "num_cycles"),
-    *("num_train_epochs", "optim", "overwrite_output_dir", "pad_token_id", "past_index", "power"),
-    *("prediction_loss_only", "recompute_use_reentrant", "release_grads", "remove_unused_columns"),
-    *("run_name", "save_on_each_node", "save_sharded_model", "save_strategy", "scale_loss", "seed"),
-    *("sequence_parallel", "sharding", "sharding_comm_buffer_size_MB", "sharding_degree"),
-    *("skip_data_intervals", "skip_memory_metrics", "skip_profile_timer", "split_inputs_sequence_dim"),
-    *("tensor_parallel_output", "to_static", "unified_checkpoint", "use_expert_parallel"),
-    *("wandb_api_key", "wandb_http_proxy"),
-    *RENAMED,
-    "recompute",
-)
+# {flag: its default, where it is not PaddleNLP's}.
+DEFAULTS: Mapping[str, object] = {
+    "recompute_use_reentrant": True,
+    "amp_custom_black_list": [
+        *("reduce_sum", "softmax_with_cross_entropy", "c_softmax_with_cross_entropy"),
+        *("elementwise_div", "sin", "cos"),
+    ],
+    "amp_custom_white_list": [
+        *("lookup_table", "lookup_table_v2", "flash_attn", "matmul", "matmul_v2", "fused_gemm_epilogue"),
+    ],
+}

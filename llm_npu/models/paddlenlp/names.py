@@ -24,7 +24,5 @@ UNFUSED: Mapping[str, bool] = {}
 STREAMS_PROMPT = False
 # {a training argument of the library: the flag}, where the names differ.
 RENAMED: Mapping[str, str] = {}
-# {flag: its default, where it is not the library's}.
+# {flag: its default, where it is not PaddleNLP's}.
 DEFAULTS: Mapping[str, object] = {}
-# The training arguments that are flags; None: all.
-FLAGS: tuple[str, ...] | None = None

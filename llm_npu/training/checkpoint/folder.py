@@ -32,7 +32,7 @@ from paddle_fused import strict_json
 
 MARK = "complete.json"
 PREPARED = "prepared.json"  # the mark of a part that is written, before all machines' are known to be
-NEWEST = "true"  # as in PaddleNLP's scripts
+NEWEST = True  # as in PaddleNLP's scripts
 IF_ANY = "auto"  # the newest, or step 0 without any: for commands that are restarted
 MISSING = "is missing"
 # How the names of the files begin that a run reads from a checkpoint: none may escape the checksums.
@@ -177,15 +177,15 @@ def step_of(folder: Path) -> int:
 
 
 def to_resume(
-    wanted: str, output_dir: str | Path, ranks: Ranks = ALONE, say: Callable[[str], None] = print
+    wanted: bool | str, output_dir: str | Path, ranks: Ranks = ALONE, say: Callable[[str], None] = print
 ) -> Path | None:
     """The verified checkpoint for ``--resume_from_checkpoint wanted``, the same on all ``ranks``.
 
-    ``wanted`` is a folder, or ``true`` for the newest complete and undamaged checkpoint in ``output_dir``;
+    ``wanted`` is a folder, or True for the newest complete and undamaged checkpoint in ``output_dir``;
     ``say`` gets a line for each newer, damaged one. UserError if there is none, or if the named folder is
-    damaged. ``auto`` is ``true``, or None without a complete checkpoint.
+    damaged. ``auto`` is as True, or None without a complete checkpoint.
     """
-    if wanted.lower() not in (NEWEST, IF_ANY):
+    if wanted not in (NEWEST, IF_ANY):
         chosen = Path(wanted)
         try:
             verify(chosen, ranks)
@@ -205,7 +205,7 @@ def to_resume(
             "Bring back what is missing, or start at step 0 with --overwrite_output_dir and without "
             "--resume_from_checkpoint."
         )
-    if wanted.lower() == IF_ANY:
+    if wanted == IF_ANY:
         return None
     raise UserError(
         f"{output_dir} holds no complete checkpoint to resume from; "

@@ -53,13 +53,13 @@ class Candidate(NamedTuple):
 
 
 def to_resume(
-    wanted: str, output_dir: str | Path, disks: Disks, say: Callable[[str], None] = print
+    wanted: bool | str, output_dir: str | Path, disks: Disks, say: Callable[[str], None] = print
 ) -> Path | None:
     """``folder.to_resume`` where ``disks`` are those of ``output_dir``, and this disk's folder has all files.
 
     UserError, which lists what no machine has, where parts are missing or damaged. Collective.
     """
-    ranks, newest = disks.ranks, wanted.lower() in (folders.NEWEST, folders.IF_ANY)
+    ranks, newest = disks.ranks, wanted in (folders.NEWEST, folders.IF_ANY)
     place = Path(output_dir) if newest else Path(wanted).parent
     if not ranks.from_first(place.resolve() == Path(output_dir).resolve()):
         disks = Disks.to_read(place, ranks)
@@ -83,7 +83,7 @@ def to_resume(
         return folder
     if refusals:
         raise UserError(next(iter(refusals.values())))
-    if wanted.lower() == folders.IF_ANY:
+    if wanted == folders.IF_ANY:
         return None
     raise UserError(
         f"no machine has a complete checkpoint in {output_dir}; "
@@ -93,7 +93,7 @@ def to_resume(
     )
 
 
-def _listed(wanted: str, output_dir: str | Path, newest: bool) -> list[Path]:
+def _listed(wanted: bool | str, output_dir: str | Path, newest: bool) -> list[Path]:
     return folders.written(output_dir) if newest else [Path(wanted)]
 
 

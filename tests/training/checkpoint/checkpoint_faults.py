@@ -92,7 +92,7 @@ def main() -> None:
             file.write_bytes(content if damage == "flipped" else content[:-1])
         ranks.gather(None)
         notes = []
-        chosen = checkpoint.to_resume("true", output, ranks, notes.append)
+        chosen = checkpoint.to_resume(True, output, ranks, notes.append)
         by_name = raised(lambda: checkpoint.to_resume(str(output / "checkpoint-3"), output, ranks))
         found[damage] = [chosen.name, notes, by_name]
     here.save(4, held)  # all is well again

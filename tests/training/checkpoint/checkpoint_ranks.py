@@ -210,7 +210,7 @@ def on_two_disks(run: Run, folder: Path, stored: list[str]) -> dict[str, bool]:
     if ranks.first:
         merge([path_of(folder / str(disk), 2) for disk in disks.all], folder / "merged")
     there = [(path_of(own, 2) / file).exists() for file in FILES]
-    gathered = sums(gathering.to_resume("true", own, disks))
+    gathered = sums(gathering.to_resume(True, own, disks))
     return {
         "merged": sums(path_of(folder / "merged", 2)) == stored and not any(there),
         "gathered": gathered == stored,

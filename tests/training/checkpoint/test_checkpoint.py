@@ -79,7 +79,7 @@ def test_kill_in_the_middle_of_a_save(tmp_path, run_python):
         "Checkpoints(sys.argv[1]).save(2, {}, {'a.bin': killed})\n"
     )
     assert run_python("-c", program, tmp_path).returncode == -9
-    assert checkpoint.to_resume("true", tmp_path).name == "checkpoint-1"
+    assert checkpoint.to_resume(True, tmp_path).name == "checkpoint-1"
     save(tmp_path, 2)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
 
@@ -110,7 +110,7 @@ def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
         "Checkpoints(sys.argv[1]).save(2, {}, new)\n"
     )
     assert run_python("-c", program, tmp_path, when).returncode == -9
-    kept = checkpoint.to_resume("true", tmp_path)
+    kept = checkpoint.to_resume(True, tmp_path)
     assert (kept / "a.bin").read_text() == {"before": "old", "after": "new"}[when]
     save(tmp_path, 3)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
@@ -160,7 +160,7 @@ def test_the_newest_complete_one_is_resumed(tmp_path):
     save(tmp_path, 9)
     save(tmp_path, 10)  # greater as a number, smaller as a word
     (tmp_path / "checkpoint-11").mkdir()  # what a killed upstream Trainer leaves
-    assert checkpoint.to_resume("true", tmp_path).name == "checkpoint-10"
+    assert checkpoint.to_resume(True, tmp_path).name == "checkpoint-10"
     assert checkpoint.to_resume(str(tmp_path / "checkpoint-9"), tmp_path).name == "checkpoint-9"
 
 
@@ -176,7 +176,7 @@ def test_a_damaged_newest_one_is_passed_over_with_a_note(tmp_path):
     for step in (2, 3):
         (tmp_path / f"checkpoint-{step}/b.bin").write_bytes(bytes(999))
     notes = []
-    assert checkpoint.to_resume("true", tmp_path, say=notes.append).name == "checkpoint-1"
+    assert checkpoint.to_resume(True, tmp_path, say=notes.append).name == "checkpoint-1"
     assert [f"checkpoint-{step} is corrupt" in note for step, note in zip((3, 2), notes, strict=True)] == [
         True
     ] * 2
@@ -199,7 +199,7 @@ def test_a_damaged_checkpoint_is_never_recommended(tmp_path):
             checkpoint.to_resume(str(tmp_path / f"checkpoint-{step}"), tmp_path)
         assert "instead" not in str(error.value)
     with pytest.raises(ValueError, match="no undamaged checkpoint") as error:
-        checkpoint.to_resume("true", tmp_path)
+        checkpoint.to_resume(True, tmp_path)
     assert all(f"checkpoint-{step} is corrupt" in str(error.value) for step in (1, 2, 3))
 
 
@@ -209,13 +209,13 @@ def test_a_renamed_checkpoint_is_refused(tmp_path):
     save(tmp_path, 5)
     (tmp_path / "checkpoint-5").rename(tmp_path / "checkpoint-9")
     notes = []
-    assert checkpoint.to_resume("true", tmp_path, say=notes.append).name == "checkpoint-3"
+    assert checkpoint.to_resume(True, tmp_path, say=notes.append).name == "checkpoint-3"
     assert len(notes) == 1 and "checkpoint-9 holds step 5" in notes[0]
 
 
 def test_nothing_to_resume_from(tmp_path):
     with pytest.raises(ValueError, match="holds no complete checkpoint"):
-        checkpoint.to_resume("true", tmp_path / "none")
+        checkpoint.to_resume(True, tmp_path / "none")
     with pytest.raises(ValueError, match="is not a folder"):
         checkpoint.to_resume(str(tmp_path / "none"), tmp_path)
 

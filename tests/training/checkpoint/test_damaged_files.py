@@ -15,7 +15,7 @@ from handmade_profiles.step import STEP
 from mutations import mutations
 from tiny_models import fields_of
 
-from llm_npu.config.written.argument_file import read_file
+from llm_npu.config.written import read_file
 from llm_npu.core import tensor_file
 from llm_npu.data import answers, indexed
 from llm_npu.data.text import chat_template, corpus, encoding, records, turns

@@ -92,7 +92,7 @@ def test_kills_at_random_moments(tmp_path, undisturbed, request, how):
             processes[victim].wait()
         amid += any(output.glob(".checkpoint-*"))
         if before:  # what was there before the kill, or something newer, is still there
-            newest = checkpoint.to_resume("true", output)
+            newest = checkpoint.to_resume(True, output)
             assert checkpoint.step_of(newest) >= checkpoint.step_of(before[-1])
             resumed.append(checkpoint.step_of(newest))
         found = losses(output) if (output / "losses.jsonl").exists() else {}

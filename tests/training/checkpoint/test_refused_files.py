@@ -16,7 +16,7 @@ import pytest
 from checkpoint_files import store
 from tiny_models import fields_of
 
-from llm_npu.config.written.argument_file import read_file
+from llm_npu.config.written import read_file
 from llm_npu.core import tensor_file
 from llm_npu.core.untrusted import memory, plain_json
 from llm_npu.data import answers

@@ -74,7 +74,7 @@ def main() -> None:
         (whole / "model.safetensors").write_bytes(b"damaged")
     ranks.gather(None)
     found["lost"] = refusal(lambda: gathering.to_resume(str(place), disk, disks))
-    found["nothing there"] = refusal(lambda: gathering.to_resume("true", disk, disks))
+    found["nothing there"] = refusal(lambda: gathering.to_resume(True, disk, disks))
     found["from step 0"] = gathering.to_resume("auto", disk, disks) is None
     launcher.write(found | {"names": names})
 

@@ -147,7 +147,7 @@ def test_parts_on_one_disk_are_made_whole_at_resume(disks):
     with pytest.raises(
         UserError, match=r"checkpoint-4 of step 4 is not complete on these machines"
     ) as refused:
-        gathering.to_resume("true", first.parent, Disks.shared(Ranks()))
+        gathering.to_resume(True, first.parent, Disks.shared(Ranks()))
     assert "  model.part-2-of-2.safetensors  " in str(refused.value)
     (second / "model.part-2-of-2.safetensors").rename(first / "model.part-2-of-2.safetensors")
     assert gathering.to_resume("auto", first.parent, Disks.shared(Ranks())) == first

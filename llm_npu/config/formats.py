@@ -1,0 +1,111 @@
+"""Flags whose values have a grammar: --device, --split, --profile and --dump_tensors.
+
+Each function raises UserError for a value that it does not accept.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass
+
+from llm_npu.core.errors import UserError
+
+DEVICES = ("npu", "npu:card", "virtual_npu", "cpu")
+PROFILE_OPTIONS = ("shapes", "memory", "call_sites")
+PROFILE_ACCEPTED = "steps=10:13 (steps 10, 11 and 12), then any of ,warmup=2 ,shapes ,memory ,call_sites"
+PROFILE_FOLDER = "profile"  # in the output folder
+
+
+def check_device(device: str) -> None:
+    """Accepts ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``npu:card`` (no fallback),
+    ``virtual_npu``, ``virtual_npu:N`` and ``cpu``.
+    """
+    if device in DEVICES or re.fullmatch(r"(virtual_)?npu:\d+", device, re.ASCII):
+        return
+    nearest = difflib.get_close_matches(device, DEVICES, n=1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    raise UserError(
+        f"--device {device} is unknown: give npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu{hint}"
+    )
+
+
+def paddle_name(device: str) -> str:
+    """What Paddle calls the device: ``npu``, ``npu:N`` or ``cpu``."""
+    return "npu" if device == "npu:card" else device.removeprefix("virtual_")
+
+
+def split_weights(split: str) -> tuple[float, float, float]:
+    """``949,50,1`` (or ``949/50/1``) -> the fractions of the training, validation and test documents."""
+    parts = split.replace("/", ",").split(",")
+    try:
+        weights = [float(part) for part in parts]
+    except ValueError:
+        weights = []
+    if (
+        not 1 <= len(weights) <= 3
+        or not all(0 <= weight < math.inf for weight in weights)
+        or not sum(weights)
+    ):
+        raise UserError(
+            f"--split is {split!r}, but must be up to three weights of 0 or more for training, validation "
+            "and test, such as 949,50,1"
+        )
+    if not weights[0]:
+        raise UserError(f"--split is {split!r}, which leaves nothing for training; raise the first weight")
+    weights += [0.0] * (3 - len(weights))
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+@dataclass(frozen=True)
+class ProfileWindow:
+    """Steps ``first`` to ``last``, counted from 1; the profiler starts ``warmup`` steps earlier."""
+
+    first: int
+    last: int
+    warmup: int = 1
+    shapes: bool = False
+    memory: bool = False
+    call_sites: bool = False
+
+    def __str__(self) -> str:
+        return f"steps {self.first} to {self.last}"
+
+
+def profile_window(text: str) -> ProfileWindow:
+    """The window that ``text`` describes. As in Python, the step after the colon is excluded."""
+    fields: dict[str, int | bool] = {}
+    for part in text.split(","):
+        if match := re.fullmatch(r"steps=(\d+):(\d+)", part, re.ASCII):
+            new = {"first": int(match[1]), "last": int(match[2]) - 1}
+        elif match := re.fullmatch(r"warmup=(\d+)", part, re.ASCII):
+            new = {"warmup": int(match[1])}
+        elif part in PROFILE_OPTIONS:
+            new = {part: True}
+        else:
+            raise UserError(
+                f"--profile is {text!r}, in which {part!r} is not understood; accepted: {PROFILE_ACCEPTED}"
+            )
+        if fields.keys() & new.keys():
+            raise UserError(f"--profile is {text!r}, which gives {part.partition('=')[0]} twice")
+        fields |= new
+    if "first" not in fields:
+        raise UserError(f"--profile is {text!r}, which names no steps; accepted: {PROFILE_ACCEPTED}")
+    if not 1 <= fields["first"] <= fields["last"]:
+        raise UserError(
+            f"--profile is {text!r}, which selects no step: steps count from 1, and the one after the colon "
+            "is not recorded"
+        )
+    return ProfileWindow(**fields)
+
+
+def dumped_steps(text: str) -> range:
+    """The steps of ``--dump_tensors``: ``3``, or ``1:3`` for 1, 2 and 3."""
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", text, re.ASCII)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last:
+        raise UserError(
+            f"--dump_tensors is {text}: give one step, or the first and the last one, such as 1:3"
+        )
+    return range(first, last + 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def before_library() -> None:
-    """Nothing: the operators are not there yet."""
+    """Does nothing: the operators do not exist yet."""
 
 
 def after_library() -> None:
     """Watches operators from now on."""
-    from .operator_warnings import start
+    from .operators import start
 
     start()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import paddle
 from paddle import nn
 from paddle.jit.dy2static.program_translator import (
@@ -14,33 +15,38 @@ from paddle.jit.dy2static.program_translator import (
 
 from llm_npu.core.errors import UserError
 
-from . import programs, tensors
-from .report import Finding, Report, report_of
+from . import sources
+from .placing import dtype_of, of_program
+from .report import WIDE, Finding, Report, report_of
 from .watching import watch
 
 
 def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
-    """Reports the parts of this model that would leave a card's cores because of their dtype. It changes
-    nothing.
+    """Reports the parts of ``model`` that would leave a card's cores because of their dtype; changes nothing.
 
-    It covers parameters, buffers and other tensors and arrays in the layers, the default dtype, the states
-    and the learning rate of ``optimizer``, the scale of ``scaler`` (a GradScaler), and with a ``sample`` (a
-    dictionary of arguments, a list or tuple of them, or one tensor) the sample and the operators of one call
-    of the model without gradients. For a model made by ``paddle.jit.to_static``, the operators are those of
-    the program captured for the sample; it is not run. ValueError for a model that is not a layer.
+    It covers the default dtype, and parameters, buffers and other tensors and arrays in the layers.
+
+    Args:
+        optimizer: also its states and its learning rate.
+        sample: also the sample and the operators of one call of the model without gradients. A dictionary of
+            arguments, a list or tuple of them, or one tensor. A model of ``paddle.jit.to_static`` does not
+            run: the operators are those of the program captured for the sample.
+        scaler: also the scale of this GradScaler.
+
+    UserError for a model that is not a layer.
     """
     if not isinstance(model, nn.Layer):
         raise UserError(f"audit takes a paddle.nn.Layer, not a {type(model).__name__}; give the model itself")
-    findings = [*tensors.of_default_dtype(), *tensors.of_model(model)]
+    findings = [*of_default_dtype(), *of_model(model)]
     checked = f"{len(model.parameters())} parameters, {len(model.buffers())} buffers"
     if optimizer is not None:
-        findings += tensors.of_optimizer(optimizer)
+        findings += of_optimizer(optimizer)
         checked += ", the optimizer"
     if scaler is not None:
-        findings += tensors.of_scaler(scaler)
+        findings += of_scaler(scaler)
         checked += ", the loss scaling"
     if sample is not None:
-        findings += [*tensors.of_batch(sample), *_of_call(model, sample)]
+        findings += [*of_batch(sample), *_of_call(model, sample)]
         checked += ", a batch and the operators that compute it"
     return report_of(findings, checked)
 
@@ -48,7 +54,7 @@ def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
 def audit_program(program, model: nn.Layer | None = None) -> Report:
     """The operators of a PIR program that would leave a card's cores, with the lines that created them.
 
-    ``model``: the layers to search for an operator's layer. ValueError for another kind of program.
+    ``model``: the layers to search for an operator's layer. UserError for another kind of program.
     """
     if not isinstance(program, paddle.pir.Program):
         raise UserError(
@@ -56,7 +62,7 @@ def audit_program(program, model: nn.Layer | None = None) -> Report:
             "concrete program, or paddle.static.default_main_program() under FLAGS_enable_pir_api=1"
         )
     count = len(program.global_block().ops)
-    return report_of(programs.of_program(program, model), f"a program of {count} operators")
+    return report_of(of_program(program, model), f"a program of {count} operators")
 
 
 def _of_call(model: nn.Layer, sample) -> tuple[Finding, ...]:
@@ -72,8 +78,7 @@ def _of_call(model: nn.Layer, sample) -> tuple[Finding, ...]:
 
 
 def _captured(forward: StaticFunction, args: tuple, kwargs: dict):
-    """The program of one call. SOT, which follows bytecode, has no whole one: the function is captured
-    anew."""
+    """The program of one call; captured again for SOT, which splits a function into several programs."""
     if isinstance(forward, SymbolicStaticFunction):
         forward = ASTStaticFunction(forward.dygraph_function)
     return forward.get_concrete_program(*args, **kwargs)[0].main_program
@@ -84,3 +89,72 @@ def arguments_of(sample) -> tuple[tuple, dict]:
     if isinstance(sample, Mapping):
         return (), dict(sample)
     return (tuple(sample) if isinstance(sample, (list, tuple)) else (sample,)), {}
+
+
+def wide(kind: str, name: str, value: object, layer: str = "", source=None) -> Iterator[Finding]:
+    """A finding, if ``value`` is a float64 tensor."""
+    dtype = dtype_of(value)
+    if dtype in WIDE:
+        yield Finding(kind, name, dtype, "aicpu", tuple(value.shape), layer, source)
+
+
+def of_model(model: nn.Layer) -> Iterator[Finding]:
+    """Parameters, buffers and other attributes of the layers that are tensors or arrays."""
+    for path, layer in model.named_sublayers(include_self=True):
+        kinds = (("parameter", layer._parameters), ("buffer", layer._buffers), ("constant", vars(layer)))
+        for kind, values in kinds:
+            for name, value in list(values.items()):
+                if kind == "constant" and isinstance(value, np.generic):
+                    continue  # a scalar: Paddle's operators take it as a Python number
+                if dtype_of(value) in WIDE:
+                    source = sources.of_attribute(path, layer, name, model)
+                    yield from wide(kind, f"{path}.{name}".lstrip("."), value, path, source)
+
+
+def of_default_dtype() -> Iterator[Finding]:
+    """The default dtype, which tensors made of Python floats have."""
+    default = paddle.get_default_dtype()
+    if default in WIDE:
+        yield Finding("default dtype", "paddle.get_default_dtype()", default, "aicpu")
+
+
+def of_optimizer(optimizer) -> Iterator[Finding]:
+    """The optimizer's states, master weights, learning rates, and the schedule's attributes."""
+    inner = optimizer
+    while hasattr(inner, "_inner_opt"):  # a wrapper for several processes
+        inner = inner._inner_opt
+    for state, values in inner._accumulators.items():
+        for parameter, value in values.items():
+            if dtype_of(value) in WIDE:
+                source = sources.mention(type(inner), state)
+                yield from wide("optimizer state", f"{state} of {parameter}", value, source=source)
+    for parameter, value in inner._master_weights.items():
+        yield from wide("master weight", parameter, value)
+    for value in inner._learning_rate_map.values():
+        yield from wide("learning rate", "the optimizer's tensor", value)
+    schedule = inner._learning_rate
+    if isinstance(schedule, paddle.optimizer.lr.LRScheduler):
+        for name, value in vars(schedule).items():
+            if not isinstance(value, np.generic):
+                source = sources.assignment(type(schedule), name)
+                yield from wide("learning rate", f"{type(schedule).__name__}.{name}", value, source=source)
+    else:
+        yield from wide("learning rate", "learning_rate", schedule)
+
+
+def of_scaler(scaler) -> Iterator[Finding]:
+    """The loss scale of a GradScaler."""
+    for name, value in vars(scaler).items():
+        yield from wide("loss scaling", f"{type(scaler).__name__}.{name.lstrip('_')}", value)
+
+
+def of_batch(batch: object, name: str = "sample") -> Iterator[Finding]:
+    """Tensors and arrays in nested dictionaries, lists and tuples."""
+    if isinstance(batch, Mapping):
+        for key, value in batch.items():
+            yield from of_batch(value, f"{name}[{key!r}]")
+    elif isinstance(batch, (list, tuple)):
+        for position, value in enumerate(batch):
+            yield from of_batch(value, f"{name}[{position}]")
+    else:
+        yield from wide("input", name, batch)

@@ -20,8 +20,8 @@ STEPS_ON_A_CARD = 2  # its hooks add a little time to every operator
 class DtypeCheck(TrainerCallback):
     """Reports with ``say(line)`` whether dtypes keep the model on the NPU's cores, with a warning otherwise.
 
-    Before the first step the model and the optimizer are audited. Kernels are watched on the virtual NPU to
-    the end, where the watch is free as long as there is nothing to report; elsewhere for two steps.
+    It audits the model and the optimizer before the first step. Then it watches kernels: on the virtual NPU
+    to the end, where watching costs nothing without findings, elsewhere for two steps.
     """
 
     def __init__(self, say: Callable[[str], None]):

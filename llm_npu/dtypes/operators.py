@@ -1,19 +1,30 @@
-"""Watches operators at their Python calls: on a card and on the CPU, which do not report their kernels."""
+"""Watches operators at their Python calls: on a card and on the CPU, which do not report their kernels.
+
+``start`` warns in any program. Operators that only C++ calls, for example those of ``backward()``, are not
+seen.
+"""
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 
 import paddle
 from paddle import _C_ops
+from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
-from llm_npu.models.library import LIBRARIES
+from llm_npu.models import library
+from virtual_npu import AICPUWarnings, HostFallback, source_lines
 
-from .placing import Call
-from .tensors import dtype_of
+from .placing import Call, dtype_of, of_program
+from .report import WIDE, Finding
+
+HOST = "LLM_NPU_DTYPES_HOST"  # 1 also warns of other dtypes
+NO_OPERATORS = ("run_program", "data")  # a call of a captured program; a placeholder of one of its arguments
 
 # The operators behind Python's arithmetic; Paddle computes them in C++.
 ARITHMETIC = {
@@ -34,23 +45,19 @@ ARITHMETIC = {
     "ge": "greater_equal",
 }
 
-# Whose modules import operators by name.
-PACKAGES = ("paddle", *LIBRARIES)
-
-Tell = Callable[[str, Call], None]
+PACKAGES = ("paddle", *library.LIBRARIES)  # their modules import operators by name
 
 
 class OperatorHooks:
-    """A context in which ``tell(kernel, call)`` is called for operators that a card would not run on its
-    cores.
+    """A context that calls ``report(kernel, call)`` for operators that a card would not run on its cores.
 
-    Hooked are the functions of ``paddle._C_ops``, wherever in Paddle and PaddleNLP they have been imported,
-    and the methods of tensors: forward computations and optimizers, in dygraph. ``tell`` is called on the
+    It hooks the functions of ``paddle._C_ops``, wherever in Paddle and PaddleNLP they have been imported, and
+    the methods of tensors: forward computations and optimizers, in dygraph. ``report`` is called on the
     caller's stack, after the operator.
     """
 
-    def __init__(self, tell: Tell):
-        self._tell = tell
+    def __init__(self, report: Callable[[str, Call], None]):
+        self._report = report
         self._active = False
         self._replaced: list[tuple[object, str, object]] = []
 
@@ -77,7 +84,7 @@ class OperatorHooks:
                     kernel, list(_tensors((*args, *kwargs.values()))), list(_tensors((result,))), dtype_of
                 )
                 if call is not None:
-                    self._tell(kernel, call)
+                    self._report(kernel, call)
             return result
 
         return hooked
@@ -119,3 +126,70 @@ def _tensors(values) -> Iterator[paddle.Tensor]:
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
+
+
+def start() -> None:
+    """Warns until the process ends."""
+    site_warnings = AICPUWarnings("python -m llm_npu.dtypes run")
+    atexit.register(site_warnings.print_summary)
+    warnings = OperatorWarnings(site_warnings, every=os.environ.get(HOST) == "1")
+    OperatorHooks(warnings.called).__enter__()
+    for owner, name, program_of in (
+        (PartialProgramLayer, "__call__", lambda layer, *_: layer._origin_main_program),
+        (PartialProgramLayer, "sot_call", lambda layer, *_: layer._origin_main_program),
+        (paddle.static.Executor, "run", _program_of_run),
+    ):
+        setattr(owner, name, warnings.before(getattr(owner, name), program_of))
+
+
+def _program_of_run(executor, program=None, *_, **__):
+    return program or paddle.static.default_main_program()
+
+
+class OperatorWarnings:
+    """Reports calls of operators and of captured programs to ``site_warnings``.
+
+    ``every``: also of other dtypes that a card does not run on its cores.
+    """
+
+    def __init__(self, site_warnings: AICPUWarnings, every: bool):
+        self._warnings, self._every = site_warnings, every
+
+    def called(self, kernel: str, call: Call) -> None:
+        """Warns of an operator that Python has called."""
+        if (
+            kernel not in NO_OPERATORS
+            and call.operand.place.is_custom_place()
+            and self._is_wanted(call.dtype)
+        ):
+            shape = tuple(call.operand.shape)
+            fallback = HostFallback(kernel, call.place, call.dtype, shape, call.is_source)
+            self._warnings.warn(fallback, sys._getframe())
+
+    def before(self, function: Callable, program_of: Callable) -> Callable:
+        """``function``, after the warnings for the program that it runs."""
+
+        @functools.wraps(function)
+        def watched(*args, **kwargs):
+            program = program_of(*args, **kwargs)
+            if isinstance(program, paddle.pir.Program) and paddle.get_device().startswith("npu"):
+                for finding in filter(self._is_reported, _findings(program)):
+                    fallback = HostFallback(
+                        finding.name, finding.place, finding.dtype, finding.shape, finding.is_source
+                    )
+                    self._warnings.warn_at(fallback, finding.source)
+            return function(*args, **kwargs)
+
+        return watched
+
+    def _is_reported(self, finding: Finding) -> bool:
+        is_operator = finding.source is not None and finding.name not in NO_OPERATORS
+        return is_operator and self._is_wanted(finding.dtype)
+
+    def _is_wanted(self, dtype: str) -> bool:
+        return self._every or dtype in WIDE
+
+
+@functools.lru_cache(maxsize=16)
+def _findings(program) -> list[Finding]:
+    return list(of_program(program, packages=source_lines.LIBRARIES))

@@ -1,45 +1,60 @@
-"""Where a card would run an operator, given the dtypes of its inputs and outputs."""
+"""Where a card would run an operator, from its dtypes: of a call, and of a captured (PIR) program."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from virtual_npu import card_dtypes, placement
+import numpy as np
+import paddle
+from paddle import nn
 
-from .report import WIDE
+from virtual_npu import card_dtypes, placement
+from virtual_npu.source_lines import FRAMEWORKS, of_callstack, operators
+
+from . import sources
+from .report import WIDE, Finding
+
+DIALECT = "pd_op."
 
 
 class Call(NamedTuple):
-    """An operator that would leave the NPU's cores because of ``dtype``, the dtype of its operand ``blamed``.
+    """An operator that would leave the NPU's cores because of a dtype.
 
-    ``born``: no input has that dtype.
+    Attributes:
+        operand: the input or output with that dtype.
+        is_source: no input has that dtype.
     """
 
-    blamed: object
+    operand: object
     dtype: str
     place: str
-    born: bool
+    is_source: bool
 
     @classmethod
     def of(
         cls, kernel: str, inputs: Sequence, outputs: Sequence, dtype_of: Callable[[object], str]
     ) -> Call | None:
-        """None for an operator that stays on the cores; ``dtype_of`` an operand is "float64", for example."""
-        going_in = [dtype_of(value) for value in inputs]
-        all_of_them = list(zip([*inputs, *outputs], [*going_in, *map(dtype_of, outputs)], strict=True))
-        wide = [(value, dtype) for value, dtype in all_of_them if dtype in WIDE]
+        """None for an operator that stays on the cores; ``dtype_of`` gives an operand's dtype, "float64"."""
+        input_dtypes = [dtype_of(value) for value in inputs]
+        operands = list(zip([*inputs, *outputs], [*input_dtypes, *map(dtype_of, outputs)], strict=True))
+        wide = [(value, dtype) for value, dtype in operands if dtype in WIDE]
         if wide:
             value, dtype = max(wide, key=lambda pair: abs(math.prod(pair[0].shape)))
             place = "host" if leaves(kernel, dtype) == "host" else "aicpu"
-            return cls(value, dtype, place, not any(dtype in WIDE for dtype in going_in))
-        # A kernel with operands of several dtypes is registered under one of them; only Paddle knows which
-        # one.
-        decisive = going_in or [dtype for _, dtype in all_of_them]
+            return cls(value, dtype, place, not any(dtype in WIDE for dtype in input_dtypes))
+        # A kernel with operands of several dtypes is registered under one of them; only Paddle knows which.
+        decisive = input_dtypes or [dtype for _, dtype in operands]
         if len(set(decisive)) == 1 and (place := leaves(kernel, decisive[0])):
-            return cls(all_of_them[0][0], decisive[0], place, True)
+            return cls(operands[0][0], decisive[0], place, True)
         return None
+
+    def finding(self, kernel: str, layer: str, source) -> Finding:
+        """The finding for this call of ``kernel``."""
+        shape = tuple(self.operand.shape)
+        return Finding("operator", kernel, self.dtype, self.place, shape, layer, source, self.is_source)
 
 
 def leaves(kernel: str, dtype: str) -> str | None:
@@ -49,3 +64,53 @@ def leaves(kernel: str, dtype: str) -> str | None:
     """
     place = placement(kernel, dtype)
     return place if card_dtypes(kernel) and place != "npu" else None
+
+
+def dtype_of(value: object) -> str | None:
+    """The name of a tensor's or an array's dtype, "float64"; None for other values."""
+    if isinstance(value, paddle.Tensor):
+        return _name(value.dtype)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.name
+    return None
+
+
+@functools.cache
+def _name(dtype: paddle.dtype) -> str:
+    return str(dtype).rpartition(".")[2]
+
+
+def of_program(
+    program, model: nn.Layer | None = None, packages: tuple[str, ...] = FRAMEWORKS
+) -> Iterator[Finding]:
+    """The operators of a PIR program and of its inner blocks that would leave the cores.
+
+    Args:
+        model: the layers to search for an operator's layer.
+        packages: lines of these packages are not reported.
+    """
+    for operator in operators(program.global_block()):
+        if operator.name().startswith(DIALECT):
+            yield from _of_operator(operator, model, packages)
+
+
+def _of_operator(operator, model: nn.Layer | None, packages: tuple[str, ...]) -> Iterator[Finding]:
+    inputs = [value for value in operator.operands_source() if _is_tensor(value)]
+    outputs = [value for value in operator.results() if _is_tensor(value)]
+    kernel = operator.name().removeprefix(DIALECT).removesuffix("_")
+    call = Call.of(kernel, inputs, outputs, _value_dtype)
+    if call is not None:
+        source = of_callstack(operator.callstack, packages)
+        yield call.finding(kernel, sources.layer_of_source(source, model), source)
+
+
+def _is_tensor(value) -> bool:
+    """Whether ``value`` is a tensor on the device; some scalars, for example the ends of a range, are not."""
+    if not value.initialized() or not value.is_dense_tensor_type():
+        return False
+    maker = value.get_defining_op()
+    return maker is None or maker.name() != "pd_op.full" or "cpu" not in str(maker.attrs()["place"])
+
+
+def _value_dtype(value) -> str:
+    return str(value.dtype).rpartition(".")[2].lower()

@@ -21,11 +21,16 @@ PROCESSORS = {"aicpu": "the AICPU", "host": "the host"}
 class Finding:
     """One tensor or one operator that would leave the NPU's cores.
 
-    ``kind``: parameter, buffer, constant, default dtype, optimizer state, master weight, learning rate, loss
-    scaling, input or operator. ``name``: of the tensor, or of the kernel. ``layer``: the path of the layer in
-    the model, "" if unknown. ``place``: "aicpu" or "host". ``source``: the line of Python, None if there is
-    none. ``born``: an operator that makes float64 from other dtypes, or a tensor that is one; others compute
-    with float64 from elsewhere. ``count``: number of occurrences.
+    Attributes:
+        kind: parameter, buffer, constant, default dtype, optimizer state, master weight, learning rate, loss
+            scaling, input or operator.
+        name: of the tensor or the kernel.
+        place: "aicpu" or "host".
+        layer: the path of the layer in the model, "" if unknown.
+        source: the line of Python, None if unknown.
+        is_source: a tensor, or an operator that makes float64 from other dtypes; other operators get it as
+            input.
+        count: number of occurrences.
     """
 
     kind: str
@@ -35,7 +40,7 @@ class Finding:
     shape: tuple[int, ...] | None = None
     layer: str = ""
     source: Source | None = None
-    born: bool = True
+    is_source: bool = True
     count: int = 1
 
     @property
@@ -47,9 +52,9 @@ class Finding:
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """How to keep it on the cores."""
         if self.kind == "operator":
-            return HostFallback(self.name, self.place, self.dtype, self.shape, self.born).fix
+            return HostFallback(self.name, self.place, self.dtype, self.shape, self.is_source).fix
         return FIXES[self.kind].format(narrow=NARROWER.get(self.dtype, "float32"))
 
     def __str__(self) -> str:
@@ -71,7 +76,7 @@ class Finding:
         return dataclasses.asdict(self) | more
 
 
-# The cure for a tensor of each kind.
+# The fix for a tensor of each kind.
 FIXES = {
     "parameter": "create it with dtype='{narrow}', or call model.to(dtype='{narrow}')",
     "buffer": "make it with paddle.to_tensor(array, dtype='{narrow}'): NumPy's arrays are float64",
@@ -128,7 +133,7 @@ def report_of(findings: Iterable[Finding], checked: str) -> Report:
         site = dataclasses.replace(finding, count=0)
         sites[site] = sites.get(site, 0) + finding.count
     joined = [dataclasses.replace(site, count=count) for site, count in sites.items()]
-    return Report(tuple(sorted(joined, key=lambda finding: not finding.born)), checked)
+    return Report(tuple(sorted(joined, key=lambda finding: not finding.is_source)), checked)
 
 
 def _size(dtype: str) -> int:

@@ -17,8 +17,8 @@ from virtual_npu.source_lines import Source, frames, is_inside
 
 def layer_of_frame(frame: FrameType | None, paths: Mapping[int, str]) -> str:
     """The path of the innermost layer whose method is running; ``paths``: id of a layer -> its path."""
-    for each in frames(frame):
-        path = paths.get(id(each.f_locals.get("self")))
+    for caller in frames(frame):
+        path = paths.get(id(caller.f_locals.get("self")))
         if path is not None:
             return path
     return ""
@@ -28,9 +28,9 @@ def layer_of_source(source: Source | None, model: nn.Layer | None) -> str:
     """The path of the layer whose class contains the line, with * for the numbers of several; "" for none."""
     if source is None or model is None:
         return ""
-    found = [path for path, layer in model.named_sublayers() if _holds(type(layer), source)]
-    patterns = {re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path) for path in found}
-    return found[0] if len(found) == 1 else ", ".join(sorted(patterns))
+    matches = [path for path, layer in model.named_sublayers() if _holds(type(layer), source)]
+    patterns = {re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path) for path in matches}
+    return matches[0] if len(matches) == 1 else ", ".join(sorted(patterns))
 
 
 def _holds(kind: type, source: Source) -> bool:
@@ -75,8 +75,8 @@ def assignment(kind: type, name: str) -> Source | None:
 @functools.cache
 def mention(kind: type, text: str) -> Source | None:
     """The first line of the class, or of the nearest base outside the libraries, that contains the string."""
-    found = (s for s, node in _nodes(kind) if isinstance(node, ast.Constant) and node.value == text)
-    return next(found, None)
+    lines = (line for line, node in _nodes(kind) if isinstance(node, ast.Constant) and node.value == text)
+    return next(lines, None)
 
 
 def _nodes(kind: type) -> Iterator[tuple[Source, ast.AST]]:
@@ -86,10 +86,9 @@ def _nodes(kind: type) -> Iterator[tuple[Source, ast.AST]]:
         if where is None or is_inside(where[0]):
             continue
         file, first, text = where
-        nodes = [
-            each for each in ast.walk(ast.parse(textwrap.dedent("".join(text)))) if hasattr(each, "lineno")
-        ]
-        for node in sorted(nodes, key=lambda each: each.lineno):
+        tree = ast.parse(textwrap.dedent("".join(text)))
+        nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
+        for node in sorted(nodes, key=lambda node: node.lineno):
             yield Source(file, first + node.lineno - 1, base.__qualname__), node
 
 

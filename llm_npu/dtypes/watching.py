@@ -22,8 +22,7 @@ from virtual_npu.source_lines import of_frame, program_of_frame
 
 from . import sources
 from .operators import OperatorHooks
-from .placing import Call, leaves
-from .programs import of_program
+from .placing import Call, leaves, of_program
 from .report import WIDE, Finding, Report, report_of
 
 Action = Literal["warn", "error", "collect"]
@@ -32,11 +31,14 @@ Action = Literal["warn", "error", "collect"]
 def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
     """A context that records every operator that would leave a card's cores because of a dtype.
 
-    ``action``: "warn" gives one ``AICPUWarning`` per site (operator, layer, line) and then only counts,
-    "error" raises RuntimeError at the operator, "collect" only records. ``model`` gives the layers their
-    paths. On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or
-    captured; on a card and on the CPU the operators that Python calls, and on a card the float64 entries in
-    paddle-custom-npu's log (``llm_npu.core.plugin_log``). ValueError for another action.
+    On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or captured. On a
+    card and on the CPU, the operators that Python calls are seen, and on a card the float64 entries in
+    paddle-custom-npu's log (``llm_npu.core.plugin_log``).
+
+    Args:
+        model: its layers have their paths in the report.
+        action: "warn" gives one ``AICPUWarning`` per site (operator, layer, line) and then only counts,
+            "error" raises RuntimeError at the operator, "collect" only records.
     """
     if action not in get_args(Action):
         raise UserError(f"action is {action!r}; accepted are {', '.join(map(repr, get_args(Action)))}")
@@ -81,10 +83,10 @@ class Watch:
     def report(self) -> Report:
         """The sites with their counts; origins of float64 come first."""
         logged = [
-            Finding("operator", name, "float64", "aicpu", born=False, count=count)
+            Finding("operator", name, "float64", "aicpu", is_source=False, count=count)
             for name, count in self._logged.tensors.items()
         ]
-        findings = [replace(found, count=self._counts[site]) for site, found in self._sites.items()]
+        findings = [replace(finding, count=self._counts[site]) for site, finding in self._sites.items()]
         return report_of([*findings, *logged], "the kernels that ran")
 
     def _on_fallback(self, fallback: HostFallback) -> bool:
@@ -96,7 +98,7 @@ class Watch:
         program = program_of_frame(frame)
         if program is not None and (known := self._lines_of(program, fallback)):
             return max(map(self._note, known))
-        found = Finding(
+        finding = Finding(
             "operator",
             fallback.kernel,
             fallback.dtype,
@@ -106,35 +108,31 @@ class Watch:
             of_frame(frame),
             fallback.born,
         )
-        return self._note(found)
+        return self._note(finding)
 
     def _lines_of(self, program, fallback: HostFallback) -> list[Finding]:
         """The candidates among the operators of a captured program: its kernels run without Python on the
         stack."""
         if id(program) not in self._programs:
             self._programs[id(program)] = program, list(of_program(program, self._model))
-        found = self._programs[id(program)][1]
-        wanted = fallback.kernel, fallback.dtype, fallback.shape
-        same = [each for each in found if (each.name, each.dtype, each.shape) == wanted]
-        return same or [each for each in found if (each.name, each.dtype) == wanted[:2]]
+        wanted = fallback.kernel, fallback.dtype
+        same = [row for row in self._programs[id(program)][1] if (row.name, row.dtype) == wanted]
+        return [row for row in same if row.shape == fallback.shape] or same
 
     def _called(self, kernel: str, call: Call) -> None:
         frame = sys._getframe()
-        layer = sources.layer_of_frame(frame, self._paths)
-        shape = tuple(call.blamed.shape)
-        source = of_frame(frame)
-        found = Finding("operator", kernel, call.dtype, call.place, shape, layer, source, call.born)
-        if self._note(found):
-            raise RuntimeError(str(found))
+        finding = call.finding(kernel, sources.layer_of_frame(frame, self._paths), of_frame(frame))
+        if self._note(finding):
+            raise RuntimeError(str(finding))
 
-    def _note(self, found: Finding) -> bool:
+    def _note(self, finding: Finding) -> bool:
         """Counts the site, reports it the first time, and returns whether it is an error."""
-        site = found.name, found.dtype, found.place, found.layer, found.source
-        self._sites.setdefault(site, found)
+        site = finding.name, finding.dtype, finding.place, finding.layer, finding.source
+        self._sites.setdefault(site, finding)
         self._counts[site] += 1
         if self._counts[site] == 1 and self._action == "warn":
-            file, line = (found.source.file, found.source.line) if found.source else ("<unknown>", 0)
-            warnings.warn_explicit(str(found), AICPUWarning, file, line)
+            file, line = (finding.source.file, finding.source.line) if finding.source else ("<unknown>", 0)
+            warnings.warn_explicit(str(finding), AICPUWarning, file, line)
         return self._action == "error"
 
 

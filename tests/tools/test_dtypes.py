@@ -14,7 +14,7 @@ from planted_dtypes import planted
 from planted_dtypes.planted import FAULTS, IN_THE_MODEL, Training, lines
 from tiny_models import build, prompts
 
-from llm_npu.dtypes import AICPUWarning, audit, audit_program, tensors, watch
+from llm_npu.dtypes import AICPUWarning, audit, audit_program, auditing, watch
 from llm_npu.surgery import apply_fused_kernels
 
 pytestmark = pytest.mark.sampled
@@ -42,7 +42,7 @@ def found_by(*reports) -> dict[str, str]:
 
 def made_at(report) -> set[str]:
     """Those whose line is said to be the one that makes float64."""
-    return set(found_by(replace(report, findings=[each for each in report.findings if each.born])))
+    return set(found_by(replace(report, findings=[each for each in report.findings if each.is_source])))
 
 
 @pytest.mark.parametrize("to_static", [False, True])
@@ -153,7 +153,7 @@ def test_the_default_dtype_and_a_batch():
         paddle.set_default_dtype("float32")
     assert [finding.kind for finding in report.findings] == ["default dtype"]
     sample = [{"rows": np.zeros(3), "ids": np.arange(3)}]
-    names = [finding.name for finding in tensors.of_batch(sample)]
+    names = [finding.name for finding in auditing.of_batch(sample)]
     assert names == ["sample[0]['rows']"]
 
 
@@ -196,7 +196,7 @@ def test_one_warning_for_a_site_which_is_counted_afterwards(device):
     assert warning.filename == __file__
     (finding,) = watched.report().findings
     assert (finding.name, finding.count, finding.source.line) == ("add", 5, warning.lineno)
-    assert not finding.born and finding.shape == (3,)
+    assert not finding.is_source and finding.shape == (3,)
 
 
 def test_an_error_stops_at_the_operator(device):

@@ -10,7 +10,7 @@ from llm_npu.data import pipeline
 from llm_npu.inference import generate, options
 from llm_npu.models import lora
 from llm_npu.training import checkpoint, metrics
-from llm_npu.training.checkpoint import merged
+from llm_npu.training.checkpoint.training import MERGED
 from llm_npu.training.run import Feature, Run
 from virtual_npu import KernelRecord
 
@@ -50,8 +50,8 @@ class Results(Feature):
         if after is not None:
             lines += [f"prompt   {self._prompt!r}", f"before   {self._before!r}", f"after    {after!r}"]
         files = [newest, output_dir / metrics.FILE, *_pictures(run)]
-        if (output_dir / merged.MERGED).is_dir():
-            files.append(output_dir / merged.MERGED)
+        if (output_dir / MERGED).is_dir():
+            files.append(output_dir / MERGED)
         lines.append(f"files    {', '.join(map(str, files))}")
         if run.device.kind == "virtual":
             lines += _virtual(run.launches)

@@ -34,8 +34,9 @@ from llm_npu.models import weights
 from llm_npu.models.checks import PARAMETER_SIZES
 from llm_npu.models.library import names
 from llm_npu.training import checkpoint, metrics
-from llm_npu.training.checkpoint import gathering, merged, run_record
+from llm_npu.training.checkpoint import gathering, states
 from llm_npu.training.checkpoint.disks import Disks
+from llm_npu.training.checkpoint.training import MERGED
 from llm_npu.training.upstream_trainer import TrainerState
 
 # The fields of config.json that decide the shapes and the order of the parameters.
@@ -67,7 +68,7 @@ SCHEDULE = (
 
 # What a run writes into its output folder beside checkpoints.
 FILES = (folder_lock.NAME, *metrics.FILES)
-FOLDERS = ("log", merged.MERGED, PROFILE_FOLDER)
+FOLDERS = ("log", MERGED, PROFILE_FOLDER)
 
 
 def hold_folder(arguments) -> Disks:
@@ -160,7 +161,7 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
 
     UserError if a fixed setting differs.
     """
-    written = run_record.read(folder)
+    written = states.read_run(folder)
     for name, value in settings["fixed"].items():
         was = written["fixed"].get(name)
         if was != value:

@@ -28,8 +28,7 @@ from llm_npu.patches import loss_scale
 from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
 from llm_npu.surgery.pending_logits import loss_only
 from llm_npu.training import checkpoint, metrics, out_of_memory, resume
-from llm_npu.training.checkpoint import merged
-from llm_npu.training.checkpoint.training import AsyncSave, Checkpointing
+from llm_npu.training.checkpoint.training import MERGED, AsyncSave, Checkpointing, export_merged
 from llm_npu.training.end_of_run import SaveAtLastStep, StopOnSignal
 from llm_npu.training.metrics import Baseline, Recorder
 from llm_npu.training.nonfinite import Guard, SkippedSteps, bad_numbers, weights_of
@@ -137,7 +136,7 @@ class PretrainTrainer(Checkpointing, Trainer):
             self.wait_for_checkpoints()
         done = self.state.global_step >= self.state.max_steps and not self.stop.received
         if lora.is_wrapped(self.model) and done and ranks.is_first():
-            merged.export(self.model, self.tokenizer, Path(self.args.output_dir) / merged.MERGED)
+            export_merged(self.model, self.tokenizer, Path(self.args.output_dir) / MERGED)
         with Ranks.of_run().raise_on_all_ranks():
             self.recorder.flush()
 
@@ -302,5 +301,5 @@ class RemoveStaleCheckpoints(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if self.removes:
             checkpoint.clear(args.output_dir, above=state.global_step if self.continued else -1)
-            atomic.delete(Path(args.output_dir) / merged.MERGED)
+            atomic.delete(Path(args.output_dir) / MERGED)
         ranks.wait()

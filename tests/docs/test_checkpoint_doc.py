@@ -6,7 +6,7 @@ import pytest
 from places import ROOT
 
 from llm_npu.training import checkpoint
-from llm_npu.training.checkpoint import run_record
+from llm_npu.training.checkpoint import states
 
 pytestmark = pytest.mark.slow
 
@@ -21,5 +21,5 @@ def test_the_example_runs(run_program, tmp_path):
 
 
 def test_the_files_are_named():
-    for file in (checkpoint.MARK, run_record.FILE, "trainer_state.json", "optimizer.safetensors"):
+    for file in (checkpoint.MARK, states.RUN_FILE, "trainer_state.json", "optimizer.safetensors"):
         assert f"`{file}`" in TEXT

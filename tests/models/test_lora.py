@@ -17,7 +17,7 @@ from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.models import lora, weights
 from llm_npu.models.paddlenlp.families import config_class, model_class
-from llm_npu.training.checkpoint import merged
+from llm_npu.training.checkpoint.training import export_merged
 
 pytestmark = pytest.mark.sampled
 
@@ -199,7 +199,7 @@ def test_weights_of_other_lora_are_refused(tmp_path):
 def test_the_merged_model_computes_the_same_without_lora(tmp_path, tokenizer):
     model = adapted()
     expected, before = logits(model), state(model)
-    merged.export(model, tokenizer, tmp_path / "merged")
+    export_merged(model, tokenizer, tmp_path / "merged")
     after = state(model)
     assert all(after[name].tobytes() == value.tobytes() for name, value in before.items())
     assert logits(model).tobytes() == expected.tobytes()
@@ -232,9 +232,9 @@ def test_an_export_takes_the_place_of_an_earlier_one_when_it_is_complete(tmp_pat
     with monkeypatch.context() as patched:
         patched.setattr(atomic, "flush", no_room)  # the last step before the names change
         with pytest.raises(OSError, match="No space left"):
-            merged.export(adapted(), tokenizer, tmp_path / "merged")
+            export_merged(adapted(), tokenizer, tmp_path / "merged")
     assert [path.name for path in tmp_path.rglob("*")] == ["merged", "old"]
-    merged.export(adapted(), tokenizer, tmp_path / "merged")
+    export_merged(adapted(), tokenizer, tmp_path / "merged")
     assert not (tmp_path / "merged" / "old").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
 
@@ -270,7 +270,7 @@ def test_every_family_is_adapted_fused_and_exported(tmp_path, tokenizer, family)
         model.get_trainable_state_dict()
     )
     model.eval()
-    merged.export(model, tokenizer, tmp_path / "merged")
+    export_merged(model, tokenizer, tmp_path / "merged")
     plain = model_of(family, seed=7)
     weights.load(plain, tmp_path / "merged")
     surgery.apply_fused_kernels(plain)

@@ -21,7 +21,7 @@ from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.models import lora, weights
 from llm_npu.training import checkpoint
-from llm_npu.training.checkpoint import merged as merged_model
+from llm_npu.training.checkpoint.training import MERGED
 from paddle_fused.parity import ROUNDING
 
 pytestmark = pytest.mark.slow
@@ -126,16 +126,16 @@ def test_a_continued_run_with_lora_is_the_same_bit_for_bit(run, inputs, tmp_path
     assert stored(one) == stored(other) and len(stored(one)) > 20
     assert {"lora_config.json", "config.json", lora.FILE} <= {file.name for file in one.iterdir()}
     assert not list(one.glob("model*.safetensors"))  # the base stays where it was
-    merged = [(out / merged_model.MERGED / weights.FILE).read_bytes() for out in (whole, halves)]
+    merged = [(out / MERGED / weights.FILE).read_bytes() for out in (whole, halves)]
     assert merged[0] == merged[1]
 
 
 def test_the_merged_model_can_be_trained_on(run, inputs, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     status, said, _ = run(*inputs, "--finetuning_type", "lora", "--output_dir", first, *CONSTANT)
-    assert status == 0 and str(first / merged_model.MERGED) in said
+    assert status == 0 and str(first / MERGED) in said
     again = [*inputs, "--output_dir", second, *CONSTANT]
-    again[1] = str(first / merged_model.MERGED)
+    again[1] = str(first / MERGED)
     status, said, _ = run(*again, "--max_steps", "1", "--learning_rate", "0", "--eval_steps", "1")
     assert status == 0 and "no chat template" not in said  # the merged folder has it
     # In bfloat16 the merged weights are rounded, and x A B is not.

@@ -1,8 +1,9 @@
-"""The checkpoint to resume from where its files are on several disks: chosen, and gathered onto each.
+"""The checkpoint to resume from if each machine has its own disk: chosen, and gathered onto every disk.
 
-A checkpoint is complete if one disk has its mark and each of its files is undamaged on some disk. Files go
-from disk to disk over the communicator of the run, a chunk at a time, and every disk makes whole tensors of
-the parts (``parts``). Its folder then has the layout of a shared disk, and replaces the parts at once.
+A checkpoint is complete if one disk has its mark and each of its files is undamaged on some disk. Files are
+sent from disk to disk over the communicator of the run in chunks, and every disk makes whole tensors of the
+parts (`write_plan.Assembly`). The new folder has the layout of a shared disk, and replaces the parts
+atomically.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ from llm_npu.core.atomic import unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.training.checkpoint import folder as folders
 from llm_npu.training.checkpoint.disks import Disks
-from llm_npu.training.checkpoint.parts import Assembly, Contents, contents
-from llm_npu.training.checkpoint.write_plan import kind_of_part
+from llm_npu.training.checkpoint.write_plan import Assembly, Contents, contents, kind_of_part
 from paddle_fused import strict_json
 
-CHUNK = 16 << 20  # bytes that are sent at once
+CHUNK = 16 << 20  # bytes of a broadcast
 
-# {name of a file: its "bytes" and "sha256"}, and {name of a file: the disks that have it undamaged}
+# {name of a file: its "bytes" and "sha256"}; {name of a file: the disks with an undamaged copy}
 Manifest = Mapping[str, Mapping]
 Holders = Mapping[str, list[int]]
 
 
-class Found(NamedTuple):
-    """What a disk says of a checkpoint: the folder's name, what its mark says, and which files are there."""
+class LocalCheckpoint(NamedTuple):
+    """A checkpoint on one disk.
+
+    Attributes:
+        name: The folder's name.
+        step, files, complete: The content of its mark.
+        present: The files with the right size.
+    """
 
     name: str
     step: int
@@ -44,7 +50,7 @@ class Found(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A checkpoint by its ``name``; ``absent``: how many of its ``files`` no disk seems to have."""
+    """A checkpoint on all disks; ``absent`` is the number of its ``files`` that no disk seems to have."""
 
     name: str
     step: int
@@ -55,20 +61,22 @@ class Candidate(NamedTuple):
 def to_resume(
     wanted: bool | str, output_dir: str | Path, disks: Disks, say: Callable[[str], None] = print
 ) -> Path | None:
-    """``folder.to_resume`` where ``disks`` are those of ``output_dir``, and this disk's folder has all files.
+    """`folder.to_resume` for the ``disks`` of ``output_dir``: the folder on this disk, with all files.
 
-    UserError, which lists what no machine has, where parts are missing or damaged. Collective.
+    Collective. UserError for missing or damaged parts, with a list of the files that no machine has.
     """
     ranks, newest = disks.ranks, wanted in (folders.NEWEST, folders.IF_ANY)
     place = Path(output_dir) if newest else Path(wanted).parent
     if not ranks.from_first(place.resolve() == Path(output_dir).resolve()):
         disks = Disks.to_read(place, ranks)
     with ranks.raise_on_all_ranks():
-        found = []
+        local = []
         if disks.first:
-            found = [each for each in map(_look, _listed(wanted, output_dir, newest)) if each]
-    candidates = _candidates(ranks.gather(found))
-    if not disks.several and not any(map(kind_of_part, (name for each in candidates for name in each.files))):
+            paths = folders.written(output_dir) if newest else [Path(wanted)]
+            local = [checkpoint for checkpoint in map(_local_checkpoint, paths) if checkpoint]
+    candidates = _candidates(ranks.gather(local))
+    names = (name for candidate in candidates for name in candidate.files)
+    if not disks.several and not any(map(kind_of_part, names)):
         return folders.to_resume(wanted, output_dir, ranks, say)
     refusals: dict[str, str] = {}
     for candidate in candidates:
@@ -89,16 +97,12 @@ def to_resume(
         f"no machine has a complete checkpoint in {output_dir}; "
         "leave --resume_from_checkpoint out to start at step 0."
         if newest
-        else f"{wanted} is no complete checkpoint on any machine: none has a {folders.MARK} that can be read."
+        else f"{wanted} is not a complete checkpoint on any machine: none has a readable {folders.MARK}."
     )
 
 
-def _listed(wanted: bool | str, output_dir: str | Path, newest: bool) -> list[Path]:
-    return folders.written(output_dir) if newest else [Path(wanted)]
-
-
-def _look(folder: Path) -> Found | None:
-    """What this disk has of a checkpoint; None without a mark that can be read."""
+def _local_checkpoint(folder: Path) -> LocalCheckpoint | None:
+    """The checkpoint ``folder`` on this disk; None without a readable mark."""
     for mark in (folders.MARK, folders.PREPARED):
         try:
             step, files = folders.manifest(folder, mark)
@@ -109,62 +113,63 @@ def _look(folder: Path) -> Found | None:
             for name, about in files.items()
             if (folder / name).is_file() and (folder / name).stat().st_size == about.get("bytes")
         ]
-        return Found(folder.name, step, files, mark == folders.MARK, present)
+        return LocalCheckpoint(folder.name, step, files, mark == folders.MARK, present)
     return None
 
 
-def _candidates(of_ranks: list[list[Found]]) -> list[Candidate]:
-    """The checkpoints that are marked as complete, newest first; of one step those first that lack least."""
-    same: dict[tuple, list[Found]] = {}
-    for each in (found for of_rank in of_ranks for found in of_rank):
-        same.setdefault((each.step, strict_json.dumps(each.files, sort_keys=True)), []).append(each)
-    found = []
-    for group in same.values():
-        name, step, files, *_ = group[0]
-        if any(each.complete for each in group):
-            absent = len(files.keys() - {name for each in group for name in each.present})
-            found.append(Candidate(name, step, files, absent))
-    return sorted(found, key=lambda each: (-each.step, each.absent))
+def _candidates(of_ranks: list[list[LocalCheckpoint]]) -> list[Candidate]:
+    """The checkpoints that are marked as complete, newest first, then by the number of absent files."""
+    same: dict[tuple, list[LocalCheckpoint]] = {}
+    for local in (local for of_rank in of_ranks for local in of_rank):
+        same.setdefault((local.step, strict_json.dumps(local.files, sort_keys=True)), []).append(local)
+    candidates = []
+    for copies in same.values():
+        name, step, files, *_ = copies[0]
+        if any(copy.complete for copy in copies):
+            absent = len(files.keys() - {name for copy in copies for name in copy.present})
+            candidates.append(Candidate(name, step, files, absent))
+    return sorted(candidates, key=lambda candidate: (-candidate.step, candidate.absent))
 
 
 def _holders(files: Manifest, folder: Path, disks: Disks) -> tuple[Holders, dict[str, str]]:
-    """Which disks have which files, and what is wrong with those that none has. All ranks read."""
+    """The disks with an undamaged copy of each file, and the damage of files without one. All ranks read."""
     own = {}
     with disks.ranks.raise_on_all_ranks():
         own = {name: folders.damage_of(folder / name, files[name]) for name in disks.share(sorted(files))}
     holders: dict[str, list[int]] = {name: [] for name in files}
     damage: dict[str, list[str]] = {name: [] for name in files}
-    for rank, told in enumerate(disks.ranks.gather(own)):
-        for name, why in told.items():
-            if why is None:
+    for rank, damage_of_rank in enumerate(disks.ranks.gather(own)):
+        for name, reason in damage_of_rank.items():
+            if reason is None:
                 holders[name].append(disks.of_rank[rank])
-            elif why != folders.MISSING:
-                damage[name].append(f"{why} on {_machine(rank)}")
+            elif reason != folders.MISSING:
+                damage[name].append(f"{reason} on {_machine(rank)}")
     lost = {name: "; ".join(damage[name]) or "is on no machine" for name in files if not holders[name]}
     return holders, lost
 
 
 def _machine(rank: int) -> str:
-    return next((str(each) for each in machines.read().all if rank in each.ranks), f"rank {rank}")
+    owners = (str(machine) for machine in machines.read().all if rank in machine.ranks)
+    return next(owners, f"rank {rank}")
 
 
 def _refusal(candidate: Candidate, damage: Mapping[str, str]) -> str:
     sizes = {name: candidate.files[name].get("bytes") for name in sorted(damage)}
     lines = [f"  {name}  {size} bytes  {damage[name]}" for name, size in sizes.items()]
     return (
-        f"{candidate.name} of step {candidate.step} is not complete on these machines; bring back the one "
-        "that has these files, or resume from another checkpoint:\n" + "\n".join(lines)
+        f"{candidate.name} of step {candidate.step} is not complete on these machines; add the machine "
+        "with these files, or resume from another checkpoint:\n" + "\n".join(lines)
     )
 
 
 def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) -> None:
-    """Make ``folder`` whole on every disk. Collective; a kill leaves the folder as it was, or whole."""
+    """Make ``folder`` complete on every disk, atomically. Collective."""
     files, ranks = candidate.files, disks.ranks
     parts = [name for name in files if kind_of_part(name)]
     takers = [disk for disk in disks.all if parts or any(disk not in holders[name] for name in files)]
     if not takers:
         return
-    of_files = _contents_of(parts, folder, holders, disks)
+    part_files = _contents_of(parts, folder, holders, disks)
     takes = disks.first and disks.own in takers
     new = spare = assembly = None
     with ExitStack() as stack:
@@ -172,7 +177,7 @@ def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) 
             if takes:
                 new = stack.enter_context(unfinished(folder))
                 spare = stack.enter_context(unfinished(folder.with_name(f"{folder.name}-received")))
-                assembly = stack.enter_context(Assembly(new, of_files))
+                assembly = stack.enter_context(Assembly(new, part_files))
         for name in sorted(files):
             lacking = [disk for disk in takers if disk not in holders[name]]
             with ranks.raise_on_all_ranks():
@@ -187,40 +192,40 @@ def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) 
                     shutil.copyfile(file, new / name)
                 if takes and disks.own in lacking:
                     file.unlink()
-        made, own = [], {}
+        assembled, own = [], {}
         with ranks.raise_on_all_ranks():
             if takes:
                 assembly.close()
-                made = [name for name in folders.contents(new) if name not in files]
-        place, made = disks.from_first((str(new), made))
+                assembled = [name for name in folders.contents(new) if name not in files]
+        place, assembled = disks.from_first((str(new), assembled))
         with ranks.raise_on_all_ranks():
-            own = folders.checksums(Path(place), disks.share(made))
-        told = ranks.gather(own)
+            own = folders.checksums(Path(place), disks.share(assembled))
+        checksums = ranks.gather(own)
         with ranks.raise_on_all_ranks():
             if takes:
                 whole = {name: files[name] for name in files if name not in parts}
                 for rank in disks.members:
-                    whole |= told[rank]
+                    whole |= checksums[rank]
                 folders.commit(new, folder, whole, step=candidate.step)
 
 
 def _contents_of(parts: list[str], folder: Path, holders: Holders, disks: Disks) -> dict[str, Contents]:
-    """What is in all files of parts, of which each is read by the first rank of a disk that has it."""
+    """The contents of all files of parts; each is read by the first rank of the first disk that has it."""
     own = {}
     with disks.ranks.raise_on_all_ranks():
         own = {name: contents(folder / name) for name in parts if holders[name][0] == disks.ranks.rank}
-    return {name: found for told in disks.ranks.gather(own) for name, found in told.items()}
+    return {name: content for of_rank in disks.ranks.gather(own) for name, content in of_rank.items()}
 
 
 def _send(file: Path, target: Path | None, about: Mapping, source: int, ranks: run_ranks.Ranks) -> None:
-    """``file`` of the rank ``source``, as ``target`` where that is not None. Collective.
+    """Send ``file`` from the rank ``source``; ranks with a ``target`` write it there. Collective.
 
-    An error of a file is raised when all ranks have received everything: nobody waits for the others.
+    An error of a file is raised after the last chunk, so that no rank waits for another.
     """
     errors: list[OSError] = []
     digest = hashlib.sha256()
 
-    def tried(action: Callable, *arguments):
+    def attempt(action: Callable, *arguments):
         try:
             return None if errors else action(*arguments)
         except OSError as error:
@@ -228,18 +233,18 @@ def _send(file: Path, target: Path | None, about: Mapping, source: int, ranks: r
 
     sends, receives = source == ranks.rank, target is not None
     with ExitStack() as stack:
-        stream = tried((target or file).open, "wb" if receives else "rb") if sends or receives else None
+        stream = attempt((target or file).open, "wb" if receives else "rb") if sends or receives else None
         if stream is not None:
-            stack.callback(tried, stream.close)  # which may write
+            stack.callback(attempt, stream.close)  # may write
         for begin in range(0, about["bytes"], CHUNK):
             length = min(CHUNK, about["bytes"] - begin)
             words = np.zeros(-(-length // 4), np.int32)
             if sends:
-                tried(stream.readinto, words.view(np.uint8)[:length])
+                attempt(stream.readinto, words.view(np.uint8)[:length])
             chunk = run_ranks.broadcast(words, source).view(np.uint8)[:length]
             if receives:
                 digest.update(chunk)
-                tried(stream.write, chunk)
+                attempt(stream.write, chunk)
     if errors:
         raise errors[0]
     if receives and digest.hexdigest() != about["sha256"]:

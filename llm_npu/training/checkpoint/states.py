@@ -1,10 +1,11 @@
-"""The small states of a checkpoint as JSON: learning rate schedule, loss scale, random numbers.
+"""The JSON files of a checkpoint: learning rate schedule, loss scale, random numbers, and the run's settings.
 
     scheduler.json             {"last_epoch": 100, "last_lr": 0.0018}
     scaler.json                {"scale": [65536.0], "incr_count": 12, ...}
-    rng_state_<rank>.json      see ``llm_npu.training.checkpoint.random_state``
+    rng_state_<rank>.json      ``llm_npu.training.checkpoint.random_state``
+    run.json                   ``llm_npu.training.resume.settings``
 
-Numbers survive bit for bit: Python writes as many digits as a float64 needs, which covers float32.
+Numbers are restored bit for bit: Python writes as many digits as a float64 needs, which covers float32.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
 
 SCHEDULER, SCALER = "scheduler", "scaler"
+RUN_FILE = "run.json"
 
 
 def rng_name(rank: int) -> str:
@@ -43,22 +45,41 @@ def read(folder: Path, name: str) -> Mapping:
     return plain_json.mapping(folder / file_of(name))
 
 
-def like(found: object, own: object, where: str):
-    """``found`` in the types of ``own``, a state of the same kind; else UserError, with ``where``."""
+def write_run(settings: dict[str, dict], folder: Path) -> None:
+    """Add ``run.json`` to the files of a checkpoint."""
+    (folder / RUN_FILE).write_text(strict_json.dumps(settings, indent=1) + "\n")
+
+
+def read_run(folder: Path) -> dict[str, dict]:
+    """The settings of the run that wrote the checkpoint ``folder``. UserError if they are missing."""
+    try:
+        settings = plain_json.mapping(folder / RUN_FILE)
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder} has no {RUN_FILE}, the settings of the run that wrote it; resume from a checkpoint "
+            "that has one."
+        ) from None
+    if not all(isinstance(settings.get(part), dict) for part in ("fixed", "schedule", "mesh")):
+        raise UserError(f"{folder / RUN_FILE} must hold fixed, schedule and mesh.")
+    return settings
+
+
+def like(stored: object, own: object, where: str):
+    """``stored`` in the types of ``own``, a state of the same kind. UserError, with ``where``, if not."""
     if isinstance(own, Mapping):
-        if isinstance(found, Mapping) and own.keys() <= found.keys():
-            return {key: like(found[key], value, f"{where}, {key}") for key, value in own.items()}
+        if isinstance(stored, Mapping) and own.keys() <= stored.keys():
+            return {key: like(stored[key], value, f"{where}, {key}") for key, value in own.items()}
     elif isinstance(own, np.ndarray):
-        values = found.tolist() if isinstance(found, np.ndarray) else found
+        values = stored.tolist() if isinstance(stored, np.ndarray) else stored
         if isinstance(values, list) and len(values) == own.size and all(map(_is_number, values)):
             return np.array(values, own.dtype).reshape(own.shape)
     elif isinstance(own, bool) or own is None:
-        if type(found) is type(own):
-            return found
-    elif _is_number(found) and (isinstance(found, int) or not isinstance(own, int)):
-        return found
-    wanted = f"with {', '.join(own)}" if isinstance(own, Mapping) else f"like {own!r:.40}"
-    raise UserError(f"{where}: {found!r:.40} is no state {wanted}.")
+        if type(stored) is type(own):
+            return stored
+    elif _is_number(stored) and (isinstance(stored, int) or not isinstance(own, int)):
+        return stored
+    expected = f"with {', '.join(own)}" if isinstance(own, Mapping) else f"like {own!r:.40}"
+    raise UserError(f"{where}: {stored!r:.40} is not a state {expected}.")
 
 
 def _is_number(value: object) -> bool:
@@ -67,7 +88,7 @@ def _is_number(value: object) -> bool:
 
 def _plain(value):
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

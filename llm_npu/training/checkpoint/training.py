@@ -1,17 +1,17 @@
 """The methods of PaddleNLP's Trainer that save and load, with checkpoints independent of the mesh.
 
-    model.safetensors, config.json      the weights, as Hugging Face's readers take them
+    model.safetensors, config.json      the weights, in Hugging Face's format
     tokenizer.json, ...                 the tokenizer
     optimizer.safetensors               fp32 weights and moments, named after the weights
     scheduler.json                      the learning rate schedule
     scaler.json                         the loss scale of fp16
     rng_state_<rank>.json               the random number generators of each rank
-    trainer_state.json                  the step, and so the position in the data
+    trainer_state.json                  the step, which determines the position in the data
     run.json                            the run's settings and mesh (``llm_npu.training.resume``)
     complete.json                       the mark (``llm_npu.training.checkpoint.folder``)
 
-On the same mesh a run continues bit for bit; on another one up to rounding, with new dropout masks. Reading a
-checkpoint runs no code.
+On the same mesh a run continues bit for bit; on another mesh up to rounding, with new dropout masks. Reading
+a checkpoint executes no code from it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ import dataclasses
 from functools import cached_property
 from pathlib import Path
 
+import paddle
+
+from llm_npu.core.atomic import replace, unfinished
 from llm_npu.core.ranks import Ranks
 from llm_npu.data.text import chat_template
 from llm_npu.models import layout, lora, weights
 from llm_npu.training import nonfinite
-from llm_npu.training.checkpoint import run_record, states
+from llm_npu.training.checkpoint import states
 from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.random_state import as_plain, from_plain, random_state, set_random_state
 from llm_npu.training.checkpoint.saving import Checkpoints, Files, Saved, export
@@ -33,14 +36,17 @@ from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import strict_json
 
 OPTIMIZER = "optimizer"
+MERGED = "merged"  # LoRA's merged model in a run's output folder
 
 
 class Checkpointing:
     """A mixin for a Trainer: saves and loads checkpoints as described above.
 
-    The Trainer has ``settings``, the content of ``run.json``, a ``recorder`` of what was saved, and
-    ``skipped``, which counts skipped steps. ``disks`` are those of the output folder; None is one that all
-    ranks see.
+    The Trainer has ``settings``, the content of ``run.json``, a ``recorder`` of saved checkpoints, and
+    ``skipped``, which counts skipped steps.
+
+    Attributes:
+        disks: The disks of the output folder; None if all ranks see one folder.
     """
 
     disks: Disks | None = None
@@ -91,7 +97,7 @@ class Checkpointing:
 
         files = {
             "config.json": model,
-            run_record.FILE: lambda folder: run_record.write(self.settings, folder),
+            states.RUN_FILE: lambda folder: states.write_run(self.settings, folder),
             "tokenizer.json": tokenizer,
             "trainer_state.json": self._write_state,
         }
@@ -104,7 +110,7 @@ class Checkpointing:
         return files
 
     def _write_state(self, folder: Path) -> None:
-        """As the upstream ``save_to_json``, which writes NaN."""
+        """Replaces the upstream ``save_to_json``, which writes NaN."""
         text = strict_json.dumps(dataclasses.asdict(self.state), indent=2, sort_keys=True)
         (folder / "trainer_state.json").write_text(text + "\n")
 
@@ -117,10 +123,10 @@ class Checkpointing:
             weights.load(self.model, resume_from_checkpoint)
         folder = Path(resume_from_checkpoint)
         # Read early, so that errors show before anything changes.
-        if run_record.mesh_of(folder) == self.settings["mesh"]:
+        if states.read_run(folder)["mesh"] == self.settings["mesh"]:
             name = states.rng_name(Ranks.of_run().rank)
-            found = states.read(folder, name)
-            self._random_state = from_plain(found, str(folder / states.file_of(name)))
+            state = states.read(folder, name)
+            self._random_state = from_plain(state, str(folder / states.file_of(name)))
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         if checkpoint is None or self.args.ignore_load_lr_and_optim:
@@ -136,8 +142,8 @@ class Checkpointing:
             self._offload_optimizer()
 
     def _state(self, folder: Path, name: str, holder):
-        found = states.read(folder, name)
-        return states.like(found, holder.state_dict(), f"{folder}, {name}")
+        stored = states.read(folder, name)
+        return states.like(stored, holder.state_dict(), f"{folder}, {name}")
 
     def _load_rng_state(self, checkpoint):
         if checkpoint is not None and self._random_state is not None:
@@ -150,8 +156,8 @@ class Checkpointing:
         return layout.parameters(self.model), self.model.config
 
     def _record(self, saved: list[Saved]) -> None:
-        for each in saved:
-            self.recorder.saved(each)
+        for checkpoint in saved:
+            self.recorder.saved(checkpoint)
 
 
 class AsyncSave(TrainerCallback):
@@ -173,3 +179,12 @@ def export_model(model, folder: str | Path, tokenizer=None) -> None:
     if tokenizer is not None:
         files["tokenizer.json"] = lambda folder: chat_template.save(tokenizer, folder)
     export(Path(folder), of_parameters(layout.parameters(model), model.config), files, Ranks.of_run())
+
+
+def export_merged(model, tokenizer, folder: Path) -> None:
+    """Write LoRA's merged model and its tokenizer in the Hugging Face layout, atomically."""
+    with unfinished(folder) as new:
+        with paddle.no_grad(), lora.merged(model):
+            weights.save(lora.unwrapped(model), new)
+        chat_template.save(tokenizer, new)
+        replace(new, folder)

@@ -1,10 +1,10 @@
 """Which rank writes which part of a checkpoint: every part once, evenly shared, in files of whole tensors.
 
-``WritePlan`` and ``WriteItem`` are what torch.distributed.checkpoint calls SavePlan and WriteItem.
+``WritePlan`` and ``WriteItem`` correspond to SavePlan and WriteItem of torch.distributed.checkpoint.
 
-Where the machines have disks of their own, a disk has the parts of its ranks in files of its own, such as
-``optimizer.part-1-of-2.safetensors``. Each part is a tensor there, whose name says which box it is:
-``lm_head.weight [0:48, 0:64] of [96, 64]``. ``llm_npu.training.checkpoint.parts`` makes them whole again.
+If each machine has its own disk, a disk has its ranks' parts in separate files: for example
+``optimizer.part-1-of-2.safetensors``. Each part is a tensor there, and its name contains the box:
+``lm_head.weight [0:48, 0:64] of [96, 64]``. ``Assembly`` makes whole tensors of such files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,14 +21,18 @@ import numpy as np
 
 from llm_npu.core.errors import UserError, naming
 from llm_npu.core.ranks import Ranks
-from llm_npu.core.tensor_file import TensorSpec, create
+from llm_npu.core.tensor_file import DTYPES, Reader, TensorSpec, Writer, create, places
 from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.tensors import LocalTensor
 from paddle_fused import strict_json
 
 LARGEST = 5 << 30  # bytes of tensors in one file
+_DTYPE = {np.dtype(kind): name for name, (_, kind) in DTYPES.items()}
 _PART_FILE = re.compile(r"(\w+)\.part-\d+-of-\d+(-\d{5}-of-\d{5})?\.safetensors")
 _PIECE = re.compile(r"(.+) \[([\d:, ]*)\] of \[([\d, ]*)\]")
+
+# {name of a part: its dtype (Paddle's name) and its shape}
+Contents = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 class WriteItem(NamedTuple):
@@ -40,7 +45,12 @@ class WriteItem(NamedTuple):
 
 @dataclass
 class WritePlan:
-    """``files``: {file: {name: TensorSpec}} of this rank's disk. ``parts``: this rank's."""
+    """The files of this rank's disk, and the parts that this rank writes.
+
+    Attributes:
+        files: {file: {name: TensorSpec}}.
+        parts: The writes of this rank.
+    """
 
     files: dict[str, dict[str, TensorSpec]]
     parts: list[WriteItem]
@@ -51,22 +61,25 @@ class WritePlan:
     ) -> WritePlan:
         """The plan for {kind: tensors}, whose kinds name the files. Collective.
 
-        ``disks``: where they are to be; by default all ranks see one folder. UserError unless the ranks
-        together hold every tensor exactly once, replicas aside.
+        Args:
+            disks: The disks of the output folder; by default all ranks see one folder.
+
+        Raises:
+            UserError: The ranks do not hold every tensor exactly once, apart from replicas.
         """
         own = {}
         with ranks.raise_on_all_ranks():
             own = {
-                (kind, block.name, each.dtype, block.shape, block.offset, block.extent): (each, block)
+                (kind, block.name, tensor.dtype, block.shape, block.offset, block.extent): (tensor, block)
                 for kind, tensors in held.items()
-                for each in tensors
-                for block in each.blocks
+                for tensor in tensors
+                for block in tensor.blocks
             }
         holders: dict[tuple, list[int]] = {}
         for rank, keys in enumerate(ranks.gather(list(own))):
             for key in keys:
                 holders.setdefault(key, []).append(rank)
-        stored = wholes(holders)
+        stored = whole_tensors(holders)
         loads, writers = [0] * ranks.size, {}
         for key in sorted(holders):
             rank = min(holders[key], key=lambda rank: (loads[rank], rank))
@@ -83,17 +96,19 @@ class WritePlan:
             part = f"part-{disks.all.index(disks.own) + 1}-of-{len(disks.all)}"
             kinds = {kind: f"{kind}.{part}" for kind in held}
         files = {kind: in_files(kinds[kind], stored.get(kind, {})) for kind in held}
-        file_of = {(kind, name): file for kind in held for file, of in files[kind].items() for name in of}
+        file_of = {
+            (kind, name): file for kind in held for file, specs in files[kind].items() for name in specs
+        }
         parts = []
         for key in (key for key, rank in writers.items() if rank == ranks.rank):
             tensor, block = own[key]
             if names[key] != block.name:
                 block = block._replace(name=names[key], offset=(0,) * len(block.offset))
             parts.append(WriteItem(file_of[key[0], names[key]], tensor, block))
-        return cls({file: tensors for of in files.values() for file, tensors in of.items()}, parts)
+        return cls({file: specs for kind in held for file, specs in files[kind].items()}, parts)
 
     def content(self) -> Iterator[tuple[str, object, np.ndarray]]:
-        """(file, block, values) of this rank's parts; every tensor is copied to the host once."""
+        """(file, block, values) of this rank's parts. Every tensor is copied to the host once."""
         held, array = None, None
         for part in sorted(self.parts, key=lambda part: (part.file, id(part.held))):
             if part.held is not held:
@@ -101,17 +116,17 @@ class WritePlan:
             yield part.file, part.block, part.block.of(array)
 
 
-def wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpec]]:
-    """{kind: {name: TensorSpec}} of everything that the ranks hold."""
-    found: dict[str, dict[str, TensorSpec]] = {}
+def whole_tensors(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpec]]:
+    """{kind: {name: TensorSpec}} of all tensors that the ranks hold. UserError for gaps and overlaps."""
+    specs: dict[str, dict[str, TensorSpec]] = {}
     boxes: dict[tuple[str, str], list[tuple]] = {}
     for kind, name, dtype, shape, offset, extent in holders:
-        whole = found.setdefault(kind, {}).setdefault(name, TensorSpec(dtype, shape))
+        whole = specs.setdefault(kind, {}).setdefault(name, TensorSpec(dtype, shape))
         if whole != TensorSpec(dtype, shape):
             raise UserError(f"{name} is {TensorSpec(dtype, shape)} on one rank and {whole} on another")
         boxes.setdefault((kind, name), []).append((offset, extent))
     for (kind, name), parts in boxes.items():
-        shape = found[kind][name].shape
+        shape = specs[kind][name].shape
         elements = sum(math.prod(extent) for _, extent in parts)
         if elements != math.prod(shape):
             raise UserError(
@@ -119,16 +134,16 @@ def wholes(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpec
                 f"{list(shape)}; it cannot be stored"
             )
         if pair := _overlapping(parts):
-            one, other = sorted(pair)
+            first, second = sorted(pair)
             raise UserError(
-                f"the processes hold the parts {_range(*one)} and {_range(*other)} of {name}, of shape "
+                f"the processes hold the parts {_range(*first)} and {_range(*second)} of {name}, of shape "
                 f"{list(shape)}, which overlap; it cannot be stored"
             )
-    return found
+    return specs
 
 
 def _overlapping(parts: list[tuple]) -> tuple[tuple, tuple] | None:
-    """Two boxes (offset, extent) that share an element, if there are any.
+    """Two boxes (offset, extent) that share an element, or None.
 
     A fused projection split by elements has a thousand parts, so only neighbours are compared, along the
     dimension with the most distinct offsets.
@@ -147,9 +162,9 @@ def _overlapping(parts: list[tuple]) -> tuple[tuple, tuple] | None:
     return None
 
 
-def _overlap(one: tuple, other: tuple) -> bool:
+def _overlap(first: tuple, second: tuple) -> bool:
     """Whether two boxes (offset, extent) of one tensor share an element."""
-    return all(max(a, b) < min(a + m, b + n) for a, m, b, n in zip(*one, *other, strict=True))
+    return all(max(a, b) < min(a + m, b + n) for a, m, b, n in zip(*first, *second, strict=True))
 
 
 def _range(offset: Sequence[int], extent: Sequence[int]) -> str:
@@ -176,7 +191,7 @@ def in_files(kind: str, tensors: Mapping[str, TensorSpec]) -> dict[str, dict[str
 
 
 def create_files(folder: Path, files: Mapping[str, Mapping[str, TensorSpec]], kinds: Iterable[str]) -> None:
-    """Create ``files`` at full size, and an index for each of the ``kinds`` that has several."""
+    """Create ``files`` at full size, and an index for each of the ``kinds`` with several files."""
     for file, tensors in files.items():
         create(folder / file, tensors)
     for kind in kinds:
@@ -189,8 +204,8 @@ def create_files(folder: Path, files: Mapping[str, Mapping[str, TensorSpec]], ki
 
 def kind_of_part(file: str) -> str | None:
     """The kind of tensors in a file of parts; None for another file."""
-    found = _PART_FILE.fullmatch(file)
-    return found and found[1]
+    match = _PART_FILE.fullmatch(file)
+    return match and match[1]
 
 
 def _piece(key: tuple) -> str:
@@ -200,22 +215,77 @@ def _piece(key: tuple) -> str:
 
 
 def read_piece(name: str) -> tuple[str, tuple, tuple, tuple]:
-    """(name, shape, offset, extent) of the whole tensor and the box that ``_piece`` names. UserError."""
-    if found := _PIECE.fullmatch(name):
-        shape = tuple(int(word) for word in found[3].split(", ") if word)
-        ranges = [word.split(":") for word in found[2].split(", ") if word]
-        boxes = [(int(each[0]), int(each[1])) for each in ranges if len(each) == 2 and all(each)]
+    """(name, shape, offset, extent) of a part in a file of parts. UserError for another name."""
+    if match := _PIECE.fullmatch(name):
+        shape = tuple(int(word) for word in match[3].split(", ") if word)
+        ranges = [word.split(":") for word in match[2].split(", ") if word]
+        boxes = [(int(limits[0]), int(limits[1])) for limits in ranges if len(limits) == 2 and all(limits)]
         fits = len(boxes) == len(ranges) == len(shape)
         if fits and all(begin <= end <= size for (begin, end), size in zip(boxes, shape, strict=True)):
-            return found[1], shape, tuple(b for b, _ in boxes), tuple(e - b for b, e in boxes)
-    raise UserError(f"{name!r:.80} is no part of a tensor")
+            return match[1], shape, tuple(b for b, _ in boxes), tuple(e - b for b, e in boxes)
+    raise UserError(f"{name!r:.80} is not a part of a tensor")
 
 
 def _index_of(files: Mapping[str, Mapping[str, TensorSpec]]) -> str:
-    """The index of several files of a kind, as Hugging Face's readers take it."""
+    """The index of several files of a kind, in Hugging Face's format."""
     size = sum(whole.bytes for tensors in files.values() for whole in tensors.values())
-    places = {name: file for file, tensors in files.items() for name in tensors}
-    return (
-        strict_json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=2, sort_keys=True)
-        + "\n"
-    )
+    file_of = {name: file for file, tensors in files.items() for name in tensors}
+    index = {"metadata": {"total_size": size}, "weight_map": file_of}
+    return strict_json.dumps(index, indent=2, sort_keys=True) + "\n"
+
+
+def contents(file: Path) -> Contents:
+    """The contents of a file of parts. UserError if it cannot be read."""
+    return {name: (_DTYPE[slot.dtype], slot.shape) for name, slot in places(file).items()}
+
+
+class Assembly:
+    """Files of whole tensors in ``folder``, created here and filled from one file of parts after another.
+
+    The result has the files, byte for byte, that a run on one shared disk would have written. Closing the
+    context closes the files.
+
+    Args:
+        part_files: {file of parts: its contents}.
+
+    Raises:
+        UserError: The parts do not cover every tensor exactly once.
+    """
+
+    def __init__(self, folder: Path, part_files: Mapping[str, Contents]):
+        held = {}
+        for file, tensors in part_files.items():
+            for piece, (dtype, extent) in tensors.items():
+                name, shape, offset, box = read_piece(piece)
+                if box != extent:
+                    raise UserError(f"{file}: {piece} has the shape {list(extent)}")
+                held[kind_of_part(file), name, dtype, shape, offset, extent] = [0]
+        kinds, whole = {kind_of_part(file) for file in part_files}, whole_tensors(held)
+        files = {kind: in_files(kind, whole.get(kind, {})) for kind in sorted(kinds)}
+        create_files(folder, {file: specs for kind in files for file, specs in files[kind].items()}, files)
+        self._file_of = {
+            (kind, name): file for kind in files for file, specs in files[kind].items() for name in specs
+        }
+        self._folder, self._stack, self._writers = folder, ExitStack(), {}
+
+    def __enter__(self) -> Assembly:
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Flush the files."""
+        self._stack.close()
+
+    def add(self, name: str, file: Path) -> None:
+        """Write the parts in ``file``, a copy of the file of parts ``name``."""
+        for piece, array in Reader([file]).items():
+            whole, _, offset, _ = read_piece(piece)
+            self._writer(self._file_of[kind_of_part(name), whole]).write(whole, offset, array)
+
+    def _writer(self, file: str) -> Writer:
+        if file not in self._writers:
+            self._writers[file] = Writer(self._folder / file)
+            self._stack.callback(self._writers[file].close)
+        return self._writers[file]

@@ -11,7 +11,7 @@ from llm_npu.data import pipeline
 from llm_npu.data.indexed import write_indexed
 from llm_npu.data.text.tokenizer import load_tokenizer, trained_tokenizer
 from llm_npu.training import resume
-from llm_npu.training.checkpoint import run_record
+from llm_npu.training.checkpoint import states
 
 pytestmark = pytest.mark.sampled
 
@@ -37,8 +37,8 @@ def settings(tmp_path):
 @pytest.fixture
 def written(tmp_path, settings):
     """A checkpoint of the run without flags."""
-    run_record.write(settings(), tmp_path)
-    return store(tmp_path / "out", 5, {run_record.FILE: (tmp_path / run_record.FILE).read_text()})
+    states.write_run(settings(), tmp_path)
+    return store(tmp_path / "out", 5, {states.RUN_FILE: (tmp_path / states.RUN_FILE).read_text()})
 
 
 def test_the_same_run_goes_on_without_a_word(written, settings):
@@ -105,7 +105,7 @@ def test_changed_settings_of_the_optimizer_are_noted(written, settings):
 
 
 def test_what_an_earlier_version_has_not_written_is_no_change(written, settings):
-    file = written / run_record.FILE
+    file = written / states.RUN_FILE
     earlier = json.loads(file.read_text())
     del earlier["schedule"]["weight_decay"]
     file.write_text(json.dumps(earlier))

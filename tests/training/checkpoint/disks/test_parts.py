@@ -10,7 +10,7 @@ from llm_npu.core.ranks import Ranks
 from llm_npu.core.tensor_file import Reader, TensorSpec, Writer, create
 from llm_npu.training import checkpoint
 from llm_npu.training.checkpoint import folder as folders
-from llm_npu.training.checkpoint import gathering, parts, write_plan
+from llm_npu.training.checkpoint import gathering, write_plan
 from llm_npu.training.checkpoint.__main__ import main, merge
 from llm_npu.training.checkpoint.disks import Disks
 
@@ -155,7 +155,7 @@ def test_parts_on_one_disk_are_made_whole_at_resume(disks):
 
 
 def told(step, files, complete=True, present=()):
-    return gathering.Found(
+    return gathering.LocalCheckpoint(
         f"checkpoint-{step}", step, {name: {"bytes": 1} for name in files}, complete, present
     )
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_is_what_a_mark_says():
     "name", ["a", "a [0:2] of [3, 4]", "a [2:1] of [3]", "a [0:4] of [3]", "a [0] of [3]"]
 )
 def test_names_that_are_no_parts(name):
-    with pytest.raises(UserError, match="is no part of a tensor"):
+    with pytest.raises(UserError, match="is not a part of a tensor"):
         write_plan.read_piece(name)
 
 
@@ -193,10 +193,10 @@ def test_names_of_parts():
 def test_parts_that_are_not_whole_tensors_are_refused(tmp_path):
     held = {"model.part-1-of-1.safetensors": {"a [0:2] of [3]": ("float32", (2,))}}
     with pytest.raises(UserError, match="hold 2 of the 3 elements of a"):
-        parts.Assembly(tmp_path, held)
+        write_plan.Assembly(tmp_path, held)
     other = {"model.part-1-of-1.safetensors": {"a [0:2] of [2]": ("float32", (1,))}}
     with pytest.raises(UserError, match=r"has the shape \[1\]"):
-        parts.Assembly(tmp_path, other)
+        write_plan.Assembly(tmp_path, other)
 
 
 def test_each_disk_has_its_own_share():

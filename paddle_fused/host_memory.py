@@ -2,8 +2,8 @@
 
 Paddle frees CPU tensors to malloc, and glibc returns large blocks to the system immediately. Every large
 result is then new memory, whose pages are zeroed and mapped at the first write, which takes longer than
-computing the result. Applied when the host kernels are loaded for CPU tensors; the virtual NPU has its own
-memory pool.
+computing the result. The setting holds for the whole process, so a program makes it, as the trainer does:
+importing operators does not. The virtual NPU has its own memory pool.
 """
 
 from __future__ import annotations

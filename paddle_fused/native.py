@@ -12,7 +12,7 @@ from pathlib import Path
 import paddle
 from paddle.utils.cpp_extension import extension_utils
 
-from . import built_for, host_memory, libraries
+from . import built_for, libraries
 from .devices import elsewhere, is_captured
 
 LIBRARY = libraries.folder() / libraries.OPERATORS
@@ -101,5 +101,4 @@ def _load_error() -> str | None:
         return str(error)
     except (RuntimeError, OSError) as error:
         return f"{LIBRARY.name} could not be loaded: {str(error).strip().splitlines()[-1]}"
-    host_memory.keep_freed_memory()
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -23,14 +24,23 @@ def journal_file() -> Path | None:
 
 
 def mark_journal(text: str) -> None:
-    """Writes a mark such as "step 1 begins" into the journal, if there is one."""
+    """Writes a mark such as "step 1 begins" into the journal, if there is one.
+
+    Raises OSError if the journal cannot be written.
+    """
     plugin = loaded_plugin()
     if plugin is not None and journal_file() is not None:
-        plugin.virtual_npu_journal_mark(text.encode())
+        _raise_failure(plugin.virtual_npu_journal_mark, text.encode())
 
 
 def flush_journal() -> None:
-    """Writes all buffered lines to the file."""
+    """Writes all buffered lines to the file. Raises OSError if it cannot be written."""
     plugin = loaded_plugin()
     if plugin is not None:
-        plugin.virtual_npu_journal_flush()
+        _raise_failure(plugin.virtual_npu_journal_flush)
+
+
+def _raise_failure(function, *arguments) -> None:
+    function.restype = ctypes.c_char_p
+    if reason := function(*arguments):
+        raise OSError(reason.decode())

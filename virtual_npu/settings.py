@@ -95,6 +95,12 @@ SETTINGS: dict[str, Setting] = {
         "zero or a number above it",
         _is_zero_or_more,
     ),
+    "VIRTUAL_NPU_REALTIME": Setting(
+        "1 schedules the threads of communication streams before all others (SCHED_FIFO, needs CAP_SYS_NICE)",
+        "0",
+        "0 or 1",
+        _is_switch,
+    ),
     "VIRTUAL_NPU_SYNC_SENDS": Setting(
         "1 makes a send block until it is received, as on a card", "0", "0 or 1", _is_switch
     ),

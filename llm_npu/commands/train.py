@@ -20,6 +20,7 @@ from llm_npu.core import console
 from llm_npu.doctor import explain
 from llm_npu.models import library
 from llm_npu.numerics import reproducible
+from paddle_fused import host_memory
 
 
 def main(argv: list[str]) -> int:
@@ -46,6 +47,8 @@ def train(arguments: config.Arguments, chosen: device.Device) -> int:
     from llm_npu.training.run import Run
 
     patches.apply()
+    if chosen.kind != "card":
+        host_memory.keep_freed_memory()
     virtual_npu.stop_aicpu_warnings()  # --check_dtypes reports them
     launch.prepare_dry_run(chosen)
     run = Run(arguments.build(), arguments.early, chosen)

@@ -8,8 +8,10 @@ import os
 import sys
 
 import paddle_fused
+import virtual_npu
 from llm_npu import patches, surgery
 from llm_npu.patches import incubate
+from paddle_fused import host_memory
 
 FAMILIES_SINCE = (1, 1)  # of paddleformers; earlier ones are for ERNIE, whose models are its own
 
@@ -23,6 +25,8 @@ def before_library() -> None:
 def after_library() -> None:
     """Patches, and every model of PaddleFormers that is built from now on has fused operators."""
     patches.apply()
+    if virtual_npu.is_active():
+        host_memory.keep_freed_memory()
     version = importlib.metadata.version("paddleformers")
     if tuple(map(int, version.split(".")[:2])) >= FAMILIES_SINCE:
         surgery.apply_fused_kernel()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -235,6 +236,39 @@ def test_plugin_refuses_another_paddle_by_itself(run_python, tmp_path):
     result = run_python("-c", code, CUSTOM_DEVICE_ROOT=str(plugin))
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
     assert "not loaded: the virtual NPU was built for paddlepaddle 99999" in result.stderr
+
+
+# Instructions of virtual_npu_thunk_common (bridge/thunks.S), and ones that store another register or address.
+WRONG_THUNKS = {
+    "integers": (b"\x4c\x89\x44\x24\x20", b"\x4c\x89\x4c\x24\x20", "a Place"),  # r8 at 32(%rsp): r9
+    "floats": (
+        b"\xf2\x0f\x11\x5c\x24\x48",
+        b"\xf2\x0f\x11\x54\x24\x48",
+        "double 3",
+    ),  # xmm3 at 72(%rsp): xmm2
+    "stack": (b"\x48\x8d\x55\x10", b"\x48\x8d\x55\x18", "a DataType"),  # 16(%rbp): 24(%rbp)
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="changes instructions of x86-64")
+@pytest.mark.parametrize("fault", WRONG_THUNKS)
+def test_plugin_whose_bridge_passes_arguments_wrongly_refuses_itself(run_python, tmp_path, fault):
+    plugin = tmp_path / "virtual_npu" / "plugin"
+    plugin.mkdir(parents=True)
+    (tmp_path / "paddle_fused").symlink_to(PLUGIN_FOLDER.parents[1] / "paddle_fused")
+    right, wrong, argument = WRONG_THUNKS[fault]
+    library = (PLUGIN_FOLDER / LIBRARY).read_bytes()
+    # movq %rdi, 0(%rsp) and movq %rsi, 8(%rsp): only there.
+    start = library.index(b"\x48\x89\x3c\x24\x48\x89\x74\x24\x08")
+    at = library.index(right, start)
+    assert at - start < 128
+    (plugin / LIBRARY).write_bytes(library[:at] + wrong + library[at + len(right) :])
+    code = "import paddle; print(paddle.device.get_all_custom_device_type())"
+    result = run_python("-c", code, CUSTOM_DEVICE_ROOT=str(plugin))
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+    refusal = next(line for line in result.stderr.splitlines() if "virtual npu: not loaded:" in line)
+    assert "passes arguments wrongly" in refusal and argument in refusal
 
 
 @pytest.mark.parametrize("missing", [LIBRARY, STAMP])

@@ -36,9 +36,17 @@ kernels::AdamArray array_of(const Tensor& tensor) {
   return {const_cast<void*>(tensor.data()), element_type(tensor.dtype())};
 }
 
-void adamw(Tensor& param, const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
-           OptionalTensor& moment2_max, Tensor& beta1_pow, Tensor& beta2_pow, OptionalTensor& master, float one_minus_beta1,
-           float one_minus_beta2, float epsilon, float lr_ratio, float weight_decay, bool maximize) {
+// One parameter's step, checked and ready to be made.
+struct Step {
+  kernels::AdamScalars scalars;
+  float *beta1_pow, *beta2_pow;
+  float next_beta1_pow, next_beta2_pow;
+};
+
+Step prepare(const Tensor& param, const Tensor& grad, const Tensor& learning_rate, const Tensor& moment1,
+             const Tensor& moment2, const OptionalTensor& moment2_max, Tensor& beta1_pow, Tensor& beta2_pow,
+             const OptionalTensor& master, float one_minus_beta1, float one_minus_beta2, float epsilon, float lr_ratio,
+             float weight_decay, bool maximize) {
   check_array(param, "param", param);
   check_array(param, "grad", grad);
   check_array(param, "moment1", moment1);
@@ -50,9 +58,13 @@ void adamw(Tensor& param, const Tensor& grad, const Tensor& learning_rate, Tenso
   const double power1 = kernels::exact_power(beta1, scalar("beta1_pow", beta1_pow));
   const double power2 = kernels::exact_power(beta2, scalar("beta2_pow", beta2_pow));
   const double rate = static_cast<double>(lr_ratio) * scalar("learning_rate", learning_rate);
-  const kernels::AdamScalars scalars =
-      kernels::adam_scalars(beta1, beta2, epsilon, rate, weight_decay, power1, power2, maximize);
+  return {kernels::adam_scalars(beta1, beta2, epsilon, rate, weight_decay, power1, power2, maximize),
+          beta1_pow.data<float>(), beta2_pow.data<float>(), static_cast<float>(power1 * beta1),
+          static_cast<float>(power2 * beta2)};
+}
 
+void update(const Step& step, Tensor& param, const Tensor& grad, Tensor& moment1, Tensor& moment2,
+            OptionalTensor& moment2_max, OptionalTensor& master) {
   const HostCall call(kOp, param);
   const Tensor gradient = dense(grad);
   kernels::AdamArrays arrays{};
@@ -62,9 +74,17 @@ void adamw(Tensor& param, const Tensor& grad, const Tensor& learning_rate, Tenso
   arrays.moment2 = array_of(moment2);
   if (moment2_max) arrays.moment2_max = array_of(*moment2_max);
   if (master) arrays.master = array_of(*master);
-  if (param.numel() > 0) kernels::adam(scalars, arrays, param.numel());
-  *beta1_pow.data<float>() = static_cast<float>(power1 * beta1);
-  *beta2_pow.data<float>() = static_cast<float>(power2 * beta2);
+  if (param.numel() > 0) kernels::adam(step.scalars, arrays, param.numel());
+  *step.beta1_pow = step.next_beta1_pow;
+  *step.beta2_pow = step.next_beta2_pow;
+}
+
+void adamw(Tensor& param, const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+           OptionalTensor& moment2_max, Tensor& beta1_pow, Tensor& beta2_pow, OptionalTensor& master, float one_minus_beta1,
+           float one_minus_beta2, float epsilon, float lr_ratio, float weight_decay, bool maximize) {
+  const Step step = prepare(param, grad, learning_rate, moment1, moment2, moment2_max, beta1_pow, beta2_pow, master,
+                            one_minus_beta1, one_minus_beta2, epsilon, lr_ratio, weight_decay, maximize);
+  update(step, param, grad, moment1, moment2, moment2_max, master);
 }
 
 using Tensors = std::vector<Tensor>;
@@ -86,12 +106,19 @@ void adamw_many(Tensors& params, const Tensors& grads, const Tensor& learning_ra
   check_count("beta1_pows", beta1_pows);
   check_count("beta2_pows", beta2_pows);
   if (masters) check_count("masters", *masters);
+  const auto element = [](const OptionalTensors& list, size_t i) {
+    return list ? OptionalTensor((*list)[i]) : OptionalTensor();
+  };
+  std::vector<Step> steps;
+  steps.reserve(params.size());
+  for (size_t i = 0; i < params.size(); ++i)
+    steps.push_back(prepare(params[i], grads[i], learning_rate, moments1[i], moments2[i], element(moments2_max, i),
+                            beta1_pows[i], beta2_pows[i], element(masters, i), one_minus_beta1, one_minus_beta2, epsilon,
+                            lr_ratio, weight_decay, maximize));
+  // All tensors are valid: only now is one changed.
   for (size_t i = 0; i < params.size(); ++i) {
-    OptionalTensor largest, master;
-    if (moments2_max) largest = (*moments2_max)[i];
-    if (masters) master = (*masters)[i];
-    adamw(params[i], grads[i], learning_rate, moments1[i], moments2[i], largest, beta1_pows[i], beta2_pows[i], master,
-          one_minus_beta1, one_minus_beta2, epsilon, lr_ratio, weight_decay, maximize);
+    OptionalTensor largest = element(moments2_max, i), master = element(masters, i);
+    update(steps[i], params[i], grads[i], moments1[i], moments2[i], largest, master);
   }
 }
 

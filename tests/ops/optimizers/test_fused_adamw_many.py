@@ -119,3 +119,30 @@ def test_lists_of_different_lengths_are_refused():
         native.call(
             "pf_adamw_many_", ones, ones[:1], paddle.ones([1]), ones, ones, None, power, power, None, *numbers
         )
+
+
+NUMBERS = (0.1, 0.001, 1e-8, 1.0, 0.0, False)
+BAD = {
+    "grads": lambda: paddle.ones([3]),
+    "moments1": lambda: paddle.ones([2], "float64"),
+    "moments2": lambda: paddle.ones([2, 1]),
+    "beta1_pows": lambda: paddle.ones([2]),
+    "beta2_pows": lambda: paddle.ones([1], "float64"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_one_bad_tensor_at_the_end_leaves_all_untouched(name):
+    paddle.set_device("cpu")
+    lists = {
+        of: [paddle.full([2], 0.5) for _ in range(4)] for of in ("params", "grads", "moments1", "moments2")
+    }
+    lists |= {of: [paddle.full([1], 0.9) for _ in range(4)] for of in ("beta1_pows", "beta2_pows")}
+    lists[name][-1] = BAD[name]()
+    before = {of: list(map(bits, tensors)) for of, tensors in lists.items()}
+    with pytest.raises(ValueError, match="accepted"):
+        native.call(
+            "pf_adamw_many_", lists["params"], lists["grads"], paddle.ones([1]), lists["moments1"],
+            lists["moments2"], None, lists["beta1_pows"], lists["beta2_pows"], None, *NUMBERS,
+        )  # fmt: skip
+    assert {of: list(map(bits, tensors)) for of, tensors in lists.items()} == before

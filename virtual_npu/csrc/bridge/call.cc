@@ -150,6 +150,7 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
   const int used = entry.signature.integer_slots;
   for (int i = 0; i < used; ++i)
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
+  if (entry.without_tensors) return call_function(entry.variadic_function, slots, registers->floats);
   launch(entry, TypedArguments(entry.signature, slots), [&] {
     if (entry.native)
       call_function(entry.variadic_function, slots, registers->floats);

@@ -51,6 +51,7 @@ struct KernelEntry {
   bool queues = false;              // only enqueues work on its stream: collectives
   bool view = false;                // of the strided layout: returns a view of its input where it can
   bool native = false;              // written for npu tensors: observed, not bridged
+  bool without_tensors = false;     // of the self-test (calling_convention.cc): called, and nothing else
   // For a 16-bit type without a CPU kernel: tensors of this type are cast to float32 and back.
   phi::DataType promoted = phi::DataType::UNDEFINED;
   Signature signature;

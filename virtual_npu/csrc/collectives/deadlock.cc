@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
 #include "collectives/segment.h"
+#include "runtime/file_descriptor.h"
 #include "runtime/stream.h"
 
 namespace virtual_npu {
@@ -52,12 +52,11 @@ bool put(int file, const Status& status) {
 bool get(const Awaited& awaited, Status* status) {
   const std::string path =
       "/proc/" + std::to_string(awaited.process.number) + "/fd/" + std::to_string(awaited.status_file);
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return false;
   uint64_t version = 0;
-  const bool whole = pread(file, status, sizeof(*status), 0) == ssize_t(sizeof(*status)) &&
-                     pread(file, &version, sizeof(version), 0) == ssize_t(sizeof(version));
-  close(file);
+  const bool whole = pread(file.number(), status, sizeof(*status), 0) == ssize_t(sizeof(*status)) &&
+                     pread(file.number(), &version, sizeof(version), 0) == ssize_t(sizeof(version));
   return whole && version == status->version && version % 2 == 0 && status->waits && status->count <= kMaxRanks &&
          state_of(awaited.process) != ProcessState::kGone;
 }

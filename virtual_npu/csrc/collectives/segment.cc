@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <mutex>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 namespace virtual_npu {
 namespace {
@@ -24,7 +24,7 @@ size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 // descriptor, and what is before that is the file's own name.
 struct Made {
   std::mutex mutex;
-  std::map<std::string, int> files;
+  std::map<std::string, FileDescriptor> files;
 };
 Made& made() {
   static auto* made = new Made;
@@ -53,24 +53,20 @@ std::string target_of(const std::string& link) {
   return std::string(target, length > 0 ? size_t(length) : 0);
 }
 
-int open_segment(const std::string& text) {
+FileDescriptor open_segment(const std::string& text) {
   {
     std::lock_guard<std::mutex> lock(made().mutex);
     const auto own = made().files.find(text);
-    if (own != made().files.end()) return fcntl(own->second, F_DUPFD_CLOEXEC, 0);
+    if (own != made().files.end()) return FileDescriptor(fcntl(own->second.number(), F_DUPFD_CLOEXEC, 0));
   }
   const Name name(text);
   const std::string path = "/proc/" + std::to_string(name.maker.number) + "/fd/" + std::to_string(name.file);
   // Without effect on what it finds (O_PATH): the descriptor may be another file's by now.
-  const int found = open(path.c_str(), O_PATH | O_CLOEXEC);
-  if (found < 0 && errno != ENOENT && errno != ESRCH) throw refused("opened");
-  const std::string own_path = "/proc/self/fd/" + std::to_string(found);
-  const bool right = found >= 0 && target_of(own_path) == "/memfd:" + name.of_file + " (deleted)";
-  const int file = right ? open(own_path.c_str(), O_RDWR | O_CLOEXEC) : -1;
-  const int error = errno;
-  if (found >= 0) close(found);
-  errno = error;
-  if (right) return file;
+  const FileDescriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (!found.is_open() && errno != ENOENT && errno != ESRCH) throw refused("opened");
+  const std::string own_path = "/proc/self/fd/" + std::to_string(found.number());
+  if (found.is_open() && target_of(own_path) == "/memfd:" + name.of_file + " (deleted)")
+    return FileDescriptor(open(own_path.c_str(), O_RDWR | O_CLOEXEC));
   throw std::runtime_error("The group " + text + " cannot be joined: its first rank, process " +
                            std::to_string(name.maker.number) + ", " +
                            (state_of(name.maker) == ProcessState::kGone
@@ -86,11 +82,11 @@ std::string Segment::create() {
   const ProcessId process = this_process();
   char of_file[80];
   std::snprintf(of_file, sizeof(of_file), "virtual_npu_%d_%lu_%08x", process.number, process.started, random());
-  const int file = memfd_create(of_file, MFD_CLOEXEC);
-  if (file < 0) throw refused("made");
-  const std::string name = std::string(of_file) + "_" + std::to_string(file);
+  FileDescriptor file(memfd_create(of_file, MFD_CLOEXEC));
+  if (!file.is_open()) throw refused("made");
+  const std::string name = std::string(of_file) + "_" + std::to_string(file.number());
   std::lock_guard<std::mutex> lock(made().mutex);
-  made().files[name] = file;
+  made().files.emplace(name, std::move(file));
   return name;
 }
 
@@ -98,26 +94,20 @@ ProcessId Segment::maker(const std::string& name) { return Name(name).maker; }
 
 void Segment::all_have_joined(const std::string& name) {
   std::lock_guard<std::mutex> lock(made().mutex);
-  const auto own = made().files.find(name);
-  if (own == made().files.end()) return;
-  close(own->second);
-  made().files.erase(own);
+  made().files.erase(name);
 }
 
 Segment::Segment(const std::string& name, int ranks) : ranks_(ranks), file_(open_segment(name)) {
   const size_t header = whole_pages(sizeof(Header));
   mapped_ = header + size_t(ranks) * 2 * kChunk;
   // Every rank sets the same size.
-  if (file_ < 0 || ftruncate(file_, off_t(mapped_ + size_t(ranks) * ranks * kRegion)) != 0) throw refused("sized");
-  address_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (!file_.is_open() || ftruncate(file_.number(), off_t(mapped_ + size_t(ranks) * ranks * kRegion)) != 0) throw refused("sized");
+  address_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, file_.number(), 0);
   if (address_ == MAP_FAILED) throw refused("mapped");
   chunks_ = static_cast<char*>(address_) + header;
 }
 
-Segment::~Segment() {
-  munmap(address_, mapped_);
-  close(file_);
-}
+Segment::~Segment() { munmap(address_, mapped_); }
 
 off_t Segment::position(int from, int to, uint64_t offset) const {
   return off_t(mapped_ + (size_t(from) * ranks_ + to) * kRegion + offset);
@@ -126,7 +116,7 @@ off_t Segment::position(int from, int to, uint64_t offset) const {
 void Segment::write(int from, int to, uint64_t offset, const void* data, size_t bytes) {
   const char* source = static_cast<const char*>(data);
   for (off_t at = position(from, to, offset); bytes > 0;) {
-    const ssize_t done = pwrite(file_, source, bytes, at);
+    const ssize_t done = pwrite(file_.number(), source, bytes, at);
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) throw refused("written");
     source += done, at += done, bytes -= size_t(done);
@@ -136,7 +126,7 @@ void Segment::write(int from, int to, uint64_t offset, const void* data, size_t 
 void Segment::read(int from, int to, uint64_t offset, void* data, size_t bytes) {
   char* destination = static_cast<char*>(data);
   for (off_t at = position(from, to, offset); bytes > 0;) {
-    const ssize_t done = pread(file_, destination, bytes, at);
+    const ssize_t done = pread(file_.number(), destination, bytes, at);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) throw refused("read");
     destination += done, at += done, bytes -= size_t(done);
@@ -146,7 +136,7 @@ void Segment::read(int from, int to, uint64_t offset, void* data, size_t bytes) 
 void Segment::forget(int from, int to, uint64_t offset, size_t bytes) {
   const uint64_t begin = std::max<uint64_t>(offset, kKeptBytes), end = offset + whole_pages(bytes);
   if (begin >= end) return;
-  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, position(from, to, begin), off_t(end - begin));
+  fallocate(file_.number(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, position(from, to, begin), off_t(end - begin));
 }
 
 }  // namespace virtual_npu

@@ -14,6 +14,7 @@
 #include "collectives/call.h"
 #include "collectives/futex.h"
 #include "collectives/process.h"
+#include "runtime/file_descriptor.h"
 
 namespace virtual_npu {
 
@@ -99,7 +100,7 @@ class Segment {
   off_t position(int from, int to, uint64_t offset) const;
 
   const int ranks_;
-  int file_ = -1;
+  FileDescriptor file_;
   void* address_ = nullptr;
   char* chunks_ = nullptr;
   size_t mapped_ = 0;

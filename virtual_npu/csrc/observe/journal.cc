@@ -1,12 +1,16 @@
 #include "observe/journal.h"
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
-#include <stdexcept>
+#include <string>
 
 #include "paddle/phi/common/memory_utils.h"
+#include "paddle/phi/core/enforce.h"
 #include "observe/profiler/msprof_tree.h"
 #include "runtime/config.h"
 
@@ -23,27 +27,74 @@ std::string file_name() {
   return several ? config().journal + "." + rank : config().journal;
 }
 
-// Opened by the first line: a program that only starts others writes none. stdio flushes it at exit.
+// Opened by the first line: a program that only starts others writes none.
 struct JournalFile {
   std::mutex mutex;
   std::FILE* file = nullptr;
+  bool at_exit = false;  // nothing comes later that would flush
   std::map<const void*, int> streams;
+  std::string failure;  // the first one: no line follows it
 };
 JournalFile& journal_file() {
   static auto* file = new JournalFile;
   return *file;
 }
+std::atomic<bool> failed{false};
 
-void write(const std::string& line) {
+// The mutex is held.
+void fail(const std::string& reason) {
+  if (failed) return;
+  journal_file().failure = "The journal " + file_name() + " (VIRTUAL_NPU_JOURNAL) cannot be written: " + reason +
+                           ". Name a file in an existing folder with free space, or unset the variable.";
+  failed = true;
+  // At once: the program may never launch another operator.
+  std::fprintf(stderr, "virtual npu: %s\n", journal_file().failure.c_str());
+}
+
+// The mutex is held.
+void flush_locked() {
   JournalFile& journal = journal_file();
-  std::lock_guard<std::mutex> lock(journal.mutex);
+  if (journal.file && !failed && std::fflush(journal.file) != 0) fail(std::strerror(errno));
+}
+
+void flush_at_exit() {
+  std::lock_guard<std::mutex> lock(journal_file().mutex);
+  journal_file().at_exit = true;
+  flush_locked();
+}
+
+// The mutex is held.
+void write_locked(const std::string& line) {
+  JournalFile& journal = journal_file();
   if (!journal.file) {
     journal.file = std::fopen(file_name().c_str(), "w");
-    if (!journal.file)
-      throw std::runtime_error("VIRTUAL_NPU_JOURNAL names " + file_name() +
-                               ", which cannot be written; give a file in a folder that exists.");
+    if (!journal.file) return fail(std::strerror(errno));
+    std::atexit(flush_at_exit);
   }
-  std::fprintf(journal.file, "%s\n", line.c_str());
+  if (std::fprintf(journal.file, "%s\n", line.c_str()) < 0) return fail(std::strerror(errno));
+  if (journal.at_exit) flush_locked();
+}
+
+// Writes what `line()` returns. Lines are also written by destructors and deleters: a failure is kept, and thrown by the
+// next operator's launch.
+template <typename Line>
+void write(const Line& line) noexcept {
+  if (failed) return;
+  try {
+    const std::string text = line();
+    std::lock_guard<std::mutex> lock(journal_file().mutex);
+    write_locked(text);
+  } catch (const std::exception& error) {
+    std::lock_guard<std::mutex> lock(journal_file().mutex);
+    fail(error.what());
+  }
+}
+
+// The failure, or nullptr.
+const char* failure() {
+  if (!failed) return nullptr;
+  std::lock_guard<std::mutex> lock(journal_file().mutex);
+  return journal_file().failure.c_str();  // never changes again
 }
 
 int number_of(const void* stream) {
@@ -57,44 +108,60 @@ thread_local Operator* open_operator = nullptr;
 
 }  // namespace
 
-void flush() {
-  std::lock_guard<std::mutex> lock(journal_file().mutex);
-  if (journal_file().file) std::fflush(journal_file().file);
-}
-
 bool is_kept() { return !config().journal.empty(); }
 
 void allocate(uint64_t id, uint64_t bytes, const std::string& by) {
-  write("{\"event\":\"allocate\",\"id\":" + std::to_string(id) + ",\"bytes\":" + std::to_string(bytes) +
-        ",\"by\":" + quoted(by) + "}");
+  write([&] {
+    return "{\"event\":\"allocate\",\"id\":" + std::to_string(id) + ",\"bytes\":" + std::to_string(bytes) +
+           ",\"by\":" + quoted(by) + "}";
+  });
 }
 
-void free(uint64_t id) { write("{\"event\":\"free\",\"id\":" + std::to_string(id) + "}"); }
+void free(uint64_t id) {
+  write([&] { return "{\"event\":\"free\",\"id\":" + std::to_string(id) + "}"; });
+}
 
 void copy(const char* kind, uint64_t bytes) {
-  write(std::string("{\"event\":\"copy\",\"kind\":\"") + kind + "\",\"bytes\":" + std::to_string(bytes) + "}");
+  write([&] {
+    return std::string("{\"event\":\"copy\",\"kind\":\"") + kind + "\",\"bytes\":" + std::to_string(bytes) + "}";
+  });
 }
 
 void collective(const Collective& call) {
-  write("{\"event\":\"collective\",\"kind\":" + quoted(call.kind) + ",\"group\":" + quoted(call.group) + ",\"ranks\":" +
-        std::to_string(call.ranks) + ",\"peer\":" + std::to_string(call.peer) + ",\"dtype\":" + quoted(call.dtype) +
-        ",\"elements\":" + std::to_string(call.elements) + ",\"bytes\":" + std::to_string(call.bytes) +
-        ",\"stream\":" + std::to_string(number_of(call.stream)) + "}");
+  write([&] {
+    return "{\"event\":\"collective\",\"kind\":" + quoted(call.kind) + ",\"group\":" + quoted(call.group) +
+           ",\"ranks\":" + std::to_string(call.ranks) + ",\"peer\":" + std::to_string(call.peer) + ",\"dtype\":" +
+           quoted(call.dtype) + ",\"elements\":" + std::to_string(call.elements) + ",\"bytes\":" +
+           std::to_string(call.bytes) + ",\"stream\":" + std::to_string(number_of(call.stream)) + "}";
+  });
 }
 
-void mark(const std::string& text) { write("{\"event\":\"mark\",\"text\":" + quoted(text) + "}"); }
+void mark(const std::string& text) {
+  write([&] { return "{\"event\":\"mark\",\"text\":" + quoted(text) + "}"; });
+}
+
+const char* flush() {
+  {
+    std::lock_guard<std::mutex> lock(journal_file().mutex);
+    flush_locked();
+  }
+  return failure();
+}
 
 Operator::Operator(const std::string& name, const std::string& dtype, const char* placement, int device)
     : name_(name), dtype_(dtype), placement_(placement), device_(device) {
+  if (const char* reason = failure()) PADDLE_THROW(common::errors::External("%s", reason));
   open_operator = this;
 }
 
 Operator::~Operator() {
   open_operator = nullptr;
-  const int64_t allocated = phi::memory_utils::DeviceMemoryStatCurrentValue("Allocated", device_);
-  write("{\"event\":\"operator\",\"name\":" + quoted(name_) + ",\"dtype\":" + quoted(dtype_) + ",\"placement\":\"" +
-        placement_ + "\",\"inputs\":[" + inputs_ + "],\"outputs\":[" + outputs_ + "],\"allocated\":" +
-        std::to_string(allocated) + "}");
+  write([&] {
+    const int64_t allocated = phi::memory_utils::DeviceMemoryStatCurrentValue("Allocated", device_);
+    return "{\"event\":\"operator\",\"name\":" + quoted(name_) + ",\"dtype\":" + quoted(dtype_) +
+           ",\"placement\":\"" + placement_ + "\",\"inputs\":[" + inputs_ + "],\"outputs\":[" + outputs_ +
+           "],\"allocated\":" + std::to_string(allocated) + "}";
+  });
 }
 
 Operator* Operator::open() { return open_operator; }
@@ -116,10 +183,10 @@ void Operator::add_output(const phi::TensorBase* tensor) {
 }  // namespace journal
 }  // namespace virtual_npu
 
-// For virtual_npu.journal_mark().
-extern "C" void virtual_npu_journal_mark(const char* text) {
-  if (virtual_npu::journal::is_kept()) virtual_npu::journal::mark(text);
+// For virtual_npu.mark_journal() and flush_journal(): why the journal cannot be written, or nullptr.
+extern "C" const char* virtual_npu_journal_mark(const char* text) {
+  using namespace virtual_npu::journal;
+  if (is_kept()) mark(text);
+  return failure();
 }
-
-// For virtual_npu.flush_journal().
-extern "C" void virtual_npu_journal_flush() { virtual_npu::journal::flush(); }
+extern "C" const char* virtual_npu_journal_flush() { return virtual_npu::journal::flush(); }

@@ -20,7 +20,10 @@
 namespace virtual_npu {
 namespace journal {
 
-// Whether a journal is written. The functions below may be called only then.
+// If the file cannot be written, as on a full disk, the reason is printed once, no line follows, and every later launch of
+// an operator throws it.
+
+// Whether a journal is written. The functions below may be called only then, and do not throw.
 bool is_kept();
 
 void allocate(uint64_t id, uint64_t bytes, const std::string& by);
@@ -34,13 +37,14 @@ struct Collective {
 };
 void collective(const Collective& call);
 void mark(const std::string& text);
-// All lines so far are in the file.
-void flush();
+// Writes all lines so far to the file. Returns why that is not possible, or nullptr.
+const char* flush();
 
 // A call of an operator on the calling thread, from its launch to the end of the object's life, when its line is
 // written. Calls nested in an open one are not journalled.
 class Operator {
  public:
+  // Throws an error of Paddle's if the journal cannot be written.
   Operator(const std::string& name, const std::string& dtype, const char* placement, int device);
   ~Operator();
   Operator(const Operator&) = delete;

@@ -84,6 +84,7 @@ Config read() {
   config.rdma_us = positive("VIRTUAL_NPU_RDMA_US", config.rdma_us, true);
   config.collective_timeout = positive("VIRTUAL_NPU_COLLECTIVE_TIMEOUT", config.collective_timeout);
   config.collective_limit = positive("VIRTUAL_NPU_COLLECTIVE_LIMIT", config.collective_limit);
+  config.realtime = flag("VIRTUAL_NPU_REALTIME", false);
   config.sync_sends = flag("VIRTUAL_NPU_SYNC_SENDS", false);
   config.strict = flag("VIRTUAL_NPU_STRICT", false);
   config.bridge = flag("VIRTUAL_NPU_BRIDGE", true);

@@ -18,6 +18,7 @@ struct Config {
   double link_us = 0;          // VIRTUAL_NPU_LINK_US: latency of every collective in microseconds
   double rdma_gbps = 0;        // VIRTUAL_NPU_RDMA_GBPS: GB/s of a device's port to other machines, per direction; 0: no limit
   double rdma_us = 0;          // VIRTUAL_NPU_RDMA_US: latency of every collective between machines in microseconds
+  bool realtime = false;       // VIRTUAL_NPU_REALTIME: threads of streams precede all others on their cores
   bool sync_sends = false;     // VIRTUAL_NPU_SYNC_SENDS: a send is done when its data have been received
   double collective_timeout = 5;  // VIRTUAL_NPU_COLLECTIVE_TIMEOUT: seconds until a rank that cannot come is an error
   double collective_limit = 600;  // VIRTUAL_NPU_COLLECTIVE_LIMIT: seconds until any rank that does not come is an error

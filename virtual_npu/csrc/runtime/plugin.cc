@@ -7,6 +7,7 @@
 #include "framework/paddle_release.h"
 #include "kernels/isa.h"
 #include "paddle/phi/backends/device_ext.h"
+#include "bridge/calling_convention.h"
 #include "bridge/install.h"
 #include "collectives/interface.h"
 #include "dry/known_values.h"
@@ -174,6 +175,7 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
     }
     config();
     paddle_fused::kernels::active_isa();
+    if (config().bridge) check_calling_convention();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "virtual npu: not loaded: %s\n", error.what());
     return;

@@ -4,12 +4,15 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 
 #include "runtime/clock.h"
 #include "runtime/communication_time.h"
+#include "runtime/config.h"
 
 namespace virtual_npu {
 namespace {
@@ -21,14 +24,23 @@ std::atomic<int64_t>& work_under_way() {
   return *count;
 }
 
-// A thread that wakes to communicate must have its core at once: if it waited for the computing thread's time slice to
-// end, every rank that meets it would wait, too. Where that is not allowed it is a thread like any other.
+// With VIRTUAL_NPU_REALTIME=1 a thread that wakes to communicate has its core at once: if it waited for the computing
+// thread's time slice to end, every rank that meets it would wait, too.
 void prepare_thread() {
   prctl(PR_SET_NAME, "npu-stream");
   prctl(PR_SET_TIMERSLACK, 1000);
+  if (!config().realtime) return;
   sched_param first{};
   first.sched_priority = 1;
-  sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first);
+  if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0) return;
+  const int error = errno;
+  static std::once_flag reported;
+  std::call_once(reported, [error] {
+    std::fprintf(stderr,
+                 "virtual npu: VIRTUAL_NPU_REALTIME=1 has no effect: %s. Give the process the capability CAP_SYS_NICE, "
+                 "or unset the variable.\n",
+                 std::strerror(error));
+  });
 }
 
 }  // namespace

@@ -91,6 +91,11 @@ class Job:
     def is_virtual(self) -> bool:
         return self.device == "virtual"
 
+    @property
+    def ranks(self) -> int:
+        """The largest power of two up to ``cards``: the fused operators, heads and rows need one."""
+        return 1 << (self.cards.bit_length() - 1)
+
     def write(self) -> Path:
         file = self.folder / "job.json"
         file.write_text(strict_json.dumps(asdict(self), default=str))

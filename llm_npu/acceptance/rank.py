@@ -30,17 +30,12 @@ def overlap(job: Job, journal: Journal) -> None:
     _start(job, journal, "overlap")
 
 
-def power_of_two(cards: int) -> int:
-    """The largest power of two up to ``cards``: the fused operators, heads and rows need one."""
-    return 1 << (cards.bit_length() - 1)
-
-
 def _start(job: Job, journal: Journal, what: str) -> None:
     """Runs the check on all ranks. Ends this process with the exit code of a rank that fails."""
     chosen = device.select(job.device_name)
-    journal.note("cards", str(cards := power_of_two(job.cards)))
-    arguments = ("--nproc", str(cards), "--what", what, "--job", str(job.folder))
-    early = Early(arguments, nproc=cards, output_dir=job.folder / "out")
+    journal.note("cards", str(job.ranks))
+    arguments = ("--nproc", str(job.ranks), "--what", what, "--job", str(job.folder))
+    early = Early(arguments, nproc=job.ranks, output_dir=job.folder / "out")
     code = launch.start([__file__], early, chosen)
     for log in sorted((job.folder / "out" / "log").glob("workerlog.*")):
         print(f"---- {log.name}\n{log.read_text(errors='replace')[-TAIL:]}", flush=True)

@@ -24,7 +24,6 @@ from . import reference
 from .checks import Job
 from .journal import Journal, number
 from .process import ended_by
-from .rank import power_of_two
 
 STEPS, HALFWAY = 20, 10
 ROWS, TOKENS = 8, 128  # per step, and per row
@@ -78,7 +77,7 @@ def on_two_cards(job: Job, journal: Journal) -> None:
 
 
 def on_all_cards(job: Job, journal: Journal) -> None:
-    _on_cards(job, journal, power_of_two(job.cards))
+    _on_cards(job, journal, job.ranks)
 
 
 def _on_cards(job: Job, journal: Journal, cards: int) -> None:

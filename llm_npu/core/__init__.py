@@ -14,5 +14,4 @@ cards          figures of Ascend cards and their links
 peak_flops     --peak_tflops
 auto_cast      the casts of paddle.amp.auto_cast
 json_rows      JSON that reads as a table
-plugin_log     what paddle-custom-npu logs about the AICPU
 """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -15,7 +17,6 @@ import paddle
 from paddle import nn
 
 import virtual_npu
-from llm_npu.core import plugin_log
 from llm_npu.core.errors import UserError
 from virtual_npu import AICPUWarning, HostFallback
 from virtual_npu.source_lines import of_frame, program_of_frame
@@ -25,6 +26,11 @@ from .operators import OperatorHooks
 from .placing import Call, leaves, of_program
 from .report import WIDE, Finding, Report, report_of
 
+PLUGIN_LOG, PLUGIN_LOG_LEVEL = "npu_op_runner", 2
+# glog: severity, date, time, thread, file:line] message
+_LINE = re.compile(r"[IWEF]\d{4,8} [\d:.]+\s+(?P<thread>\d+) (?P<file>[^\s:]+):\d+\] ?(?P<message>.*)")
+_OPERATOR = re.compile(r"NpuAclnnOpRunner: (?P<name>\w+)")
+_AICPU = "Kernel is running on the AICPU"
 Action = Literal["warn", "error", "collect"]
 
 
@@ -33,7 +39,7 @@ def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
 
     On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or captured. On a
     card and on the CPU, the operators that Python calls are seen, and on a card the float64 entries in
-    paddle-custom-npu's log (``llm_npu.core.plugin_log``).
+    paddle-custom-npu's log (``AICPULines``).
 
     Args:
         model: its layers have their paths in the report.
@@ -54,7 +60,7 @@ class Watch:
         self._sites: dict[tuple, Finding] = {}  # operator, dtype, place, layer, line -> the first one
         self._counts: Counter[tuple] = Counter()
         self._programs: dict[int, tuple] = {}  # id of a captured program -> it and its findings
-        self._logged = plugin_log.AICPULines()
+        self._logged = AICPULines()
         self._running = contextlib.ExitStack()
         self._thread: int | None = None  # the watching one
 
@@ -70,7 +76,7 @@ class Watch:
         else:
             self._running.enter_context(OperatorHooks(self._called))
             self._running.enter_context(_vlog())
-            self._running.enter_context(plugin_log.taken_from_stderr(self._logged.take))
+            self._running.enter_context(lines_removed_from_stderr(self._logged.take))
         return self
 
     def __exit__(self, *error) -> None:
@@ -139,8 +145,60 @@ class Watch:
 @contextlib.contextmanager
 def _vlog() -> Iterator[None]:
     """Makes the plugin log its operators."""
-    paddle.base.core.set_vlog_level({plugin_log.MODULE: plugin_log.LEVEL})
+    paddle.base.core.set_vlog_level({PLUGIN_LOG: PLUGIN_LOG_LEVEL})
     try:
         yield
     finally:
-        paddle.base.core.set_vlog_level({plugin_log.MODULE: 0})
+        paddle.base.core.set_vlog_level({PLUGIN_LOG: 0})
+
+
+class AICPULines:
+    """Counts the float64 tensors of each aclnn operator in paddle-custom-npu's log.
+
+    Its npu_op_runner.h logs every aclnn operator at level 1 ("NpuAclnnOpRunner: aclnnAdd") and, for each
+    float64 tensor, a line at level 2 ("Kernel is running on the AICPU.For better performance. use other
+    dtypes."), which names neither operator nor shape. glog shows level 2 with
+    ``GLOG_vmodule=npu_op_runner=2`` or ``paddle.base.core.set_vlog_level``, and ``GLOG_minloglevel=0``.
+    """
+
+    def __init__(self):
+        self.tensors: Counter[str] = Counter()
+        self._running: dict[str, str] = {}  # thread -> its current operator
+
+    def take(self, line: str) -> bool:
+        """Counts a line about an operator of the plugin; returns whether it was one."""
+        match = _LINE.match(line)
+        if not match or os.path.splitext(os.path.basename(match["file"]))[0] != PLUGIN_LOG:
+            return False
+        operator = _OPERATOR.match(match["message"])
+        if operator:
+            self._running[match["thread"]] = operator["name"]
+        elif match["message"].startswith(_AICPU):
+            self.tensors[self._running.get(match["thread"], "an operator without a name")] += 1
+        return True
+
+
+@contextlib.contextmanager
+def lines_removed_from_stderr(take: Callable[[str], bool]) -> Iterator[None]:
+    """Removes the lines for which ``take`` is true from file descriptor 2."""
+    sys.stderr.flush()
+    shown = os.dup(2)
+    reading, writing = os.pipe()
+    os.dup2(writing, 2)
+    os.close(writing)
+
+    def pump() -> None:
+        with open(reading, "rb") as lines, open(shown, "wb", buffering=0, closefd=False) as screen:
+            for line in lines:
+                if not take(line.decode(errors="replace")):
+                    screen.write(line)
+
+    reader = threading.Thread(target=pump, name="plugin log", daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(shown, 2)  # closes the last writing end: the reader meets the end of the file
+        reader.join()
+        os.close(shown)

@@ -19,30 +19,31 @@ from llm_npu.core.errors import UserError
 from .dumped import as_float64
 from .recording import floats
 
-# Operators with intended infinities or uninitialised results: masks, whose infinity where expands, and
-# allocated memory.
+# Operators with intended infinities (masks, and where, which broadcasts them) or uninitialised results.
 SKIPPED = ("full", "fill_constant", "full_like", "fill_any_like", "where", "masked_fill", "expand_v2")
 SKIPPED += ("empty", "empty_like")
-PADDLES = re.compile(
+PADDLE_MESSAGE = re.compile(
     r"There are NAN or INF \(num_nan=(\d+), num_inf=(\d+), num_zero=\d+\) in "
     r"\[device=[^,]*, op=([^,]*), tensor=[^,]*, dtype=([^\]]*)\]"
 )
-CURE = "Lower --learning_rate or check the data; --compare_with composed detects a wrong operator."
+FIX = "Lower --learning_rate or check the data; --compare_with composed detects a wrong operator."
 
 
 class NonFiniteCheck:
     """Watches the layers of ``model`` in the training steps that ``around`` wraps.
 
-    ``operators``: also check every operator, by Paddle's flag; not on a card. ``backward``: also check the
-    backward pass; False under fp16, where gradients overflow until the loss scale fits.
+    Args:
+        operators: also check every operator, by Paddle's flag; not on a card.
+        backward: also check the backward pass; False under fp16, where gradients overflow until the loss
+            scale fits.
     """
 
     def __init__(self, model, operators: bool, backward: bool):
         self._operators, self._backward = operators, backward
-        # in the forward pass, outermost first
+        # the running layers of the forward pass, outermost first
         self._running: list[tuple[str, paddle.nn.Layer, tuple]] = []
-        self._behind = ""  # the layer whose backward pass began last
-        self._found = ""
+        self._last_backward = ""  # the layer whose backward pass began last
+        self._message = ""
         if operators:
             paddle.base.core.set_skipped_op_list(",".join(SKIPPED))
         for path, layer in model.named_sublayers(include_self=True):
@@ -51,25 +52,25 @@ class NonFiniteCheck:
             layer.register_forward_post_hook(functools.partial(self._leave, path))
 
     def around(self, training_step):
-        """Wraps ``training_step``: it raises ValueError at the first non-finite number."""
+        """Wraps ``training_step``, which then raises UserError at the first non-finite number."""
 
         @functools.wraps(training_step)
         def checked(*args, **kwargs):
-            self._running, self._behind, self._found = [], "", ""
+            self._running, self._last_backward, self._message = [], "", ""
             try:
                 self._switch(True)
                 result = training_step(*args, **kwargs)
             except (RuntimeError, OSError) as error:  # OSError: from within recompute
-                found = PADDLES.search(str(error))
-                if self._found:
-                    raise UserError(self._found) from error
-                if found is None:
+                match = PADDLE_MESSAGE.search(str(error))
+                if self._message:
+                    raise UserError(self._message) from error
+                if match is None:
                     raise
-                raise UserError(self._of_operator(*found.groups())) from error
+                raise UserError(self._operator_message(*match.groups())) from error
             finally:
                 self._switch(False)
-            if self._found:
-                raise UserError(self._found)
+            if self._message:
+                raise UserError(self._message)
             return result
 
         return checked
@@ -84,8 +85,8 @@ class NonFiniteCheck:
     def _leave(self, path: str, layer, inputs, output):
         tensors = floats(output)
         for tensor in tensors:
-            if bad := described(tensor):
-                raise UserError(f"the output of {path} holds {bad}; {self._state(layer, inputs)}. {CURE}")
+            if numbers := describe_nonfinite(tensor):
+                raise UserError(f"the output of {path} holds {numbers}; {self._state(layer, inputs)}. {FIX}")
             if self._backward and not tensor.stop_gradient:
                 tensor.register_hook(functools.partial(self._gradient, path))
         self._running.pop()
@@ -93,40 +94,44 @@ class NonFiniteCheck:
             self._switch(False)
 
     def _gradient(self, path: str, gradient):
-        # Paddle's engine would lose an exception and keep only its place.
-        if not self._found and (bad := described(gradient)):
-            source = f"; it comes out of the backward pass of {self._behind}" if self._behind else ""
-            self._found = f"the gradient that reaches the output of {path} holds {bad}{source}. {CURE}"
+        # Not raised here: Paddle's engine would lose the exception's message.
+        if not self._message and (numbers := describe_nonfinite(gradient)):
+            source = (
+                f"; it was computed by the backward pass of {self._last_backward}"
+                if self._last_backward
+                else ""
+            )
+            self._message = f"the gradient that reaches the output of {path} holds {numbers}{source}. {FIX}"
         # A layer returns the output of its last sublayer; of the two, the sublayer is named.
-        if not self._behind.startswith(f"{path}."):
-            self._behind = path
+        if not self._last_backward.startswith(f"{path}."):
+            self._last_backward = path
 
-    def _of_operator(self, nan: str, infinite: str, operator: str, dtype: str) -> str:
+    def _operator_message(self, nan: str, infinite: str, operator: str, dtype: str) -> str:
         numbers = _counted(int(nan), int(infinite))
         if self._running:
             path, layer, inputs = self._running[-1]
             return (
                 f"the output of the operator {operator} ({dtype}) in {path} holds {numbers}; "
-                f"{self._state(layer, inputs)}. {CURE}"
+                f"{self._state(layer, inputs)}. {FIX}"
             )
-        where = f"of {self._behind}" if self._behind else "behind the last layer"
+        where = f"of {self._last_backward}" if self._last_backward else "behind the last layer"
         return (
             f"the output of the operator {operator} ({dtype}) in the backward pass {where} holds {numbers}; "
-            f"what reached it was finite. {CURE}"
+            f"its inputs were finite. {FIX}"
         )
 
     def _state(self, layer, inputs) -> str:
         """The inputs of a layer and its own weights."""
         parts = [("input", tensor) for tensor in floats(inputs)]
         parts += layer.named_parameters(include_sublayers=False)
-        bad = [f"its {name} holds {found}" for name, tensor in parts if (found := described(tensor))]
+        bad = [f"its {name} holds {text}" for name, tensor in parts if (text := describe_nonfinite(tensor))]
         if not parts:  # hooks get no keyword arguments
-            return "its inputs came by keyword, so they were not checked"
+            return "its inputs are keyword arguments, which are not checked"
         finite = " and ".join(dict.fromkeys(name for name, _ in parts))
         return " and ".join(bad) or f"finite before it: its {finite}"
 
 
-def described(tensor: paddle.Tensor) -> str:
+def describe_nonfinite(tensor: paddle.Tensor) -> str:
     """The number of NaN and infinite elements of ``tensor``, and its dtype and shape; "" if none."""
     if not tensor._is_initialized():
         return ""

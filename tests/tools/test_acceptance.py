@@ -228,6 +228,11 @@ def job_on(kind: str, folder: Path) -> Job:
     return Job("plan", folder, folder, kind, "npu", 1, "910b2")
 
 
+@pytest.mark.parametrize(("cards", "ranks"), [(1, 1), (2, 2), (3, 2), (5, 4), (8, 8)])
+def test_a_power_of_two_of_the_cards_is_used(cards, ranks, tmp_path):
+    assert replace(job_on("card", tmp_path), cards=cards).ranks == ranks
+
+
 @pytest.mark.parametrize("cards", [2, 4, 8])
 def test_the_trainer_accepts_the_run_on_several_cards(cards, tmp_path):
     """Every number of cards computes the same global batch, that of the recorded losses."""

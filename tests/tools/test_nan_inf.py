@@ -7,7 +7,7 @@ import paddle
 import pytest
 import tiny_models
 
-from llm_npu.numerics.nan_inf import NonFiniteCheck, described
+from llm_npu.numerics.nan_inf import NonFiniteCheck, describe_nonfinite
 from llm_npu.surgery import apply_fused_kernels
 
 LAYER = "llama.layers.1.mlp.down_proj"
@@ -88,7 +88,7 @@ def test_layers_alone_in_the_backward_pass(model):
     changed(model, lambda out: out + paddle.sqrt(out * 0))
     text = stopped(model, operators=False)
     assert "the gradient that reaches the output of llama.layers.1.mlp" in text
-    assert f"it comes out of the backward pass of {LAYER}" in text
+    assert f"backward pass of {LAYER}" in text
 
 
 @pytest.mark.sampled(1)
@@ -111,6 +111,6 @@ def test_other_errors_stay_what_they_are(model):
 
 
 def test_what_a_tensor_holds():
-    assert described(paddle.ones([3])) == ""
+    assert describe_nonfinite(paddle.ones([3])) == ""
     bad = paddle.to_tensor([float("nan"), float("inf"), 1.0]).astype("bfloat16")
-    assert described(bad) == "1 NaN and 1 infinities among 3 elements (bfloat16 [3])"
+    assert describe_nonfinite(bad) == "1 NaN and 1 infinities among 3 elements (bfloat16 [3])"

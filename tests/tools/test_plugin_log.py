@@ -1,6 +1,6 @@
-"""llm_npu.core.plugin_log: lines as paddle-custom-npu's sources write them; no card writes them here."""
+"""llm_npu.dtypes.watching: lines as paddle-custom-npu's sources write them; no card writes them here."""
 
-from llm_npu.core.plugin_log import AICPULines
+from llm_npu.dtypes.watching import AICPULines
 
 OPERATOR = "I0822 10:11:12.345678  4711 npu_op_runner.h:397] NpuAclnnOpRunner: aclnnMul"
 AICPU = (
@@ -38,10 +38,10 @@ def test_other_lines_are_left_alone():
 
 PROGRAM = f"""
 import os, sys
-from llm_npu.core.plugin_log import AICPULines, taken_from_stderr
+from llm_npu.dtypes.watching import AICPULines, lines_removed_from_stderr
 lines = AICPULines()
 print("before", file=sys.stderr)
-with taken_from_stderr(lines.take):
+with lines_removed_from_stderr(lines.take):
     for _ in range(1000):
         os.write(2, {(OPERATOR + chr(10) + AICPU + chr(10)).encode()!r})
     print("between", file=sys.stderr)

@@ -4,14 +4,14 @@
     supervisor            waits for the ranks: failures, signals, bad input
     folder_lock           keeps a second run out of the output folder
     own_file              keeps a run from writing through a link or into a FIFO
-    heartbeat             ends this rank when another machine of the run is lost
-    beats/                the process beside each rank that notices it
+    machine_watch         ends this rank when another machine of the run is lost
+    heartbeat/            the process beside each rank that detects the loss
     fake_process_group    emulates the other ranks of a dry run
 
 Importing this package imports no framework.
 """
 
-from .heartbeat import watch_machines
+from .machine_watch import watch_machines
 from .processes import prepare_dry_run, prepare_rank, reserved_port, start
 
 __all__ = ["prepare_dry_run", "prepare_rank", "reserved_port", "start", "watch_machines"]

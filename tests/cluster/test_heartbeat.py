@@ -1,4 +1,4 @@
-"""The beats between machines, without a training: who counts as lost, how soon, and with which name."""
+"""Heartbeats between machines, without a training: which machine is lost, how soon, and how it is named."""
 
 import os
 import signal
@@ -10,12 +10,12 @@ import pytest
 import virtual_machines
 from watched_ranks import LIMIT, Ranks
 
-from llm_npu.launch import beats
+from llm_npu.launch import heartbeat
 
-SILENT = beats.SILENT * beats.TICK
+TIMEOUT = heartbeat.TIMEOUT * heartbeat.INTERVAL
 MACHINE = [
-    "machine machine0 (10.77.0.1, ranks 0 to 1) is lost",
-    "machine machine1 (10.77.0.2, rank 2) is lost",
+    "machine machine0 (10.77.0.1, ranks 0 to 1)",
+    "machine machine1 (10.77.0.2, rank 2)",
 ]
 
 
@@ -46,8 +46,8 @@ def test_a_lost_machine_is_named_by_all_others(running, fault, lost):
     assert set(running.codes(left)) == {os.EX_TEMPFAIL}, running.text()
     assert time.monotonic() - begun < LIMIT
     for rank in left:
-        said = [line for line in running.logs[rank].read_text().splitlines() if line != "watched"]
-        assert len(said) == 1 and said[0].startswith(f"error: {MACHINE[lost]}"), said
+        lines = [line for line in running.logs[rank].read_text().splitlines() if line != "watched"]
+        assert len(lines) == 1 and lines[0].startswith(f"error: {MACHINE[lost]} is lost"), lines
     if fault == "stopped":
         running.machines[lost].signal_all(signal.SIGCONT)
     own = running.codes(gone)
@@ -66,55 +66,60 @@ def test_a_first_machine_that_is_cut_off_says_so(three_apart, tmp_path):
     three_apart[0].leave_the_bridge()
     assert set(ranks.codes(range(4))) == {os.EX_TEMPFAIL}, ranks.text()
     own = (
-        f"error: nothing has come from any other machine for {SILENT:g} seconds: machine machine0 "
+        f"error: no heartbeat from any other machine for {TIMEOUT:g} seconds: machine machine0 "
         "(10.77.0.1, ranks 0 to 1) is cut off from them, or all of them are lost.\n"
     )
     assert all(ranks.logs[rank].read_text() == f"watched\n{own}" for rank in (0, 1)), ranks.text()
     for rank, name in ((2, "machine1"), (3, "machine2")):
-        said = f"error: {MACHINE[0]}, or the network between it and {name} is cut: "
-        assert said in ranks.logs[rank].read_text(), ranks.text()
+        sentence = f"error: {MACHINE[0]} is lost, or the network between it and {name} is down: "
+        assert sentence in ranks.logs[rank].read_text(), ranks.text()
 
 
 @pytest.mark.slow
 def test_the_first_of_two_machines_cannot_know_which_is_cut_off(running):
     running.machines[0].leave_the_bridge()
     assert set(running.codes(range(3))) == {os.EX_TEMPFAIL}, running.text()
-    said = f"error: {MACHINE[1]}, or the network between it and machine0 is cut: nothing has come from it "
-    assert all(said in running.logs[rank].read_text() for rank in (0, 1)), running.text()
+    sentence = (
+        f"error: {MACHINE[1]} is lost, or the network between it and machine0 is down: no heartbeat for"
+    )
+    assert all(sentence in running.logs[rank].read_text() for rank in (0, 1)), running.text()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("absent", "said"),
+    ("absent", "sentence"),
     [
-        ([2], "the machine 10.77.0.2 (rank 2) is lost: it has not come to 10.77.0.1:7000 within 30 seconds."),
+        (
+            [2],
+            "the machine 10.77.0.2 (rank 2) is lost: it did not connect to 10.77.0.1:7000 within 30 seconds.",
+        ),
         (
             [0, 1],
-            "the machine 10.77.0.1 (ranks 0 to 1) is lost, or the network between it and machine1 is cut: "
-            "cannot be reached.",
+            "the machine 10.77.0.1 (ranks 0 to 1) is lost, or the network between it and machine1 is down: "
+            "it cannot be reached.",
         ),
     ],
 )
-def test_a_machine_that_never_appears(two_machines, absent, said, tmp_path):
+def test_a_machine_that_never_appears(two_machines, absent, sentence, tmp_path):
     if two_machines[0].namespace is None:
         pytest.skip("network namespaces are not allowed here: no root, or no iproute2")
     begun = time.monotonic()
     ranks = Ranks(two_machines, tmp_path, absent=absent)
     left = list(ranks.processes)
-    assert set(ranks.codes(left, beats.START * beats.TICK + LIMIT)) == {os.EX_TEMPFAIL}
-    assert time.monotonic() - begun > beats.START * beats.TICK, ranks.text()
+    assert set(ranks.codes(left, heartbeat.JOIN_TIMEOUT * heartbeat.INTERVAL + LIMIT)) == {os.EX_TEMPFAIL}
+    assert time.monotonic() - begun > heartbeat.JOIN_TIMEOUT * heartbeat.INTERVAL, ranks.text()
     for rank in left:
-        assert f"error: {said}" in ranks.logs[rank].read_text(), ranks.text()
+        assert f"error: {sentence}" in ranks.logs[rank].read_text(), ranks.text()
 
 
 @pytest.mark.slow
-def test_a_run_that_pauses_as_a_whole_has_lost_nobody(running):
+def test_a_run_that_pauses_as_a_whole_has_lost_no_machine(running):
     for machine in running.machines:
         machine.signal_all(signal.SIGSTOP)
-    time.sleep(SILENT + 2)  # the pause itself
+    time.sleep(TIMEOUT + 2)  # the pause itself
     for machine in running.machines:
         machine.signal_all(signal.SIGCONT)
-    time.sleep(SILENT + 2)  # in which a loss would be noticed
+    time.sleep(TIMEOUT + 2)  # in which a loss would be noticed
     running.end.write_text("end")
     assert running.codes(range(3)) == [0, 0, 0], running.text()
     assert "error" not in running.text()
@@ -124,7 +129,9 @@ def test_a_run_that_pauses_as_a_whole_has_lost_nobody(running):
 def test_the_end_of_one_rank_ends_the_others_but_is_not_called_a_lost_machine(running):
     running.processes[1].kill()  # machine0 lives on, with rank 0
     assert running.codes([0, 2]) == [1, 1], running.text()
-    sentence = "error: rank 1 on machine machine0 (10.77.0.1, ranks 0 to 1) has ended before the run was over"
+    sentence = (
+        "error: rank 1 on machine machine0 (10.77.0.1, ranks 0 to 1) exited before the run was complete"
+    )
     assert sentence in running.logs[2].read_text(), running.text()
 
 
@@ -135,7 +142,7 @@ def test_ranks_that_are_done_leave_one_after_the_other(running):
     assert running.codes([2]) == [0]
     running.machines[1].signal_all(signal.SIGKILL)
     with pytest.raises(subprocess.TimeoutExpired):  # a loss would end it
-        running.codes([1], SILENT + 2)
+        running.codes([1], TIMEOUT + 2)
     running.end.write_text("end")
     assert running.codes([0, 1]) == [0, 0]
     assert running.text().split() == ["watched"] * 3
@@ -147,7 +154,7 @@ def first_ranks_done(running):
         running.end_of(rank).write_text("end")
     assert running.codes([1]) == [0]
     with pytest.raises(subprocess.TimeoutExpired):
-        running.codes([0], SILENT + 2)
+        running.codes([0], TIMEOUT + 2)
 
 
 @pytest.mark.slow
@@ -163,10 +170,10 @@ def test_the_first_rank_waits_for_those_that_still_work(running):
 @pytest.mark.slow
 def test_the_first_rank_does_not_wait_for_ever(running):
     first_ranks_done(running)
-    assert running.codes([0], beats.LINGER * beats.TICK) == [0]
+    assert running.codes([0], heartbeat.DRAIN * heartbeat.INTERVAL) == [0]
     running.machines[0].signal_all(signal.SIGKILL)
     with pytest.raises(subprocess.TimeoutExpired):  # nobody watches it any more
-        running.codes([2], SILENT + 2)
+        running.codes([2], TIMEOUT + 2)
     running.end.write_text("end")
     assert running.codes([2]) == [0], running.text()
     assert running.text().split() == ["watched"] * 3
@@ -177,11 +184,11 @@ def test_a_loss_after_the_first_rank_is_done(running):
     first_ranks_done(running)
     running.machines[1].signal_all(signal.SIGKILL)
     assert running.codes([0]) == [os.EX_TEMPFAIL]
-    assert f"error: {MACHINE[1]}" in running.logs[0].read_text(), running.text()
+    assert f"error: {MACHINE[1]} is lost" in running.logs[0].read_text(), running.text()
 
 
 @pytest.mark.slow
-def test_an_error_keeps_its_traceback_where_nobody_is_lost(running):
+def test_an_error_keeps_its_traceback_where_no_machine_is_lost(running):
     running.end.write_text("fail")
     assert running.codes(range(3)) == [1, 1, 1], running.text()
     assert all("KeyError: 'made up'" in log.read_text() for log in running.logs), running.text()
@@ -197,13 +204,13 @@ def test_the_error_of_one_rank_stands_in_the_logs_of_the_others(running, rank):
         0: "rank 0 on machine machine0 (10.77.0.1, ranks 0 to 1)",
         2: "rank 2 on machine machine1 (10.77.0.2, rank 2)",
     }[rank]
-    sentence = f"error: {name} has ended before the run was over: KeyError: 'made up'"
+    sentence = f"error: {name} exited before the run was complete: KeyError: 'made up'"
     for other in {0, 1, 2} - {rank}:
         assert sentence in running.logs[other].read_text(), running.text()
 
 
 @pytest.mark.slow
-def test_the_hub_listens_on_its_own_address_only(running):
+def test_the_coordinator_listens_on_its_own_address_only(running):
     sockets = [line.split() for line in running.listening().splitlines()]
     assert [words[3] for words in sockets if words[0] == "LISTEN"] == ["10.77.0.1:7000"]
     running.end.write_text("end")
@@ -221,11 +228,11 @@ def test_an_endpoint_that_is_taken_is_refused(tmp_path):
     assert f"rank 0 cannot listen on its endpoint 127.0.0.1:{port}" in ranks.logs[0].read_text()
 
 
-def test_a_run_on_one_machine_has_no_beats(monkeypatch):
+def test_a_run_on_one_machine_starts_no_heartbeat(monkeypatch):
     from llm_npu.launch import watch_machines
 
     for endpoints in ("", "127.0.0.1:7000,127.0.0.1:7001"):
         monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", endpoints)
         with watch_machines():
-            children = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "beats.process"])
+            children = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "heartbeat.process"])
             assert children.returncode == 1

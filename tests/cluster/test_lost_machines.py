@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 # the loss take longer than that.
 STEPS, SAVED, LAST_LOSS = 400, 5, 30
 LIMIT = 10.0  # seconds from the loss to the end of the launchers of the machines that are left
-STARTING = 8.0  # seconds between the first beat and the first step, on an idle host
+STARTING = 8.0  # seconds between the first heartbeat and the first step, on an idle host
 # Of a launcher whose rank was killed: Python's interpreter cannot end it while Paddle's store holds the
 # interpreter's lock, waiting for all ranks to start.
 KILLED = -signal.SIGKILL & 0xFF
@@ -78,7 +78,7 @@ def moment(folder, random):
 
 
 def registered(machines, folder):
-    """Whether the beats of both ranks have reached the endpoint of rank 0."""
+    """Whether the heartbeat processes of both ranks have reached the endpoint of rank 0."""
     environment = folder / "logs/0/envlog.0"  # the launcher's, of rank 0
     text = environment.read_text() if environment.exists() else ""
     endpoint = re.search(r"^PADDLE_TRAINER_ENDPOINTS=[\d.]+:(\d+),", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Who can reach the hub of the beats: no part in the run without a proof, no words on a terminal, no harm."""
+"""Strangers that reach the coordinator's port: not admitted without a proof, nothing printed, no harm."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,10 @@ import time
 import pytest
 from watched_ranks import Ranks
 
-from llm_npu.launch import beats
-from llm_npu.launch.beats import door, handshake, member
-from llm_npu.launch.beats.hub import Hub
-from llm_npu.launch.beats.layout import Layout
-from llm_npu.launch.beats.messages import printable, send
+from llm_npu.launch import heartbeat
+from llm_npu.launch.heartbeat import coordinator, protocol, worker
+from llm_npu.launch.heartbeat.coordinator import Coordinator
+from llm_npu.launch.heartbeat.protocol import ConnectionRejected, Layout, SecretMismatch, printable, send
 
 HOSTS = ["127.0.0.1", "127.0.0.1", "127.0.0.2"]  # of three ranks
 SECRET, OTHER = "0123456789abcdef", "fedcba9876543210"
@@ -24,40 +23,42 @@ ESCAPES = "\x1b[2J\x1b]0;title\x07 lost\r\nerror: \u202eall\ud800 fine"
 
 
 class Run:
-    """A hub in this process, and what may connect to it."""
+    """A coordinator in this process, and what may connect to it."""
 
     def __init__(self, secret):
         with socket.create_server((HOSTS[0], 0)) as free:
             port = free.getsockname()[1]
         self.endpoints = [f"{host}:{port + number}" for number, host in enumerate(HOSTS)]
-        self.hub = Hub(Layout(0, self.endpoints, secret))
+        self.coordinator = Coordinator(Layout(0, self.endpoints, secret))
         self.secret, self.open_ones = secret, []
 
     @contextlib.asynccontextmanager
     async def open(self):
-        entrance = self.hub.door()
-        opened = asyncio.create_task(entrance.open())
+        listener = self.coordinator.listen()
+        serving = asyncio.create_task(listener.serve())
         yield
-        opened.cancel()
-        entrance.close()
+        serving.cancel()
+        listener.close()
 
     async def connect(self, address=HOSTS[2]):
-        return await asyncio.open_connection(*self.hub.layout.hub, local_addr=(address, 0), limit=1 << 16)
+        return await asyncio.open_connection(
+            *self.coordinator.layout.coordinator, local_addr=(address, 0), limit=1 << 16
+        )
 
     async def join(self, rank=2, secret=None, address=HOSTS[2]):
         layout = Layout(rank, self.endpoints, self.secret if secret is None else secret)
         reader, writer = await self.connect(address)
         self.open_ones.append(writer)  # one that nobody refers to is closed
-        await handshake.join(layout, reader, writer)
+        await protocol.join(layout, reader, writer)
         return reader, writer
 
     @property
     def states(self):
-        return [peer.state for peer in self.hub.peers]
+        return [peer.state for peer in self.coordinator.peers]
 
 
 def run(secret, attack):
-    """``attack(run)`` against a hub that listens; the run."""
+    """``attack(run)`` against a coordinator that listens; the run."""
 
     async def whole():
         made = Run(secret)
@@ -85,46 +86,46 @@ def silent(caplog, capfd):
 def test_a_rank_of_the_run_takes_part(secret):
     async def attack(run):
         await run.join()
-        assert run.states == ["absent", "absent", "present"]
+        assert run.states == ["absent", "absent", "alive"]
 
-    assert run(secret, attack).hub.peers[2].host == socket.gethostname()
+    assert run(secret, attack).coordinator.peers[2].host == socket.gethostname()
 
 
 @pytest.mark.parametrize(("secret", "others"), [(SECRET, OTHER), (SECRET, ""), ("", OTHER)])
 def test_another_secret_is_refused_on_both_sides(secret, others):
     async def attack(run):
-        with pytest.raises(handshake.OtherSecret):
+        with pytest.raises(SecretMismatch):
             await run.join(secret=others)
-        await until(lambda: run.hub.peers[2].why)
+        await until(lambda: run.coordinator.peers[2].reason)
         assert run.states == ["absent"] * 3
 
-    assert run(secret, attack).hub.peers[2].why == handshake.OTHER_SECRET
+    assert run(secret, attack).coordinator.peers[2].reason == protocol.BAD_SECRET
 
 
 def test_without_a_secret_a_rank_is_known_by_its_address():
     async def attack(run):
         for address in ("127.0.0.1", "127.0.0.3"):
-            with pytest.raises(handshake.Closed):
+            with pytest.raises(ConnectionRejected):
                 await run.join(address=address)
         assert run.states == ["absent"] * 3
         await run.join(rank=1, address="127.0.0.1")
 
-    assert run("", attack).states == ["absent", "present", "absent"]
+    assert run("", attack).states == ["absent", "alive", "absent"]
 
 
 def test_a_secret_counts_from_any_address():
     async def attack(run):
         await run.join(address="127.0.0.3")
 
-    assert run(SECRET, attack).states == ["absent", "absent", "present"]
+    assert run(SECRET, attack).states == ["absent", "absent", "alive"]
 
 
 def test_nobody_takes_the_place_of_a_rank_that_is_there():
     async def attack(run):
         await run.join()
-        with pytest.raises(handshake.Closed):
+        with pytest.raises(ConnectionRejected):
             await run.join()
-        assert run.states[2] == "present"
+        assert run.states[2] == "alive"
 
     run(SECRET, attack)
 
@@ -139,8 +140,8 @@ LINES = {
     "too long": b'{"kind": "' + b"x" * (1 << 20) + b'"}\n',
     "a list": b"[1]\n",
     "a number": b"1" * 20000 + b"\n",
-    "beats": b"\n" * 1000,
-    "the end": b'{"kind": "end", "sentence": "all is lost", "code": 0}\n',
+    "heartbeats": b"\n" * 1000,
+    "an abort": b'{"kind": "abort", "message": "all is lost", "exit_code": 0}\n',
     "no nonce": json.dumps({**HELLO, "nonce": None}).encode() + b"\n",
     "an odd nonce": json.dumps({**HELLO, "nonce": "\ud800" * 32}).encode() + b"\n",
     "no rank": json.dumps({**HELLO, "rank": True}).encode() + b"\n",
@@ -151,7 +152,7 @@ LINES = {
     "no proof": json.dumps(HELLO).encode() + b'\n{"kind": "proof"}\n',
     "an odd proof": json.dumps(HELLO).encode() + b'\n{"kind": "proof", "proof": "\\ud800"}\n',
     "a proof of numbers": json.dumps(HELLO).encode() + b'\n{"kind": "proof", "proof": [1]}\n',
-    "end without a proof": json.dumps(HELLO).encode() + b'\n{"kind": "end", "sentence": "x"}\n',
+    "an abort without a proof": json.dumps(HELLO).encode() + b'\n{"kind": "abort", "message": "x"}\n',
 }
 
 
@@ -168,10 +169,10 @@ def test_strangers_are_not_let_in(secret, name):
             while await reader.read(1 << 16):
                 pass
         writer.close()
-        assert run.states == ["absent"] * 3 and run.hub.accused is None
+        assert run.states == ["absent"] * 3 and run.coordinator.reported is None
         await run.join()
 
-    assert run(secret, attack).states == ["absent", "absent", "present"]
+    assert run(secret, attack).states == ["absent", "absent", "alive"]
 
 
 def test_a_proof_serves_once_and_on_one_side_only():
@@ -179,7 +180,7 @@ def test_a_proof_serves_once_and_on_one_side_only():
         reader, writer = await run.connect()
         await send(writer, **HELLO)
         answer = json.loads(await reader.readline())
-        await send(writer, kind="proof", proof=answer["proof"])  # the hub's own
+        await send(writer, kind="proof", proof=answer["proof"])  # the coordinator's own
         assert await reader.read() == b""
         assert run.states == ["absent"] * 3
 
@@ -199,15 +200,15 @@ def test_idle_connections_are_few_and_keep_nobody_out(secret):
                     await asyncio.wait_for(reader.read(1), 0.001)
                     continue
             left += not reader.at_eof() and reader.exception() is None
-        assert left <= beats.WAITING
+        assert left <= heartbeat.MAX_PENDING
         for _, writer in idle:
             writer.close()
 
-    assert run(secret, attack).states == ["absent", "absent", "present"]
+    assert run(secret, attack).states == ["absent", "absent", "alive"]
 
 
 def test_a_handshake_has_a_time_limit(monkeypatch):
-    monkeypatch.setattr(door, "HANDSHAKE", 0.2)
+    monkeypatch.setattr(coordinator, "HANDSHAKE_TIMEOUT", 0.2)
 
     async def attack(run):
         reader, writer = await run.connect()
@@ -226,38 +227,35 @@ def test_too_many_files_are_no_end(monkeypatch):
         reader, writer = await run.connect()
         resource.setrlimit(resource.RLIMIT_NOFILE, (writer.get_extra_info("socket").fileno() + 1, hard))
         try:
-            await asyncio.sleep(0.1)  # the hub cannot accept it now
+            await asyncio.sleep(0.1)  # the coordinator cannot accept it now
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         run.open_ones.append(writer)
-        await handshake.join(Layout(2, run.endpoints, SECRET), reader, writer)
+        await protocol.join(Layout(2, run.endpoints, SECRET), reader, writer)
 
-    assert run(SECRET, attack).states == ["absent", "absent", "present"]
+    assert run(SECRET, attack).states == ["absent", "absent", "alive"]
 
 
 def test_what_a_rank_says_is_printable():
     async def attack(run):
         _, writer = await run.join()
-        await send(writer, kind="gone", why=ESCAPES * 100)
-        await until(lambda: run.states[2] == "gone")
+        await send(writer, kind="exited", reason=ESCAPES * 100)
+        await until(lambda: run.states[2] == "exited")
 
-    why = run(SECRET, attack).hub.peers[2].why
-    assert why.isprintable() and "\x1b" not in why and len(why) <= beats.WORDS + 4
-    assert why.endswith("?[2J?]0;title? lost error: ?all? fine")
+    reason = run(SECRET, attack).coordinator.peers[2].reason
+    assert reason.isprintable() and "\x1b" not in reason and len(reason) <= heartbeat.MAX_TEXT + 4
+    assert reason.endswith("?[2J?]0;title? lost error: ?all? fine")
 
 
 def test_a_rank_that_gives_up_chooses_no_words():
     async def attack(run):
         _, writer = await run.join()
-        await send(writer, kind="end", sentence=ESCAPES, code=0)
-        await until(lambda: run.hub.accused)
+        await send(writer, kind="coordinator_lost", message=ESCAPES, exit_code=0)
+        await until(lambda: run.coordinator.reported)
 
-    sentence, code = run(SECRET, attack).hub.accused
-    assert code == beats.LOST and "fine" not in sentence and sentence.isprintable()
-    assert (
-        "the machine 127.0.0.1 (ranks 0 to 1) is lost to the others: nothing has come from it to rank 2 on"
-        in sentence
-    )
+    sentence, code = run(SECRET, attack).coordinator.reported
+    assert code == heartbeat.EXIT_LOST and "fine" not in sentence and sentence.isprintable()
+    assert "the machine 127.0.0.1 (ranks 0 to 1) was cut off from the other machines: rank 2 on " in sentence
 
 
 @pytest.mark.sampled
@@ -267,22 +265,22 @@ def test_what_is_no_text_is_not_shown(value):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("secret", "more"), [("", member.OTHER_ADDRESS), (SECRET, "")])
+@pytest.mark.parametrize(("secret", "more"), [("", worker.OTHER_ADDRESS), (SECRET, "")])
 def test_a_rank_that_is_not_admitted_says_why(monkeypatch, secret, more):
-    monkeypatch.setattr(member, "START", 1)
+    monkeypatch.setattr(worker, "JOIN_TIMEOUT", 1)
 
     async def whole():
         made = Run(secret)
-        async with await impostor(made, {"kind": "bye"}):
-            rank = member.Member(Layout(2, made.endpoints, secret), asyncio.Event(), lambda word: None)
+        async with await impostor(made, {"kind": "goodbye"}):
+            rank = worker.Worker(Layout(2, made.endpoints, secret), asyncio.Event(), lambda line: None)
             return await rank.run()
 
     sentence, code = asyncio.run(whole())
-    assert code == beats.LOST and sentence.endswith(f" is cut: {member.NOT_ADMITTED}{more}.")
+    assert code == heartbeat.EXIT_LOST and sentence.endswith(f" is down: {worker.NOT_RANK_0}{more}.")
 
 
 async def impostor(run, answer):
-    """Somebody else listens where the hub should."""
+    """Somebody else listens where the coordinator should."""
 
     async def serve(reader, writer):
         await reader.readline()
@@ -290,7 +288,7 @@ async def impostor(run, answer):
         await reader.read()
         writer.close()
 
-    return await asyncio.start_server(serve, *run.hub.layout.hub)
+    return await asyncio.start_server(serve, *run.coordinator.layout.coordinator)
 
 
 def test_a_rank_does_not_listen_to_an_impostor():
@@ -298,10 +296,10 @@ def test_a_rank_does_not_listen_to_an_impostor():
         made = Run(SECRET)
         answer = {"kind": "hello", "host": ESCAPES, "nonce": "0" * 32, "proof": "0" * 64}
         async with await impostor(made, answer):
-            with pytest.raises(handshake.OtherSecret):
+            with pytest.raises(SecretMismatch):
                 await made.join()
-        async with await impostor(made, {"kind": "end", "sentence": ESCAPES, "code": 1}):
-            with pytest.raises(handshake.Closed):
+        async with await impostor(made, {"kind": "abort", "message": ESCAPES, "exit_code": 1}):
+            with pytest.raises(ConnectionRejected):
                 await made.join()
 
     asyncio.run(whole())
@@ -309,11 +307,11 @@ def test_a_rank_does_not_listen_to_an_impostor():
 
 ATTACK = """
 import os, socket, sys, time
-hub, own, count = sys.argv[1].rpartition(":"), sys.argv[2], int(sys.argv[3])
+coordinator, own, count = sys.argv[1].rpartition(":"), sys.argv[2], int(sys.argv[3])
 idle, words = [], [b"[" * 30000 + b"\\n", sys.argv[4].encode() + b"\\n", b"\\x1b[2J\\n", b""]
 for number in range(count):
     try:
-        connection = socket.create_connection((hub[0], int(hub[2])), 5, (own, 0))
+        connection = socket.create_connection((coordinator[0], int(coordinator[2])), 5, (own, 0))
         connection.sendall(words[number % len(words)])
         idle.append(connection)
     except OSError:
@@ -355,7 +353,7 @@ def test_ranks_with_another_secret(two_machines, tmp_path):
     ranks = Ranks(two_machines, tmp_path, absent=[2], LLM_NPU_RUN_SECRET=SECRET)
     ranks.start(2, LLM_NPU_RUN_SECRET=OTHER)
     assert ranks.codes([2], 60) == [2], ranks.text()
-    other = f"does not belong to rank 0 at 10.77.0.1:7000: {handshake.OTHER_SECRET}; set the same LLM_NPU_RUN"
+    other = f"cannot join rank 0 at 10.77.0.1:7000: {protocol.BAD_SECRET}; set the same LLM_NPU_RUN"
     assert f"error: rank 2 on machine1 {other}" in ranks.logs[2].read_text()
     assert ranks.codes([0, 1], 90) == [75, 75], ranks.text()
-    assert f"within 30 seconds: {handshake.OTHER_SECRET}." in ranks.logs[0].read_text()
+    assert f"within 30 seconds: {protocol.BAD_SECRET}." in ranks.logs[0].read_text()

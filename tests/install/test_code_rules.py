@@ -47,7 +47,7 @@ NO_FILES = {
     "llm_npu.cluster.rendezvous",
     "llm_npu.data.text.chat_template",  # a filter of templates
     "llm_npu.doctor.probe_program",
-    "llm_npu.launch.beats.messages",
+    "llm_npu.launch.heartbeat.protocol",
     "llm_npu.launch.fake_process_group",
     "virtual_npu.csrc.contracts_header",
     "paddle_fused.strict_json",

@@ -7,7 +7,7 @@ import pytest
 from places import ROOT
 from test_launch import WAITS, Ranks
 
-from llm_npu.launch import beats, supervisor
+from llm_npu.launch import heartbeat, supervisor
 
 pytestmark = pytest.mark.sampled
 
@@ -33,7 +33,7 @@ LINES = {
     130: "signal.raise_signal(signal.SIGINT)",
     143: "signal.raise_signal(signal.SIGTERM)",
 }
-LOST_MACHINE = beats.LOST  # tests/cluster/test_heartbeat.py
+LOST_MACHINE = heartbeat.EXIT_LOST  # tests/cluster/test_heartbeat.py
 ENDS = {137: signal.SIGKILL, 147: signal.SIGSTOP}
 
 

@@ -13,25 +13,40 @@ from ``environment()``. ``settings`` has the environment variables that configur
 
 from paddle_fused.paddle_release import paddle_folder
 
-from .activation import LAUNCHED_DEVICE, activate, deactivate, environment, is_active
+from .activation import (
+    LAUNCHED_DEVICE,
+    LIBRARY,
+    activate,
+    deactivate,
+    environment,
+    is_active,
+    is_virtual,
+)
 from .aicpu_warnings import AICPUWarning, AICPUWarnings, stop_aicpu_warnings
-from .communication_time import CommunicationTime, communication_time
+from .communication import (
+    CommunicationTime,
+    Transfer,
+    communication_time,
+    prepare_ring,
+    reset_transfers,
+    transfers,
+)
 from .host_fallbacks import HostFallback, watch_host_fallbacks
-from .journal import flush_journal, is_dry, journal_file, mark_journal
-from .plugin_files import LIBRARY, is_virtual
-from .profiler import record_call_sites
 from .record import (
     NARROWER,
     KernelRecord,
     card_dtypes,
+    flush_journal,
+    is_dry,
+    journal_file,
     kernel_record,
+    mark_journal,
     placement,
+    record_call_sites,
     registered_dtypes,
     reset_kernel_record,
 )
-from .rings import prepare_ring
 from .settings import cann_level, device_count
-from .transfers import Transfer, reset_transfers, transfers
 
 __all__ = [
     "LAUNCHED_DEVICE",

@@ -1,9 +1,10 @@
-"""Makes the virtual NPU Paddle's device plugin, in this process and in its children.
+"""Makes the virtual NPU Paddle's device plugin, in this process and in its children; the plugin's files.
 
 Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is being imported.
 ``import paddle_custom_device`` finds the supplied package through ``sys.path``. LD_LIBRARY_PATH is not
 needed: PaddleNLP loads the plugin again by its bare file name, and the dynamic loader returns the library
-with that soname that is already loaded.
+with that soname that is already loaded. Nothing here imports paddle, which would load the plugin before
+``check_fits``.
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from paddle_fused import built_for, libraries
+from paddle_fused.paddle_release import PaddleBuild
+
 from .patches import patch_variables
-from .plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER, check_fits, is_virtual
 from .settings import cann_level, check_settings, device_count
 
+PLUGIN = libraries.folder() / libraries.PLUGIN
+PLUGIN_FOLDER = PLUGIN.parent
+LIBRARY = PLUGIN.name  # also the name in paddle-custom-npu and PaddleNLP
+STAMP = Path(libraries.STAMP).name
+
+PACKAGE_FOLDER = Path(__file__).resolve().parent
+SITE_FOLDER = PACKAGE_FOLDER / "site"  # contains only the package paddle_custom_device
 # With this, paddle.distributed.launch of Paddle 3.0 looks for custom devices; later releases do without.
 LAUNCHED_DEVICE = "PADDLE_XCCL_BACKEND"
 
@@ -25,8 +35,8 @@ LAUNCHED_DEVICE = "PADDLE_XCCL_BACKEND"
 def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLDER) -> dict[str, str]:
     """The variables that give a child process the virtual NPU, to be added to its environment ``base``.
 
-    The PYTHONPATH of ``base`` is kept, after the supplied package; its settings are checked. Raises what
-    ``activate`` raises, except if paddle is already imported: a child imports its own.
+    The PYTHONPATH of ``base`` is kept, after the supplied package. Raises the errors of ``activate``, except
+    the one for an imported paddle.
     """
     check_settings(base)
     check_fits(plugin)
@@ -120,3 +130,22 @@ def _search_path(environ: Mapping[str, str]) -> list[str]:
     # An empty PYTHONPATH has no entries, but an empty entry among others is the working folder: keep those.
     text = environ.get("PYTHONPATH", "")
     return text.split(os.pathsep) if text else []
+
+
+def stamp_file(plugin: Path) -> Path:
+    """The file that names the Paddle for which the plugin in the folder ``plugin`` was built.
+
+    It is next to the folder, because Paddle and PaddleNLP load every file in a plugin folder.
+    """
+    return plugin.parent / STAMP
+
+
+def is_virtual(plugin: Path) -> bool:
+    """Whether the folder ``plugin`` contains the virtual NPU, not the plugin for cards."""
+    return (plugin / LIBRARY).is_file() and stamp_file(plugin).is_file()
+
+
+def check_fits(plugin: Path) -> PaddleBuild:
+    """The installed Paddle. Raises SetupError if the plugin is missing or was built for another Paddle."""
+    libraries.check_built(plugin / LIBRARY)
+    return built_for.check_fits(stamp_file(plugin), f"The virtual NPU in {plugin}")

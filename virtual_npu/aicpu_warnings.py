@@ -8,18 +8,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import enum
+import fcntl
 import functools
+import mmap
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from types import CodeType, FrameType
 
 from . import source_lines
 from .activation import loaded_plugin
 from .host_fallbacks import HostFallback, warn_of_fallbacks
 from .settings import warned_kernels
-from .shared_counts import SharedCounts
 from .source_lines import Source
 
 MOST = 10  # warnings of a process and of those that it forks
@@ -123,6 +125,76 @@ def message(fallback: HostFallback) -> str:
     where = PROCESSORS[fallback.placement]
     what = f"{fallback.kernel} for {fallback.dtype}{shape}"
     return f"a card would run {what} on {where}, much slower than on its cores; {fallback.fix}"
+
+
+class SharedCounts:
+    """Counts of up to ``rows`` texts, shared with forked processes such as the workers of a DataLoader."""
+
+    _TEXT = 504  # bytes
+    _PROCESSES = 16  # with their own column of counts; further processes share the last one
+
+    def __init__(self, rows: int):
+        self._rows = rows
+        columns = 8 * self._PROCESSES * (rows + 1)  # the last row counts the others
+        self._file = os.memfd_create("aicpu warnings")
+        os.ftruncate(self._file, 8 + columns + self._TEXT * rows)
+        memory = memoryview(mmap.mmap(self._file, 0))
+        self._used, self._counts = memory[:8].cast("Q"), memory[8 : 8 + columns].cast("Q")
+        self._texts = memory[8 + columns :]
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
+
+    def _begin_process(self) -> None:
+        self._lock = threading.Lock()
+        with self._locked():
+            column = min(self._used[0], self._PROCESSES - 1)
+            self._used[0] = column + 1
+        self._column = column * (self._rows + 1)
+
+    def find(self, text: str) -> tuple[int, bool]:
+        """The row of the text, and whether it is new. Texts beyond ``rows`` share the last row."""
+        wanted = text.encode(errors="replace")[-self._TEXT :]
+        with self._locked():
+            for row in range(self._rows):
+                present = self._text(row)
+                if not present:
+                    start = row * self._TEXT
+                    self._texts[start : start + len(wanted)] = wanted
+                if present in (b"", wanted):
+                    return row, not present
+        return self._rows, False
+
+    def add(self, row: int, count: int) -> None:
+        with self._lock:
+            self._counts[self._column + row] += count
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        for row in range(self._rows):
+            if text := self._text(row):
+                yield text.decode(errors="replace"), self._count(row)
+
+    @property
+    def others(self) -> int:
+        """The counts of texts that had no row."""
+        return self._count(self._rows)
+
+    def _count(self, row: int) -> int:
+        return sum(self._counts[row :: self._rows + 1])
+
+    def _text(self, row: int) -> bytes:
+        return bytes(self._texts[row * self._TEXT : (row + 1) * self._TEXT]).rstrip(b"\0")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds the lock of threads and processes."""
+        with self._lock:
+            with contextlib.suppress(OSError):  # a daemon closes the files that it inherits
+                fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    fcntl.lockf(self._file, fcntl.LOCK_UN)
 
 
 class _Role(enum.Enum):

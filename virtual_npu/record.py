@@ -1,27 +1,28 @@
-"""The record of the kernels that ran on the virtual NPU, and where a card would run them."""
+"""What ran on the virtual NPU: the record of its kernels, the journal, and call sites for the profiler."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import json
+import os
 import re
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from .activation import loaded_plugin
-from .plugin_files import PACKAGE_FOLDER
+from .activation import PACKAGE_FOLDER, is_active, loaded_plugin
 
 Placement = Literal["npu", "host", "aicpu"]
-# What a card's cores do not compute, and what they do compute.
+# dtypes that a card's cores do not support, and the supported one to cast to
 NARROWER = {"float64": "float32", "complex128": "complex64"}
 
 
 class KernelRecord(NamedTuple):
     """The number of calls of one kernel with one dtype.
 
-    ``placement``: where paddle-custom-npu would run it. ``npu``: on the card's cores; ``aicpu``: on the
-    card's slow control processor (float64); ``host``: on the host's CPU, because the plugin for cards has no
-    such kernel.
+    Attributes:
+        placement: where paddle-custom-npu would run the kernel. "npu" is the card's cores, "aicpu" the card's
+            slow control processor (float64), "host" the host's CPU (the plugin for cards has no such kernel).
     """
 
     name: str
@@ -65,13 +66,13 @@ def registered_dtypes(*devices: str) -> dict[str, set[str]]:
     from paddle.base import core  # not before the plugin is active
 
     kernels = core._get_all_register_op_kernels("phi")
-    found: dict[str, set[str]] = {}
+    dtypes: dict[str, set[str]] = {}
     for name, keys in kernels.items():
         for key in keys:
             words = re.search(r"data_type\[(?:::phi::dtype::)?(.*?)\].*place\[Place\((\w*):", key)
             if words and words[2] in devices:
-                found.setdefault(name, set()).add(_DTYPES.get(words[1], words[1]))
-    return found
+                dtypes.setdefault(name, set()).add(_DTYPES.get(words[1], words[1]))
+    return dtypes
 
 
 _DTYPES = {"float": "float32", "double": "float64", "int": "int32", "int16_t": "int16", "int64_t": "int64"}
@@ -89,7 +90,53 @@ def plugin() -> ctypes.CDLL:
     loaded = loaded_plugin()
     if loaded is None:
         raise RuntimeError(
-            "There is no record of kernels: the virtual NPU is not loaded. Call "
-            "virtual_npu.activate() and then import paddle."
+            "The virtual NPU is not loaded. Call virtual_npu.activate() before the first import of paddle."
         )
     return loaded
+
+
+def is_dry() -> bool:
+    """Whether VIRTUAL_NPU_DRY=1: the device accounts for operations without computing them."""
+    return os.environ.get("VIRTUAL_NPU_DRY") == "1" and is_active()
+
+
+def journal_file() -> Path | None:
+    """The file of this process's journal (VIRTUAL_NPU_JOURNAL), one for each rank; None without a journal."""
+    name = os.environ.get("VIRTUAL_NPU_JOURNAL")
+    if not name or not is_active():
+        return None
+    several = int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1
+    return Path(f"{name}.{os.environ['PADDLE_TRAINER_ID']}" if several else name)
+
+
+def mark_journal(text: str) -> None:
+    """Writes a mark such as "step 1 begins" to the journal, if there is one.
+
+    Raises OSError if the journal cannot be written.
+    """
+    loaded = loaded_plugin()
+    if loaded is not None and journal_file() is not None:
+        _raise_failure(loaded.virtual_npu_journal_mark, text.encode())
+
+
+def flush_journal() -> None:
+    """Writes all buffered lines of the journal to its file. Raises OSError if it cannot be written."""
+    loaded = loaded_plugin()
+    if loaded is not None:
+        _raise_failure(loaded.virtual_npu_journal_flush)
+
+
+def _raise_failure(function, *arguments) -> None:
+    function.restype = ctypes.c_char_p
+    if reason := function(*arguments):
+        raise OSError(reason.decode())
+
+
+def record_call_sites(on: bool) -> None:
+    """Whether profiles record the program's line that called each kernel. Off by default.
+
+    Adds a few microseconds to each profiled kernel. Raises RuntimeError if the plugin is not loaded.
+    """
+    function = plugin().virtual_npu_record_call_sites
+    function.restype = None
+    function(int(on))

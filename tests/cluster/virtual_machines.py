@@ -22,7 +22,7 @@ from pathlib import Path
 from ranks import SOURCES
 
 import paddle_fused
-from virtual_npu.plugin_files import SITE_FOLDER
+from virtual_npu.activation import SITE_FOLDER
 
 ROOT = Path(paddle_fused.__file__).resolve().parents[1]
 SCRIPT = ROOT / "scripts/run_llama_npu.py"

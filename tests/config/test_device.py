@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 from llm_npu.device import Device, VisibleCards, decide, find_cards, select
-from virtual_npu.plugin_files import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER
+from virtual_npu.activation import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER
 
 CARDS = VisibleCards(plugin=None, count=2, missing=())
 NO_CARD = VisibleCards(plugin=None, count=0, missing=("there is no card (no /dev/davinci<N>)",))

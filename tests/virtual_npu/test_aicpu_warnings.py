@@ -16,7 +16,6 @@ from virtual_npu import (
     AICPUWarnings,
     aicpu_warnings,
     host_fallbacks,
-    shared_counts,
     source_lines,
     watch_host_fallbacks,
 )
@@ -244,7 +243,7 @@ def test_other_fallbacks_on_request(start, caught):
 
 
 def test_counts_are_shared_with_forked_processes():
-    counts = shared_counts.SharedCounts(2)
+    counts = aicpu_warnings.SharedCounts(2)
     assert counts.find("a") == (0, True)
     child = os.fork()
     if child == 0:

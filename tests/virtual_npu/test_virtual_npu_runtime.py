@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
-from virtual_npu import plugin_files
+from virtual_npu import activation
 
 CHUNK = 1 << 20
 
@@ -116,13 +116,13 @@ def test_random_state_can_be_saved_and_restored():
 
 
 def test_plugin_built_for_another_paddle_is_not_loaded(run_python, tmp_path):
-    library = plugin_files.PLUGIN_FOLDER / plugin_files.LIBRARY
+    library = activation.PLUGIN_FOLDER / activation.LIBRARY
     stamped = library.read_bytes().replace(b"paddle version=3.3.1", b"paddle version=9.9.9")
     assert stamped != library.read_bytes()
     foreign = tmp_path / "virtual_npu" / "plugin"
     foreign.mkdir(parents=True)
     (foreign / library.name).write_bytes(stamped)
-    (tmp_path / "paddle_fused").symlink_to(plugin_files.PACKAGE_FOLDER.parent / "paddle_fused")
+    (tmp_path / "paddle_fused").symlink_to(activation.PACKAGE_FOLDER.parent / "paddle_fused")
     done = run_python(
         "-c",
         "import paddle; print(paddle.device.get_all_custom_device_type())",
@@ -145,7 +145,7 @@ def test_plugin_built_for_another_paddle_is_not_loaded(run_python, tmp_path):
 )
 def test_plugin_says_which_setting_it_does_not_understand(run_python, name, value):
     # Without activate(), which checks the settings itself.
-    root = str(plugin_files.PLUGIN_FOLDER)
+    root = str(activation.PLUGIN_FOLDER)
     done = run_python(
         "-c",
         "import paddle; print(paddle.device.get_all_custom_device_type())",
@@ -184,6 +184,6 @@ def test_kill_leaves_nothing_that_stops_the_next_run(run_program, tmp_path):
 
 
 def test_stamp_names_the_paddle_of_the_build():
-    stamp = json.loads((plugin_files.PACKAGE_FOLDER / plugin_files.STAMP).read_text())
+    stamp = json.loads((activation.PACKAGE_FOLDER / activation.STAMP).read_text())
     assert stamp["paddle_version"] == paddle.version.full_version
     assert stamp["paddle_commit"] == paddle.version.commit

@@ -49,11 +49,10 @@ with lines_removed_from_stderr(lines.take):
     os.write(2, b"without an end")
 print("after", file=sys.stderr)
 print(dict(lines.tensors))
-print(sorted(name for name in sys.modules if name.startswith("paddle.")))
 """
 
 
 def test_the_plugins_lines_do_not_flood_stderr(run_python):
     done = run_python("-c", PROGRAM)
-    assert done.stdout.splitlines() == ["{'aclnnMul': 1000}", "[]"], done.stderr
-    assert done.stderr.split("\n") == ["before", "between", "from a child", "without an endafter", ""]
+    assert done.stdout.splitlines() == ["{'aclnnMul': 1000}"], done.stderr
+    assert done.stderr.endswith("before\nbetween\nfrom a child\nwithout an endafter\n")

@@ -147,7 +147,7 @@ class TextGeneration:
     def __init__(self, model, tokenizer, device: devices.Device, report, *, options, settings, ends):
         self.model, self.tokenizer, self.device, self.report = model, tokenizer, device, report
         self._options, self._settings, self._ends = options, settings, ends
-        self._process = encoding.Kept(tokenizer)
+        self._process = encoding.KeptProcess(tokenizer)
 
     def __call__(
         self,

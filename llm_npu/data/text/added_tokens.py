@@ -24,7 +24,13 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True)
 class Added:
-    """A token of ``file``, its id if named, its options, and whether the file states them."""
+    """An added token of ``file``.
+
+    Attributes:
+        number: The id; None if the file has none.
+        flags: The matching options.
+        is_explicit: Whether the file states the options.
+    """
 
     content: str
     file: Path
@@ -34,43 +40,47 @@ class Added:
 
 
 def find(folder: Path, config: Mapping, config_file: Path, specials: Iterable[str]) -> list[Added]:
-    """The tokens of all files, in the order of their ids, those without ids last; ``specials`` are roles.
+    """The tokens of all files, in the order of their ids, tokens without ids last.
 
-    UserError for files that are no such lists, or that contradict each other.
+    Args:
+        specials: The tokens with roles.
+
+    Raises:
+        UserError: A file is malformed, or files contradict each other.
     """
     listed = [*_listed(config, config_file)]
-    special = {*specials, *(each.content for each in listed)}
-    found: dict[str, Added] = {}
-    numbers: dict[int, str] = {}
-    for each in [*_decoder(config, config_file), *_file(folder, special), *listed]:
-        before = found.setdefault(each.content, each)
-        if each.number is None:
+    special = {*specials, *(token.content for token in listed)}
+    tokens: dict[str, Added] = {}
+    contents: dict[int, str] = {}
+    for token in [*_decoder(config, config_file), *_file(folder, special), *listed]:
+        first = tokens.setdefault(token.content, token)
+        if token.number is None:
             continue
-        other = numbers.setdefault(each.number, each.content)
-        if other != each.content or before.number != each.number:
+        other = contents.setdefault(token.number, token.content)
+        if other != token.content or first.number != token.number:
             raise UserError(
-                f"{each.file} gives {each.content!r} the id {each.number}, which contradicts {before.file} "
-                f"({other!r}: {found[other].number}); correct one of them"
+                f"{token.file} gives {token.content!r} the id {token.number}, which contradicts {first.file} "
+                f"({other!r}: {tokens[other].number}); correct one of them"
             )
-    return sorted(found.values(), key=lambda each: (each.number is None, each.number or 0))
+    return sorted(tokens.values(), key=lambda token: (token.number is None, token.number or 0))
 
 
 def put_into(tokenizer, added: list[Added]) -> list[str]:
     """Add ``added`` to a Rust tokenizer, or to PaddleNLP's class for sentencepiece.
 
-    Returns notes about new tokens without an id. UserError if a token has or gets another id.
+    Returns notes about new tokens without an id. UserError if a token's id differs from the file's.
     """
     from tokenizers import AddedToken, Tokenizer
 
     is_rust = isinstance(tokenizer, Tokenizer)
     number_of = tokenizer.token_to_id if is_rust else functools.partial(_number_of, tokenizer)
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()} if is_rust else set()
-    new = [each.content for each in added if number_of(each.content) is None]
+    new = [token.content for token in added if number_of(token.content) is None]
     _check_known(added, number_of)
     tokens = [
-        AddedToken(each.content, **each.flags)
-        for each in added
-        if each.is_explicit or each.content not in known
+        AddedToken(token.content, **token.flags)
+        for token in added
+        if token.is_explicit or token.content not in known
     ]
     if is_rust:
         tokenizer.add_tokens(tokens)
@@ -81,33 +91,33 @@ def put_into(tokenizer, added: list[Added]) -> list[str]:
 
 
 def _number_of(tokenizer, content: str) -> int | None:
-    """As ``token_to_id`` of Rust; PaddleNLP's class takes unknown tokens for its ``unk_token``."""
+    """Like Rust's ``token_to_id``; PaddleNLP's class returns the id of ``unk_token`` for unknown tokens."""
     known = content in tokenizer.added_tokens_encoder or tokenizer.sp_model.piece_to_id(content)
     return tokenizer.convert_tokens_to_ids(content) if known or content == tokenizer.unk_token else None
 
 
 def _check_known(added: list[Added], number_of) -> None:
-    for each in added:
-        known = number_of(each.content)
-        if known is not None and each.number not in (None, known):
+    for token in added:
+        known = number_of(token.content)
+        if known is not None and token.number not in (None, known):
             raise UserError(
-                f"{each.file} gives {each.content!r} the id {each.number}, but in the vocabulary it has "
+                f"{token.file} gives {token.content!r} the id {token.number}, but in the vocabulary it has "
                 f"{known}; correct one of them"
             )
 
 
 def _check_new(added: list[Added], new: list[str], number_of) -> list[str]:
     notes = []
-    for each in added:
-        number = number_of(each.content)
-        if each.number not in (None, number):
+    for token in added:
+        number = number_of(token.content)
+        if token.number not in (None, number):
             raise UserError(
-                f"{each.file} gives {each.content!r} the id {each.number}, but the next free id is {number}; "
-                "ids of added tokens must follow the vocabulary without gaps"
+                f"{token.file} gives {token.content!r} the id {token.number}, but the next free id is "
+                f"{number}; ids of added tokens must follow the vocabulary without gaps"
             )
-        if each.number is None and each.content in new:
+        if token.number is None and token.content in new:
             notes.append(
-                f"{each.content!r} of {each.file} is not in the vocabulary; it becomes the id {number}"
+                f"{token.content!r} of {token.file} is not in the vocabulary; it becomes the id {number}"
             )
     return notes
 

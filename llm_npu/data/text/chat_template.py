@@ -1,12 +1,13 @@
-"""Chat templates: found, attached to a tokenizer, and messages -> text (``turns`` finds the answers in it).
+"""Chat templates: read from files, attached to a tokenizer, and rendered (messages -> text).
 
     chat_template.attach(tokenizer, source)    # load_tokenizer does so if the folder has one
     tokenizer.apply_chat_template(messages)    # PaddleNLP's and Hugging Face's call for inference
     chat_template.prompt(tokenizer, messages)  # token ids, after which the answer begins
 
-A message is {"role": ..., "content": ...} with what else the template reads (``messages``). A template is
-either Jinja text, as in Hugging Face's tokenizer_config.json or chat_template.jinja, or the mapping of
-PaddleNLP's chat_template.json, {"system": ..., "conversation": [user, bot], "query": ...}.
+A message is {"role": ..., "content": ...} with further keys that the template reads (``messages``). A
+template is either Jinja text, as in Hugging Face's tokenizer_config.json or chat_template.jinja, or the
+mapping of PaddleNLP's chat_template.json, {"system": ..., "conversation": [user, bot], "query": ...}.
+``turns`` locates the answers in the text.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from .messages import is_unicode
 
 JSON_FILE = "chat_template.json"
 JINJA_FILE = "chat_template.jinja"
-FILES = (JSON_FILE, JINJA_FILE)  # next to the tokenizer; the first existing one is used
+FILES = (JSON_FILE, JINJA_FILE)  # next to the tokenizer; the first existing file is used
 CONFIG_FILE = "tokenizer_config.json"
-MOST_MEMORY = 2 << 30  # memory limit, in bytes, for rendering a conversation
+MOST_MEMORY = 2 << 30  # bytes, for rendering a conversation
 
 # The default for tokenizers without a template: "<bos>User: question\nAssistant: answer<eos>User: ...".
 DEFAULT = (
@@ -44,16 +45,16 @@ DEFAULT = (
 )
 
 GENERATION = re.compile(r"\{%[-+]?\s*generation\b")
-# No text of a conversation contains them; they never leave this module.
+# Marks that no conversation contains; they never leave this module.
 START, STOP = (f"\ue000{secrets.randbelow(10**18):018d}{end}\ue001" for end in "<>")
 
 Messages = Sequence[dict[str, object]]
 
 
 def find(folder: str | Path) -> str | dict | None:
-    """The template in a tokenizer's folder, or None. Empty ones do not count.
+    """The template in a tokenizer's folder, or None. Empty files are ignored.
 
-    PaddleNLP's file takes precedence, as in PaddleNLP. ValueError if it cannot be read.
+    PaddleNLP's file takes precedence, as in PaddleNLP. UserError if a file cannot be read.
     """
     for name in FILES:
         if (Path(folder) / name).is_file() and _text(Path(folder) / name).strip():
@@ -63,7 +64,7 @@ def find(folder: str | Path) -> str | dict | None:
 
 
 def read(file: str | Path) -> str | dict:
-    """The template in a file: JSON (``.json``) or Jinja. ValueError if it cannot be read, or is empty."""
+    """The template in a file: JSON (``.json``) or Jinja. UserError if it is empty or cannot be read."""
     file = Path(file)
     if not _text(file).strip():
         raise UserError(f"{file} is empty; give a file with a chat template")
@@ -87,7 +88,7 @@ def read(file: str | Path) -> str | dict:
 
 
 def attach(tokenizer, source: str | dict) -> None:
-    """Make ``source`` the tokenizer's template; `save` writes it. ValueError if it is not a template."""
+    """Make ``source`` the tokenizer's template; `save` writes it. UserError if it is not a template."""
     if not is_unicode(source):
         raise UserError("the chat template is not valid Unicode")
     of_paddlenlp = hasattr(tokenizer, "init_chat_template")
@@ -106,7 +107,7 @@ def attach(tokenizer, source: str | dict) -> None:
 
 
 def source_of(tokenizer) -> str | dict | None:
-    """The source that `attach` was given last."""
+    """The source of the tokenizer's template, or None."""
     if tokenizer.chat_template is None:
         return None
     source = tokenizer.init_kwargs.get("chat_template")
@@ -114,7 +115,7 @@ def source_of(tokenizer) -> str | dict | None:
 
 
 def fingerprint(tokenizer) -> str:
-    """A hash of what decides the text of messages: the template, and the special tokens that it inserts."""
+    """A hash of everything that determines the text of messages: the template and its special tokens."""
     content = f"{source_of(tokenizer)} {sorted(tokenizer.special_tokens_map.items())}"
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -129,14 +130,14 @@ def save(tokenizer, folder: str | Path) -> None:
 
 @dataclass(frozen=True)
 class Rendered:
-    """``marks``: the spans (start, stop) that the template marks with ``{% generation %}``."""
+    """Rendered text; ``marks`` are the spans (start, stop) inside ``{% generation %}``."""
 
     text: str
     marks: tuple[tuple[int, int], ...] = ()
 
 
 def rendered(tokenizer, messages: Messages, prompt: bool, tools: Sequence[dict] | None = None) -> Rendered:
-    """The text of ``messages`` by the tokenizer's Jinja template; with ``prompt`` an answer may follow."""
+    """The text of ``messages`` by the tokenizer's Jinja template; with ``prompt``, up to the next answer."""
     source = source_of(tokenizer)
     template = _compiled(source, marked=marks_answers(tokenizer))
     variables = {"tools": tools, "documents": None, **tokenizer.special_tokens_map}  # as Hugging Face's call
@@ -153,12 +154,12 @@ def marks_answers(tokenizer) -> bool:
 
 def _without_marks(text: str) -> Rendered:
     parts, spans, length = re.split(f"({START}|{STOP})", text), [], 0
-    begun: list[int] = []
+    starts: list[int] = []
     for part in parts:
         if part == START:
-            begun.append(length)
+            starts.append(length)
         elif part == STOP:
-            spans.append((begun.pop(), length))
+            spans.append((starts.pop(), length))
         else:
             length += len(part)
     return Rendered("".join(part for part in parts if part not in (START, STOP)), tuple(sorted(spans)))
@@ -166,7 +167,7 @@ def _without_marks(text: str) -> Rendered:
 
 @contextlib.contextmanager
 def rendering() -> Iterator[None]:
-    """Turns any error of a template into a UserError: templates are third-party programs."""
+    """Turn any error of a template into a UserError: templates are third-party programs."""
     try:
         with memory.limited(MOST_MEMORY):
             yield
@@ -181,14 +182,14 @@ def rendering() -> Iterator[None]:
 
 
 def question(tokenizer, text: str) -> list[int]:
-    """The token ids of a prompt with a single user message. ValueError as `prompt`."""
+    """The token ids of a prompt with a single user message. UserError as `prompt`."""
     return prompt(tokenizer, [{"role": "user", "content": text}])
 
 
 def prompt(tokenizer, messages: Messages) -> list[int]:
     """The token ids of ``messages``, after which the assistant's answer begins.
 
-    ValueError if there is no template, if it rejects the messages, and if the last one is the assistant's.
+    UserError if there is no template, if it rejects the messages, and if the last message is the assistant's.
     """
     source = source_of(tokenizer)
     if source is None:
@@ -201,34 +202,35 @@ def prompt(tokenizer, messages: Messages) -> list[int]:
 
 
 def _prompt_of_pairs(tokenizer, messages: Messages) -> list[int]:
-    """By PaddleNLP's template, which has pairs of a question and an answer, and a system's text."""
-    begin = messages[0]["role"] == "system"
-    turns = messages[begin:]
+    """The prompt by PaddleNLP's template, which supports question-answer pairs and a system message."""
+    has_system = messages[0]["role"] == "system"
+    turns = messages[has_system:]
     roles = [message["role"] for message in turns]
     if roles != (["user", "assistant"] * len(turns))[: len(turns)]:
         raise UserError(f"PaddleNLP's chat template needs user and assistant in turn, not {', '.join(roles)}")
-    if begin and source_of(tokenizer).get("system") is None:
+    if has_system and source_of(tokenizer).get("system") is None:
         raise UserError("the chat template has no place for a system message")
     texts = [message["content"] for message in turns]
     pairs = [texts[first : first + 2] for first in range(0, len(texts), 2)]
     with rendering():
-        context = {"system": messages[0]["content"]} if begin else {}
+        context = {"system": messages[0]["content"]} if has_system else {}
         return tokenizer.apply_chat_template(pairs, context_data=context)["input_ids"]
 
 
 def ids_of(tokenizer, texts: list[str]) -> list[list[int]]:
-    """The token ids of each text, in which special tokens are special."""
-    return [one.tolist() for one in encoding.ids(tokenizer, texts)]
+    """The token ids of each text; text that spells a special token becomes that token."""
+    return [ids.tolist() for ids in encoding.ids(tokenizer, texts)]
 
 
 @functools.lru_cache
 def _compiled(source: str, marked: bool = False):
-    """Jinja with the settings and functions of Hugging Face, so that its templates behave the same.
+    """The template with Hugging Face's settings and functions of Jinja.
 
-    ``marked``: `START` and `STOP` stand around what ``{% generation %}`` marks.
+    ``strftime_now`` is missing on purpose: with it, templates insert today's date, and a run resumed tomorrow
+    would train on different text. Without it they insert a fixed date.
 
-    ``strftime_now`` is missing on purpose: templates that find it insert today's date, and a run resumed
-    tomorrow would train on different text. Without it they insert a fixed date.
+    Args:
+        marked: Put `START` and `STOP` around the text in ``{% generation %}``.
     """
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
@@ -247,11 +249,11 @@ def _compiled(source: str, marked: bool = False):
             body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
             if not marked:
                 return body
-            start, stop = (nodes.Output([nodes.TemplateData(each)], lineno=line) for each in (START, STOP))
+            start, stop = (nodes.Output([nodes.TemplateData(mark)], lineno=line) for mark in (START, STOP))
             return [start, *body, stop]
 
     class Sandbox(ImmutableSandboxedEnvironment):
-        """Jinja without powers: a few characters can cost unbounded time and memory."""
+        """Jinja without the operator **: a few characters could cost unbounded time and memory."""
 
         intercepted_binops = frozenset({"**"})
 
@@ -271,15 +273,15 @@ def _compiled(source: str, marked: bool = False):
 
 def _in_config(config: dict, file: Path) -> str | None:
     """The template in tokenizer_config.json: a string, or the entry named default of a list."""
-    found = config.get("chat_template")
-    if isinstance(found, str) and not found.strip():
+    template = config.get("chat_template")
+    if isinstance(template, str) and not template.strip():
         return None
-    if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    if found is not None and not isinstance(found, str):
+    if isinstance(template, list):
+        entries = (entry for entry in template if isinstance(entry, dict))
+        template = {entry.get("name"): entry.get("template") for entry in entries}.get("default")
+    if template is not None and not isinstance(template, str):
         raise UserError(f"{file}: chat_template must be a Jinja template")
-    return found
+    return template
 
 
 def _text(file: Path) -> str:

@@ -9,8 +9,8 @@
 Every record may have ``system`` and ``tools``. Further keys:
 
 - Alpaca and ms-swift: ``history``, [[question, answer], ...]
-- erniekit: ``label`` (1 for each answer, or 0 for context only), ``is_system`` (the first question is the
-  system's message), ``context`` with ``system``
+- erniekit: ``label`` (for each answer 1, or 0 for context only), ``is_system`` (the first question is the
+  system message), ``context`` with ``system``
 - messages: ``weight`` 0, or ``loss`` or ``train`` false, for an answer that is context only
 
 All become messages that end with an answer.
@@ -39,9 +39,12 @@ from .records import Fields, JsonLines, holds
 
 @dataclass(frozen=True)
 class Conversation:
-    """``messages`` that end with an answer; ``where`` is the file and line.
+    """A conversation that ends with an answer.
 
-    ``context``: indices of the answers that are not trained. ``unread``: keys that no reader uses.
+    Attributes:
+        where: File and line.
+        context: Indices of the answers that are not trained.
+        unread: Keys of the record that are not used.
     """
 
     messages: list[Message]
@@ -57,21 +60,13 @@ class Conversations(JsonLines):
     stage, content = "sft", "conversations"
 
     def documents(self) -> Iterator[str]:
-        for each in self.conversations():
-            yield from (message["content"] for message in each.messages if message["content"])
+        for conversation in self.conversations():
+            yield from (message["content"] for message in conversation.messages if message["content"])
 
     def conversations(self) -> Iterator[Conversation]:
-        """Every conversation. ValueError, with file and line, for a line that is not one."""
+        """Every conversation. UserError, with file and line, for a line that is not a conversation."""
         for where, record in self.records():
             yield _conversation(Fields(record, where))
-
-
-def find(input_dir: str) -> Conversations:
-    """The conversations in a .jsonl file, or in the .jsonl files of a folder (and its train.json, dev.json).
-
-    ValueError if there are none.
-    """
-    return Conversations.find(input_dir)
 
 
 def _conversation(fields: Fields) -> Conversation:
@@ -88,7 +83,7 @@ def _conversation(fields: Fields) -> Conversation:
 
 
 def layout(fields: Fields, layouts) -> str:
-    """The one key of ``layouts`` that the record has. UserError without one, and for two."""
+    """The key of ``layouts`` that the record has. UserError unless there is exactly one."""
     names = [name for name in layouts if name in fields] or [
         name for name in layouts if fields.get(name) is not None
     ]
@@ -108,8 +103,8 @@ def sharegpt(fields: Fields) -> list[Message]:
     return listed(fields.get("conversations"), "from", "value", SHAREGPT_ROLES, where)
 
 
-def asked(fields: Fields, *names: str) -> list[Message]:
-    """The messages of ``history``, and a question that is the text of the keys ``names``."""
+def question_of(fields: Fields, *names: str) -> list[Message]:
+    """The messages of ``history``, and a question: the text of the keys ``names``."""
     history, parts = fields.get("history"), [fields.get(name) for name in names]
     history = history if holds(history) else []
     if not (isinstance(history, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in history)):
@@ -119,16 +114,16 @@ def asked(fields: Fields, *names: str) -> list[Message]:
     return paired([*history, ["\n".join(filter(None, parts)), None]])[:-1]
 
 
-def answered(question: Sequence[str], answer: str) -> Callable[[Fields], list[Message]]:
+def question_and_answer(question: Sequence[str], answer: str) -> Callable[[Fields], list[Message]]:
     """The layout with a question in the keys ``question``, and its answer in ``answer``."""
     return lambda fields: [
-        *asked(fields, *question),
+        *question_of(fields, *question),
         {"role": "assistant", "content": fields.get(answer)},
     ]
 
 
-alpaca = answered(("instruction", "input"), "output")
-query = answered(("query",), "response")
+alpaca = question_and_answer(("instruction", "input"), "output")
+query = question_and_answer(("query",), "response")
 
 
 def _erniekit(fields: Fields) -> list[Message]:
@@ -147,7 +142,7 @@ def _erniekit(fields: Fields) -> list[Message]:
     context = fields.get("context")
     if holds(context):
         if not isinstance(context, dict) or any(
-            holds(each) for key, each in context.items() if key != "system"
+            holds(value) for key, value in context.items() if key != "system"
         ):
             raise UserError(f"{where}: context must be an object with system only")
         messages = with_system(context.get("system"), messages, where)
@@ -156,10 +151,10 @@ def _erniekit(fields: Fields) -> list[Message]:
 
 def is_system(fields: Fields) -> bool:
     """erniekit's ``is_system``: whether the first text of src is the system's message."""
-    found = fields.get("is_system")
-    if holds(found) and found not in (0, 1):
-        raise UserError(f"{fields.where}: is_system is {found!r:.40}; accepted: 1 and 0")
-    return bool(found)
+    flag = fields.get("is_system")
+    if holds(flag) and flag not in (0, 1):
+        raise UserError(f"{fields.where}: is_system is {flag!r:.40}; accepted: 1 and 0")
+    return bool(flag)
 
 
 LAYOUTS = {

@@ -1,23 +1,25 @@
-"""Text -> token ids, with memory that depends neither on the length of a text nor on the tokenizer.
+"""Text -> token ids, in bounded memory for texts of any length and for any tokenizer.
 
     with running(tokenizer):                           # one process for all calls inside
         for document in encoded(tokenizer, documents):
-            for part in document: ...                  # the ids of a document, in parts
+            for chunk in document: ...                 # the ids of a document, in chunks
         ids(tokenizer, ["one text", "another"])
 
-A tokenizer.json is untrusted: it works in a process with limits (``core.untrusted.tokenizer_process``).
-A text of more than ``PIECE`` characters is encoded in pieces, with the ids that it has as a whole. A piece is
-encoded behind the last ``CONTEXT`` characters before it, C, and must meet three conditions:
+A tokenizer.json is untrusted: it runs in a process with limits (``core.untrusted.tokenizer_process``).
+
+A text of more than ``PIECE`` characters is encoded in pieces, with the same ids as the whole text. Let C be
+the last ``CONTEXT`` characters before a piece. The piece must satisfy three conditions:
 
     1.  ids(C + piece) begins with ids(C); the rest are the ids of the piece
     2.  the ids before the piece end with the second half of ids(C)
-    3.  for all models but BPE: the piece begins with whitespace, which no token has behind another character
+    3.  for all models but BPE: the piece begins with whitespace, and no token has whitespace after another
+        character
 
-These are the ids of the whole text. Normalizers and pre-tokenizers look at the neighborhood of a place: by 1,
-what follows C does not change it, and by 2, neither does what precedes C. A word may be cut: the ids of BPE
-are those of a text if each two neighbors are the ids of their own text, and all neighbors here have been
-neighbors in one encoding. Other models weigh whole words, which 3 does not cut. A piece that fails a
-condition is joined to the one before it.
+Why the ids are those of the whole text: normalizers and pre-tokenizers depend on the neighborhood of a
+position. By 1, the text after C does not change the ids of C; by 2, neither does the text before C. BPE may
+cut a word: a sequence is the BPE encoding of its text if every two adjacent ids are the encoding of their own
+text, and all adjacent ids here were adjacent in one encoding. Other models score whole words, which 3 keeps
+together. A piece that fails a condition is joined to the piece before it.
 """
 
 from __future__ import annotations
@@ -37,30 +39,30 @@ from .corpus import Document
 PIECE = 1 << 16  # characters
 CONTEXT = 1 << 10  # characters
 BATCH = 1 << 19  # characters per call; the library needs about 200 bytes for each
-SHORTEST = 1 << 8  # a text costs more than its characters
+OVERHEAD = 1 << 8  # of each text in a call, in characters
 LONGEST = 1 << 20  # characters that are encoded at once if they cannot be cut
-PLACES = 16  # that are tried in text without whitespace
-BLANK = "▁"  # how sentencepiece's tokens write a blank
+CANDIDATES = 16  # positions for a cut that are tried in text without whitespace
+BLANK = "▁"  # a blank in sentencepiece's tokens
 
-Ids = Callable[[Sequence[str]], list[np.ndarray]]
+Encode = Callable[[Sequence[str]], list[np.ndarray]]
 _processes: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def encoded(tokenizer, documents: Iterable[Document]) -> Iterator[Iterator[np.ndarray]]:
-    """The ids of each document in parts, int64, without begin- and end-of-text tokens.
+    """The ids of each document in chunks, int64, without begin- and end-of-text tokens.
 
     Text that spells a special token ("</s>" in an HTML page) is plain text: it does not end a document. The
-    parts of a document must be consumed before the next document. UserError names the document.
+    chunks of a document must be consumed before the next document. A UserError names the document.
     """
     with running(tokenizer):
-        cutter = _Cutter(tokenizer, _finder(tokenizer, special=False, frame=False))
-        short, size = [], 0  # documents of one piece, and what they cost
-        for where, parts in documents:
-            pieces = cut(parts, cutter.place)
+        cutter = _Cutter(tokenizer, _encoder(tokenizer, special=False, frame=False))
+        short, size = [], 0  # documents of one piece, and their cost in characters
+        for where, chunks in documents:
+            pieces = cut(chunks, cutter.place)
             first, second = next(pieces, ""), next(pieces, None)
             if second is None:
                 short.append((where, first))
-                size += len(first) + SHORTEST
+                size += len(first) + OVERHEAD
                 if size < BATCH:
                     continue
             yield from _short(short, cutter.ids)
@@ -71,22 +73,22 @@ def encoded(tokenizer, documents: Iterable[Document]) -> Iterator[Iterator[np.nd
 
 
 def ids(tokenizer, texts: Sequence[str], frame: bool = False) -> list[np.ndarray]:
-    """The ids of each text, int64; a text that spells a special token has that token.
+    """The ids of each text, int64; text that spells a special token becomes that token.
 
-    ``frame``: with what the tokenizer puts around a text, such as a begin-of-text token.
+    ``frame``: Add the tokens that the tokenizer puts around a text, for example begin-of-text.
     """
     with running(tokenizer):
-        find = _finder(tokenizer, special=True, frame=frame)
+        encode = _encoder(tokenizer, special=True, frame=frame)
         if frame or max(map(len, texts), default=0) <= PIECE:
-            return find(texts)
-        cutter = _Cutter(tokenizer, find)
+            return encode(texts)
+        cutter = _Cutter(tokenizer, encode)
         return [np.concatenate([*cutter.encoded(cut([text], cutter.place))]) for text in texts]
 
 
 def decoded(tokenizer, rows: Sequence[Sequence[int]]) -> list[str]:
-    """The text of each row of ids, without special tokens, and without ids that the tokenizer does not have.
+    """The text of each row of ids, without special tokens and unknown ids.
 
-    The vocabulary of a model may be larger than its tokenizer's.
+    A model's vocabulary may be larger than its tokenizer's.
     """
     if backend(tokenizer) is None:
         exactly = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
@@ -117,10 +119,10 @@ def running(tokenizer) -> Iterator[None]:
             del _processes[tokenizer]
 
 
-class Kept:
+class KeptProcess:
     """The process of ``tokenizer``, kept until this object is deleted or Python exits.
 
-    After an error, and where the tokenizer has got tokens or the process has ended since, a new one starts.
+    A new process starts after an error, after tokens were added, and after the process has exited.
     """
 
     def __init__(self, tokenizer):
@@ -131,7 +133,7 @@ class Kept:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """The process serves all calls inside."""
+        """Use the process for all calls inside."""
         rust = backend(self._tokenizer)
         if rust is None or self._tokenizer in _processes:
             yield
@@ -152,20 +154,20 @@ class Kept:
 
 
 def before_whitespace(text: str, first: int, last: int) -> int | None:
-    """The last place from ``first`` to ``last`` with whitespace behind it and none before it."""
-    places = (at for at in range(last, first, -1) if text[at].isspace() and not text[at - 1].isspace())
-    return next(places, None)
+    """The last position from ``first`` to ``last`` with whitespace after it and none before it."""
+    positions = (at for at in range(last, first, -1) if text[at].isspace() and not text[at - 1].isspace())
+    return next(positions, None)
 
 
 def cut(
-    parts: Iterable[str], place: Callable[[str, int, int], int | None] = before_whitespace
+    chunks: Iterable[str], place: Callable[[str, int, int], int | None] = before_whitespace
 ) -> Iterator[str]:
-    """The text ``parts`` in pieces of at most ``PIECE`` characters; ``place`` chooses where they end."""
+    """The text ``chunks`` in pieces of at most ``PIECE`` characters; ``place`` chooses where they end."""
     text = ""
-    for part in itertools.chain(parts, [None]):
-        text += part or ""
+    for chunk in itertools.chain(chunks, [None]):
+        text += chunk or ""
         start = 0
-        while len(text) - start > (2 * PIECE if part is not None else PIECE):
+        while len(text) - start > (2 * PIECE if chunk is not None else PIECE):
             end = start + PIECE
             end = place(text, start + PIECE // 2, end) or end
             yield text[start:end]
@@ -178,36 +180,36 @@ def cut(
 class _Cutter:
     """Cuts and encodes texts by the conditions above; ``ids`` encodes whole texts."""
 
-    def __init__(self, tokenizer, find: Ids):
-        self.ids = find
+    def __init__(self, tokenizer, ids: Encode):
+        self.ids = ids
         self._only_at_blanks, self._never = _restrictions(tokenizer)
 
     def place(self, text: str, first: int, last: int) -> int | None:
-        """A place from ``first`` to ``last`` for a cut: before whitespace, or where condition 1 holds."""
-        if found := before_whitespace(text, first, last):
-            return found
+        """A position from ``first`` to ``last`` for a cut: before whitespace, or where condition 1 holds."""
+        if position := before_whitespace(text, first, last):
+            return position
         if self._only_at_blanks or self._never:
             return None
-        places = range(last, max(first, last - PLACES), -1)
-        contexts = [text[max(0, at - CONTEXT) : at] for at in places]
-        around = [text[max(0, at - CONTEXT) : at + CONTEXT] for at in places]
-        found = self.ids([*contexts, *around])
-        tried = zip(places, found, found[len(contexts) :], strict=False)
-        return next((at for at, alone, behind in tried if _begins(behind, alone)), None)
+        positions = range(last, max(first, last - CANDIDATES), -1)
+        contexts = [text[max(0, at - CONTEXT) : at] for at in positions]
+        around = [text[max(0, at - CONTEXT) : at + CONTEXT] for at in positions]
+        ids = self.ids([*contexts, *around])
+        candidates = zip(positions, ids, ids[len(contexts) :], strict=False)
+        return next((at for at, alone, joined in candidates if _begins(joined, alone)), None)
 
     def encoded(self, pieces: Iterator[str]) -> Iterator[np.ndarray]:
-        """The ids of the text ``pieces``, in parts."""
+        """The ids of the text ``pieces``, in chunks."""
         held, before = next(pieces, ""), ""  # ``before``: the context of ``held``
         held_ids = self.ids([held])[0]  # not final: the next piece may be joined to it
         while batch := list(itertools.islice(pieces, BATCH // PIECE)):
             contexts = [text[-CONTEXT:] for text in (held, *batch[:-1])]
-            behind = ["".join(both) for both in zip(contexts, batch, strict=True)]
-            found = self.ids([*contexts, *behind])
+            joined_texts = [context + piece for context, piece in zip(contexts, batch, strict=True)]
+            ids = self.ids([*contexts, *joined_texts])
             for number, (context, piece) in enumerate(zip(contexts, batch, strict=True)):
-                alone, behind = found[number], found[len(batch) + number]
-                if self._may_begin(piece) and _ends(held_ids, alone) and _begins(behind, alone):
+                alone, joined = ids[number], ids[len(batch) + number]
+                if self._may_begin(piece) and _ends(held_ids, alone) and _begins(joined, alone):
                     yield held_ids
-                    before, held, held_ids = context, piece, behind[len(alone) :]
+                    before, held, held_ids = context, piece, joined[len(alone) :]
                 else:
                     held += piece
                     held_ids = self._joined(before, held)
@@ -215,9 +217,9 @@ class _Cutter:
 
     def _joined(self, before: str, text: str) -> np.ndarray:
         if len(text) <= LONGEST:
-            alone, behind = self.ids([before, before + text])
-            if not len(alone) or _begins(behind, alone):
-                return behind[len(alone) :]
+            alone, joined = self.ids([before, before + text])
+            if not len(alone) or _begins(joined, alone):
+                return joined[len(alone) :]
         raise UserError(
             f"{len(text):,} characters, beginning with {text[:20]!r}, cannot be encoded in pieces by this "
             "tokenizer; break them up, or use another tokenizer"
@@ -227,9 +229,9 @@ class _Cutter:
         return not self._never and (piece[0].isspace() or not self._only_at_blanks)
 
 
-def _begins(behind: np.ndarray, alone: np.ndarray) -> bool:
-    """Condition 1, which says nothing where a context has no ids."""
-    return len(alone) > 0 and np.array_equal(behind[: len(alone)], alone)
+def _begins(joined: np.ndarray, alone: np.ndarray) -> bool:
+    """Condition 1; false for a context without ids, which proves nothing."""
+    return len(alone) > 0 and np.array_equal(joined[: len(alone)], alone)
 
 
 def _ends(before: np.ndarray, alone: np.ndarray) -> bool:
@@ -239,7 +241,7 @@ def _ends(before: np.ndarray, alone: np.ndarray) -> bool:
 
 
 def _restrictions(tokenizer) -> tuple[bool, bool]:
-    """Whether a text can be cut before whitespace only, and whether it cannot be cut at all: condition 3."""
+    """Condition 3: whether texts can be cut before whitespace only, and whether they cannot be cut at all."""
     rust = backend(tokenizer)
     if rust is not None:
         is_bpe = type(rust.model).__name__ == "BPE"
@@ -251,43 +253,43 @@ def _restrictions(tokenizer) -> tuple[bool, bool]:
         return False, False
     # An added token across a cut changes the ids of C: condition 1.
     tokens = tokenizer.get_vocab() if rust is None else rust.get_vocab(with_added_tokens=False)
-    spaced = ("".join(" " if each.isspace() or each == BLANK else "x" for each in token) for token in tokens)
+    spaced = ("".join(" " if char.isspace() or char == BLANK else "x" for char in token) for token in tokens)
     return True, any("x " in token for token in spaced)
 
 
-def _finder(tokenizer, special: bool, frame: bool) -> Ids:
+def _encoder(tokenizer, special: bool, frame: bool) -> Encode:
     """The function that encodes whole texts."""
     if backend(tokenizer) is not None:
         process = _processes[tokenizer]
         return lambda texts: [
-            np.frombuffer(one, np.uint32).astype(np.int64) for one in process.ids(texts, special, frame)
+            np.frombuffer(ids, np.uint32).astype(np.int64) for ids in process.ids(texts, special, frame)
         ]
 
-    def find(texts: Sequence[str]) -> list[np.ndarray]:
+    def encode(texts: Sequence[str]) -> list[np.ndarray]:
         try:
             if special or frame:
                 options = {} if frame else {"add_special_tokens": False}
-                found = [tokenizer(text, **options)["input_ids"] for text in texts]
+                ids = [tokenizer(text, **options)["input_ids"] for text in texts]
             else:
-                found = tokenizer.sp_model.encode([*texts])
-        except Exception as error:  # sentencepiece raises RuntimeError, the library whatever it meets
+                ids = tokenizer.sp_model.encode([*texts])
+        except Exception as error:  # sentencepiece raises RuntimeError, the library various errors
             raise UserError(f"the tokenizer cannot encode the text: {error}") from error
-        return [np.asarray(one, dtype=np.int64) for one in found]
+        return [np.asarray(row, dtype=np.int64) for row in ids]
 
-    return find
+    return encode
 
 
-def _short(documents: list[tuple[str, str]], find: Ids) -> Iterator[Iterator[np.ndarray]]:
+def _short(documents: list[tuple[str, str]], encode: Encode) -> Iterator[Iterator[np.ndarray]]:
     if documents:
         first, last = documents[0][0], documents[-1][0]
         with _about(first if first == last else f"{first} to {last}"):
-            found = find([text for _, text in documents])
-        yield from (iter([one]) for one in found)
+            ids = encode([text for _, text in documents])
+        yield from (iter([row]) for row in ids)
 
 
-def _naming(where: str, parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+def _naming(where: str, chunks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     with _about(where):
-        yield from parts
+        yield from chunks
 
 
 @contextlib.contextmanager

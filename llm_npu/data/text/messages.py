@@ -1,7 +1,7 @@
-"""Messages of a conversation, as a chat template gets them: {"role", "content"}, and what else they have.
+"""Messages of a conversation, as passed to a chat template: {"role", "content"} and further keys.
 
-Further keys, such as ``reasoning_content`` or ``name``, are passed to the template. ``tool_calls`` have their
-arguments as objects, which templates expect, also where the file has them as JSON text (OpenAI's format).
+Further keys, for example ``reasoning_content`` or ``name``, are passed to the template. The arguments of
+``tool_calls`` are objects, as templates expect; a file may have them as JSON text (OpenAI's format).
 """
 
 from __future__ import annotations
@@ -25,42 +25,43 @@ SHAREGPT_ROLES |= {"function_call": CALL, "observation": "tool"}
 WEIGHTS = ("weight", "loss", "train")  # of an answer: OpenAI's, ms-swift's and axolotl's names
 
 
-def listed(found: object, role: str, content: str, roles: Mapping[str, str], where: str) -> list[Message]:
+def listed(objects: object, role: str, content: str, roles: Mapping[str, str], where: str) -> list[Message]:
     """The messages in a list of objects with the keys ``role``, one of ``roles``, and ``content``."""
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
         raise UserError(f"{where} must be a list of objects with {role} and {content}")
-    return [_message(one, role, content, roles, where) for one in found]
+    return [_message(item, role, content, roles, where) for item in objects]
 
 
-def _message(one: dict, role: str, content: str, roles: Mapping[str, str], where: str) -> Message:
-    name = one.get(role)
+def _message(item: dict, role: str, content: str, roles: Mapping[str, str], where: str) -> Message:
+    name = item.get(role)
     if not isinstance(name, str) or name not in roles:
         raise UserError(f"{where}: {role} is {name!r:.40}; accepted: {', '.join(roles)}")
-    refuse_media(one, where)
-    more = {key: value for key, value in one.items() if key not in (role, content) and holds(value)}
-    more |= {key: one[key] for key in WEIGHTS if one.get(key) is not None}
-    text = one.get(content)
+    refuse_media(item, where)
+    more = {key: value for key, value in item.items() if key not in (role, content) and holds(value)}
+    more |= {key: item[key] for key in WEIGHTS if item.get(key) is not None}
+    text = item.get(content)
     if roles[name] == CALL:
         more["tool_calls"], text = _call_in(text, f"{where}: {role} {name}"), None
     elif "tool_calls" in more:
         more["tool_calls"] = _calls(more["tool_calls"], f"{where}: tool_calls")
-    taken = {"role", "content"} & more.keys()  # ShareGPT's layout with OpenAI's keys as well
-    if taken:
-        raise UserError(f"{where}: a message has both {role} and {sorted(taken)[0]}; keep one layout")
+    ambiguous = {"role", "content"} & more.keys()  # ShareGPT's and OpenAI's keys in one message
+    if ambiguous:
+        raise UserError(f"{where}: a message has both {role} and {sorted(ambiguous)[0]}; keep one layout")
     return {"role": "assistant" if roles[name] == CALL else roles[name], "content": text, **more}
 
 
 def paired(turns, weights: Sequence[object] | None = None) -> list[Message]:
     """The messages of [question, answer] pairs, and the answers' ``weights``."""
-    found = []
+    messages = []
     for number, (question, answer) in enumerate(turns):
         weight = {} if weights is None else {"weight": weights[number]}
-        found += [{"role": "user", "content": question}, {"role": "assistant", "content": answer, **weight}]
-    return found
+        messages.append({"role": "user", "content": question})
+        messages.append({"role": "assistant", "content": answer, **weight})
+    return messages
 
 
 def with_system(system: object, messages: list[Message], where: str) -> list[Message]:
-    """``messages`` after the message ``system``, unless they begin with the same one."""
+    """``messages`` with ``system`` in front, unless they begin with the same system message."""
     if not holds(system):
         return messages
     if messages and messages[0]["role"] == "system":
@@ -71,9 +72,8 @@ def with_system(system: object, messages: list[Message], where: str) -> list[Mes
 
 
 def weighed(messages: list[Message], where: str) -> tuple[list[Message], frozenset[int], list[str]]:
-    """The messages without `WEIGHTS`, the indices of answers with weight 0, and the names of weights that
-    have no effect."""
-    found, context, without_effect = [], set(), []
+    """The messages without `WEIGHTS`, the indices of answers with weight 0, and weights without effect."""
+    unweighted, context, without_effect = [], set(), []
     for number, message in enumerate(messages):
         weights = {name: message[name] for name in WEIGHTS if name in message}
         for name, weight in weights.items():
@@ -86,12 +86,12 @@ def weighed(messages: list[Message], where: str) -> tuple[list[Message], frozens
                 context.add(number)
             if message["role"] != "assistant" and weight:
                 without_effect.append(f"{name} of a {message['role']}'s message")
-        found.append({name: value for name, value in message.items() if name not in WEIGHTS})
-    return found, frozenset(context), without_effect
+        unweighted.append({name: value for name, value in message.items() if name not in WEIGHTS})
+    return unweighted, frozenset(context), without_effect
 
 
 def check(messages: list[Message], where: str) -> None:
-    """UserError for a message that is no text, and for a system's message that is not the first."""
+    """UserError for a message that is not text, and for a system message that is not the first."""
     for number, message in enumerate(messages):
         role, content = message["role"], message["content"]
         calls = role == "assistant" and "tool_calls" in message
@@ -104,17 +104,17 @@ def check(messages: list[Message], where: str) -> None:
 
 
 def tools_of(fields: Fields) -> list[dict] | None:
-    """The record's tools: a list of objects, or its JSON text (LLaMA-Factory's). None without any."""
-    found = fields.get("tools")
-    if isinstance(found, str) and found:
-        found = _json(found, f"{fields.where}: tools")
-    if not holds(found):
+    """The record's tools, or None: a list of objects, or its JSON text (LLaMA-Factory's)."""
+    tools = fields.get("tools")
+    if isinstance(tools, str) and tools:
+        tools = _json(tools, f"{fields.where}: tools")
+    if not holds(tools):
         return None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise UserError(f"{fields.where}: tools must be a list of objects, or its JSON text")
-    if not is_unicode(found):
+    if not is_unicode(tools):
         raise UserError(f"{fields.where}: tools is not valid Unicode")
-    return found
+    return tools
 
 
 def with_text_arguments(messages: Sequence[Message]) -> list[Message]:
@@ -138,25 +138,25 @@ def is_unicode(value: object) -> bool:
     return True
 
 
-def _calls(found: object, where: str) -> list[dict]:
-    if isinstance(found, str):
-        found = _json(found, where)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+def _calls(calls: object, where: str) -> list[dict]:
+    if isinstance(calls, str):
+        calls = _json(calls, where)
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise UserError(f"{where} must be a list of objects with function, or with name and arguments")
-    for one in found:
-        function = one.get("function", one)
+    for call in calls:
+        function = call.get("function", call)
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise UserError(f"{where}: a call has no name; give function with name and arguments")
-    return [_map_arguments(call, lambda arguments: _as_object(arguments, where)) for call in found]
+    return [_map_arguments(call, lambda arguments: _as_object(arguments, where)) for call in calls]
 
 
 def _call_in(text: object, where: str) -> list[dict]:
     """The calls in the text of a message: an object with name and arguments, or a list of them."""
-    found = _json(text, where) if isinstance(text, str) else text
-    calls = found if isinstance(found, list) else [found]
-    if not calls or not all(isinstance(one, dict) and "name" in one for one in calls):
+    value = _json(text, where) if isinstance(text, str) else text
+    calls = value if isinstance(value, list) else [value]
+    if not calls or not all(isinstance(call, dict) and "name" in call for call in calls):
         raise UserError(f"{where} must be a call in JSON, with name and arguments; it is {text!r:.40}")
-    return _calls([{"type": "function", "function": one} for one in calls], where)
+    return _calls([{"type": "function", "function": call} for call in calls], where)
 
 
 def _map_arguments(call: dict, change) -> dict:
@@ -168,10 +168,10 @@ def _map_arguments(call: dict, change) -> dict:
 def _as_object(arguments: object, where: str) -> object:
     if not isinstance(arguments, str):
         return arguments
-    found = _json(arguments, f"{where}: arguments") if arguments.strip() else {}
-    if not isinstance(found, dict):
+    value = _json(arguments, f"{where}: arguments") if arguments.strip() else {}
+    if not isinstance(value, dict):
         raise UserError(f"{where}: arguments must be an object, or its JSON text; they are {arguments!r:.40}")
-    return found
+    return value
 
 
 def _as_text(arguments: object) -> str:

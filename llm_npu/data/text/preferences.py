@@ -1,4 +1,4 @@
-"""Preference pairs in .jsonl files: a prompt, the answer that is chosen and the one that is rejected.
+"""Preference pairs in .jsonl files: a prompt, a chosen and a rejected answer.
 
     {"prompt": "...", "chosen": "...", "rejected": "..."}
     {"messages": [{"role": "user", "content": "..."}], "chosen": "...", "rejected": "..."}       OpenAI
@@ -9,10 +9,11 @@
     {"query": "...", "response": "...", "rejected_response": "..."}                              ms-swift
     {"src": ["..."], "tgt": [], "response": ["...", "..."], "sort": [1, 0]}                      erniekit
 
-A prompt is text or messages that end with the user's. An answer is text, a message, or a list with one. Whole
-conversations as ``chosen`` and ``rejected`` share all messages but the last; those are their prompt.
-PaddleFormers' names ``chosen_response`` and ``rejected_response`` are accepted as well. Of ``response`` the
-one with the higher ``sort`` is chosen. ``system`` and ``tools`` are as in ``conversations``.
+A prompt is text, or messages that end with a user message. An answer is text, a message, or a list with one
+message. Whole conversations as ``chosen`` and ``rejected`` share all messages but the last, which are the
+prompt. PaddleFormers' names ``chosen_response`` and ``rejected_response`` are accepted as well. Of two
+``response``, the one with the higher ``sort`` is chosen. ``system`` and ``tools`` are as in
+``conversations``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 
 from llm_npu.core.errors import UserError
 
-from .conversations import asked, is_system, layout, openai, query, sharegpt
+from .conversations import is_system, layout, openai, query, question_of, sharegpt
 from .messages import (
     OPENAI_ROLES,
     SHAREGPT_ROLES,
@@ -39,9 +40,13 @@ from .records import Fields, JsonLines
 
 @dataclass(frozen=True)
 class Pair:
-    """``prompt`` ends with the user's message, or a tool's; ``where`` is the file and line.
+    """A preference pair.
 
-    ``chosen`` and ``rejected`` are the assistant's messages. ``unread``: keys that no reader uses.
+    Attributes:
+        prompt: Messages; the last is a user's or a tool's.
+        chosen, rejected: Messages of the assistant.
+        where: File and line.
+        unread: Keys of the record that are not used.
     """
 
     prompt: list[Message]
@@ -63,7 +68,7 @@ class Preferences(JsonLines):
             yield from (message["content"] for message in messages if message["content"])
 
     def pairs(self) -> Iterator[Pair]:
-        """Every pair. ValueError, with file and line, for a line that is none."""
+        """Every pair. UserError, with file and line, for a line that is not a pair."""
         for where, record in self.records():
             yield _pair(Fields(record, where))
 
@@ -115,34 +120,34 @@ def _answered(fields: Fields) -> list[Message] | None:
 
 
 def _answer(fields: Fields, *names: str) -> object:
-    given = [name for name in names if fields.get(name) is not None]
-    if not given:
+    present = [name for name in names if fields.get(name) is not None]
+    if not present:
         raise UserError(
             f"{fields.where} has {fields}, but no {names[0]} answer; a preference pair needs chosen and "
             "rejected (or erniekit's response and sort)"
         )
-    if len(given) > 1:
-        raise UserError(f"{fields.where} has {' and '.join(given)}; keep one of them")
-    return fields.get(given[0])
+    if len(present) > 1:
+        raise UserError(f"{fields.where} has {' and '.join(present)}; keep one of them")
+    return fields.get(present[0])
 
 
 def _is_whole(answer: object) -> bool:
-    """Whether it is a conversation that begins with the prompt."""
+    """Whether ``answer`` is a conversation that begins with the prompt."""
     first = answer[0] if isinstance(answer, list) and answer else None
     return isinstance(first, dict) and first.get("role") in ("system", "user")
 
 
 def _whole(chosen: list, rejected: object, fields: Fields) -> tuple[list[Message], Message, Message]:
-    both = [
-        listed(each, "role", "content", OPENAI_ROLES, f"{fields.where}: {name}")
-        for name, each in (("chosen", chosen), ("rejected", rejected))
+    conversations = [
+        listed(messages, "role", "content", OPENAI_ROLES, f"{fields.where}: {name}")
+        for name, messages in (("chosen", chosen), ("rejected", rejected))
     ]
-    if not both[1] or both[0][:-1] != both[1][:-1]:
+    if not conversations[1] or conversations[0][:-1] != conversations[1][:-1]:
         raise UserError(
             f"{fields.where}: chosen and rejected are conversations that differ before their last messages; "
             "they must have the same prompt"
         )
-    prompt, answers = both[0][:-1], [each[-1] for each in both]
+    prompt, answers = conversations[0][:-1], [messages[-1] for messages in conversations]
     for name, answer in zip(("chosen", "rejected"), answers, strict=True):
         if answer["role"] != "assistant":
             raise UserError(f"{fields.where}: {name} ends with the {answer['role']}'s message, not an answer")
@@ -173,19 +178,19 @@ PROMPTS = {
     "prompt": _of_prompt,
     "messages": openai,
     "conversations": sharegpt,
-    "instruction": lambda fields: asked(fields, "instruction", "input"),
-    "query": lambda fields: asked(fields, "query"),
+    "instruction": lambda fields: question_of(fields, "instruction", "input"),
+    "query": lambda fields: question_of(fields, "query"),
 }
 
 
 def _message(answer: object, where: str) -> Message:
     """An answer: text, a message of the assistant, or a list with one."""
-    one = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
-    if isinstance(one, str):
-        return {"role": "assistant", "content": one}
-    if isinstance(one, dict):
-        keys = ("from", "value", SHAREGPT_ROLES) if "from" in one else ("role", "content", OPENAI_ROLES)
-        (message,) = listed([one], *keys, where)
+    value = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
+    if isinstance(value, str):
+        return {"role": "assistant", "content": value}
+    if isinstance(value, dict):
+        keys = ("from", "value", SHAREGPT_ROLES) if "from" in value else ("role", "content", OPENAI_ROLES)
+        (message,) = listed([value], *keys, where)
         if message["role"] == "assistant":
             return message
     raise UserError(
@@ -195,18 +200,20 @@ def _message(answer: object, where: str) -> Message:
 
 def _erniekit(fields: Fields) -> tuple[list[Message], Message, Message]:
     where = fields.where
-    questions, answers, both, sort = (fields.get(name) for name in ("src", "tgt", "response", "sort"))
-    questions, answers = ([each] if isinstance(each, str) else each for each in (questions, answers or []))
+    questions, answers, responses, sort = (fields.get(name) for name in ("src", "tgt", "response", "sort"))
+    questions, answers = (
+        [texts] if isinstance(texts, str) else texts for texts in (questions, answers or [])
+    )
     if not isinstance(questions, list) or not isinstance(answers, list) or len(questions) != len(answers) + 1:
         raise UserError(f"{where}: src must have one text more than tgt: the last question has two responses")
-    both = both if isinstance(both, list) else []
-    both = [one[0] if isinstance(one, list) and len(one) == 1 else one for one in both]
-    if len(both) != 2 or not all(isinstance(one, str) for one in both):
+    responses = responses if isinstance(responses, list) else []
+    responses = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in responses]
+    if len(responses) != 2 or not all(isinstance(response, str) for response in responses):
         raise UserError(f"{where}: response must be two texts, each one answer")
     if (
         not isinstance(sort, list)
         or len(sort) != 2
-        or not all(type(one) in (int, float) and math.isfinite(one) for one in sort)
+        or not all(type(rank) in (int, float) and math.isfinite(rank) for rank in sort)
     ):
         raise UserError(f"{where}: sort must be two numbers, the higher of which marks the chosen response")
     if sort[0] == sort[1]:
@@ -218,7 +225,7 @@ def _erniekit(fields: Fields) -> tuple[list[Message], Message, Message]:
     turns = [{"role": "user", "content": questions[0]}] if questions else []
     for answer, question in zip(answers, questions[1:], strict=True):
         turns += [{"role": "assistant", "content": answer}, {"role": "user", "content": question}]
-    chosen, rejected = both if sort[0] > sort[1] else reversed(both)
+    chosen, rejected = responses if sort[0] > sort[1] else reversed(responses)
     return with_system(system, turns, where), *(
         {"role": "assistant", "content": answer} for answer in (chosen, rejected)
     )

@@ -1,12 +1,12 @@
-"""Conversations -> the texts that are trained, each with the answers in it.
+"""Conversations -> training texts, each divided into prompts and trained answers.
 
     for pieces in turns.samples(tokenizer, messages):
         ids, answers = turns.encode(tokenizer, pieces)
 
-Every answer is trained in the context that the chat template gives it: the text before it is what inference
-shows the model. Most templates write earlier turns the same whatever follows, so that one text has all
-answers. Where a template rewrites them (Qwen3's and DeepSeek-R1's leave the thoughts out of earlier answers),
-a conversation becomes several texts, and each answer is trained in one of them.
+The text before an answer is exactly the model's prompt at inference. Most chat templates render earlier turns
+independently of later ones, so one text contains all answers. Some templates rewrite earlier turns (Qwen3's
+and DeepSeek-R1's drop the thoughts of earlier answers); then a conversation becomes several texts, and each
+answer is trained in one of them.
 """
 
 from __future__ import annotations
@@ -31,45 +31,49 @@ Tools = Sequence[dict] | None
 # A generation prompt that opens a thought, or has an empty one.
 THOUGHT = re.compile(r"<(?P<tag>[\w:]*th(?:ink|ought)\w*)>\s*(?P<closed></(?P=tag)>\s*)?\Z")
 ANOTHER = "choose another template with --chat_template"
-_SURE = 8  # characters: a text this long stands in a rendering only if the template has put it there
+_UNIQUE = 8  # characters: a text of this length is not in a rendering by chance
 
 
 def samples(
     tokenizer, messages: Messages, tools: Tools = None, context: AbstractSet[int] = frozenset()
 ) -> list[Pieces]:
-    """The texts of a conversation in pieces, which are prompts and what is trained.
+    """The texts of a conversation, in pieces: prompts and trained answers.
 
-    An answer is what the assistant's message adds to the prompt, its end marker included, or what the
-    template marks with ``{% generation %}``. Answers whose indices are in ``context`` are not trained.
-    ValueError if the template rejects the messages, or leaves nothing of an answer.
+    An answer is the text that the assistant's message adds to the prompt, including its end marker, or the
+    text that the template marks with ``{% generation %}``.
+
+    Args:
+        context: Indices of answers that are not trained.
+
+    Raises:
+        UserError: The template rejects the messages, or renders nothing of an answer.
     """
     if isinstance(chat_template.source_of(tokenizer), dict):
         pieces = _of_pairs(tokenizer, messages, tools, context)
         return [pieces] if any(trained for _, trained in pieces) else []
-    found: list[Pieces] = []
+    texts: list[Pieces] = []
     text = ""
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number in context:
             continue
         turn = _turn(tokenizer, messages[: number + 1], tools)
-        if not found or not turn.text.startswith(text) or turn.marks[0][0] < len(text):
-            found.append([])
+        if not texts or not turn.text.startswith(text) or turn.marks[0][0] < len(text):
+            texts.append([])
             text = ""
-        cut = _cut(turn, len(text))
-        if found[-1] and not (
-            found[-1][-1][1] or cut[0][1]
-        ):  # what follows an answer's marks, and the next prompt
-            cut[0] = (found[-1].pop()[0] + cut[0][0], False)
-        found[-1] += cut
+        pieces = _cut(turn, len(text))
+        if texts[-1] and not (texts[-1][-1][1] or pieces[0][1]):
+            # The text behind an answer's marks, and the next prompt.
+            pieces[0] = (texts[-1].pop()[0] + pieces[0][0], False)
+        texts[-1] += pieces
         text = turn.text
-    return found
+    return texts
 
 
 def encode(tokenizer, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of a text, int64 [T], and a mask of the trained tokens, bool [T].
 
-    The whole text is tokenised at once if its pieces end between tokens, otherwise piece by piece: either way
-    the tokens before an answer are those of the prompt alone, as in inference.
+    The text is encoded as a whole if its pieces end between tokens, otherwise piece by piece. In both cases
+    the tokens before an answer equal those of the prompt alone, as in inference.
     """
     texts = [text for text, _ in pieces]
     prefixes = chat_template.ids_of(tokenizer, list(itertools.accumulate(texts)))
@@ -86,7 +90,7 @@ def encode(tokenizer, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
 
 
 def last_answer(tokenizer, messages: Messages, tools: Tools = None) -> tuple[str, str]:
-    """The text before the last message, which is an answer, and the answer's. ValueError as `samples`."""
+    """The prompt of the last message, which is an answer, and the answer's text. UserError as `samples`."""
     if isinstance(chat_template.source_of(tokenizer), dict):
         *before, (answer, _) = _of_pairs(tokenizer, messages, tools, frozenset())
         return "".join(text for text, _ in before), answer
@@ -100,28 +104,29 @@ def encode_answers(
 ) -> list[np.ndarray]:
     """Token ids of the prompt, int64 [T], and of each answer to it, with its end marker.
 
-    The ids of the prompt are those of the prompt alone, as in inference. ValueError as `samples`, and for a
-    template that changes the prompt with the answer.
+    The prompt is encoded alone, as in inference. UserError as `samples`, and for a template that renders
+    different prompts for the answers.
     """
-    both = [last_answer(tokenizer, [*prompt, answer], tools) for answer in answers]
-    texts = {before for before, _ in both}
-    if len(texts) > 1:
+    rendered = [last_answer(tokenizer, [*prompt, answer], tools) for answer in answers]
+    prompts = {before for before, _ in rendered}
+    if len(prompts) > 1:
         raise UserError(f"the chat template changes the prompt with the answer; {ANOTHER}")
-    (text,) = texts
-    ends = [answer for _, answer in both]
-    start, *whole = chat_template.ids_of(tokenizer, [text, *(text + end for end in ends)])
+    (text,) = prompts
+    ends = [answer for _, answer in rendered]
+    prompt_ids, *whole = chat_template.ids_of(tokenizer, [text, *(text + end for end in ends)])
     separate = chat_template.ids_of(tokenizer, ends)
-    found = [
-        ids[len(start) :] if ids[: len(start)] == start else alone
+    answer_ids = [
+        ids[len(prompt_ids) :] if ids[: len(prompt_ids)] == prompt_ids else alone
         for ids, alone in zip(whole, separate, strict=True)
     ]
-    return [np.array(ids, dtype=np.int64) for ids in (start, *found)]
+    return [np.array(ids, dtype=np.int64) for ids in (prompt_ids, *answer_ids)]
 
 
 class Omitted:
-    """Counts in ``unused`` what the chat template leaves out of conversations.
+    """Counts in ``unused`` the keys and messages that the chat template leaves out.
 
-    ``render(messages, tools)``: what is trained of a conversation, in a form that can be compared.
+    ``render(messages, tools)`` returns the training texts of a conversation. A key or message is left out if
+    the result is the same without it.
     """
 
     def __init__(self, render: Callable[[Messages, Tools], object], unused: Unused):
@@ -129,41 +134,53 @@ class Omitted:
         self._in_use: dict[tuple[str, ...], frozenset[int]] = {}
 
     def count(self, messages: Messages, tools: Tools, result: object, text: str, first: int = 0) -> None:
-        """``result``: of ``render``; ``text``: all text in it; messages before ``first`` are not counted."""
+        """Count for one conversation.
+
+        Args:
+            result: The result of ``render``.
+            text: All text in ``result``.
+            first: Messages before this index are not counted.
+        """
         keys = {key for message in messages[first:] for key in message} - {"role", "content"}
         for key in sorted(keys):
-            without = [{name: each for name, each in m.items() if name != key} for m in messages[first:]]
-            if self._gives([*messages[:first], *without], tools, result):
+            without = [{name: m[name] for name in m if name != key} for m in messages[first:]]
+            if self._renders([*messages[:first], *without], tools, result):
                 self._counts[f"messages[].{key}"] += sum(key in message for message in messages[first:])
-        if tools and not first and self._gives(messages, None, result):
+        if tools and not first and self._renders(messages, None, result):
             self._counts["tools"] += 1
         for number, message in enumerate(messages[first:], first):
             content = message["content"]
             if not isinstance(content, str) or not content.strip():
                 continue
-            if content.strip() in text if len(content) >= _SURE else number in self._used(messages, tools):
+            if (
+                content.strip() in text
+                if len(content) >= _UNIQUE
+                else number in self._messages_in_use(messages, tools)
+            ):
                 continue
-            if self._gives(_replaced(messages, number, "-" * _SURE), tools, result):
+            if self._renders(_replaced(messages, number, "-" * _UNIQUE), tools, result):
                 self._counts[f"the {message['role']}'s message"] += 1
 
-    def _gives(self, messages: Messages, tools: Tools, result: object) -> bool:
+    def _renders(self, messages: Messages, tools: Tools, result: object) -> bool:
         try:
             return self._render(messages, tools) == result
         except UserError:
             return False
 
-    def _used(self, messages: Messages, tools: Tools) -> frozenset[int]:
-        """The messages whose text the template uses; the same for all conversations with these roles."""
+    def _messages_in_use(self, messages: Messages, tools: Tools) -> frozenset[int]:
+        """The indices of messages in use by the template; equal for all conversations with these roles."""
         roles = tuple(message["role"] for message in messages)
         if roles not in self._in_use:
-            plain = [{"role": role, "content": "-" * _SURE} for role in roles]
+            plain = [{"role": role, "content": "-" * _UNIQUE} for role in roles]
             try:
                 result = self._render(plain, tools)
             except UserError:
                 return frozenset()
-            changed = (_replaced(plain, number, "+" * _SURE) for number in range(len(plain)))
+            changed = (_replaced(plain, number, "+" * _UNIQUE) for number in range(len(plain)))
             self._in_use[roles] = frozenset(
-                number for number, each in enumerate(changed) if not self._gives(each, tools, result)
+                number
+                for number, replaced in enumerate(changed)
+                if not self._renders(replaced, tools, result)
             )
         return self._in_use[roles]
 
@@ -173,14 +190,16 @@ def _replaced(messages: Messages, number: int, content: str) -> list[Message]:
 
 
 def _turn(tokenizer, messages: Messages, tools: Tools) -> Rendered:
-    """The text up to the last message, which is an answer; its marks are those of this answer."""
+    """The text up to the last message, an answer, with the marks of this answer."""
     try:
-        before, after = _both(tokenizer, messages, tools)
+        before, after = _before_and_after(tokenizer, messages, tools)
     except UserError:
-        as_text = with_text_arguments(messages)  # R1's template expects the arguments of calls so
+        as_text = with_text_arguments(
+            messages
+        )  # DeepSeek-R1's template expects the arguments of calls as text
         if as_text == list(messages):
             raise
-        before, after = _both(tokenizer, as_text, tools)
+        before, after = _before_and_after(tokenizer, as_text, tools)
     number = sum(message["role"] == "assistant" for message in messages)
     marked = chat_template.marks_answers(tokenizer)
     marks = after.marks[len(before.marks) :]
@@ -200,22 +219,22 @@ def _turn(tokenizer, messages: Messages, tools: Tools) -> Rendered:
     return turn
 
 
-def _both(tokenizer, messages: Messages, tools: Tools) -> tuple[Rendered, Rendered]:
+def _before_and_after(tokenizer, messages: Messages, tools: Tools) -> tuple[Rendered, Rendered]:
     before = chat_template.rendered(tokenizer, messages[:-1], True, tools)
     return before, chat_template.rendered(tokenizer, messages, False, tools)
 
 
 def _with_thought(before: str, after: Rendered, marks, message: Message) -> Rendered | None:
-    """The answer after a prompt that opens its thought, which the template leaves out of answers.
+    """The answer to a prompt that opens a thought, if the template drops the thoughts of answers.
 
-    The answer begins with its thought, or an empty one. None for other prompts.
+    The answer begins with its thought or an empty thought. None for other prompts.
     """
     opened = THOUGHT.search(before)
     if opened is None or not after.text.startswith(before[: opened.start()]):
         return None
     tag, kept = opened["tag"], after.text[opened.start() :]
     thought = "" if opened["closed"] else f"{_thought(message, tag)}\n</{tag}>\n\n"
-    if kept.startswith(f"<{tag}>"):  # it is there, with other blanks around it
+    if kept.startswith(f"<{tag}>"):  # the template kept it, with other whitespace
         if opened["closed"]:
             return None
         thought, kept = "", kept.removeprefix(f"<{tag}>")
@@ -236,7 +255,7 @@ def _thought(message: Message, tag: str) -> str:
 
 
 def _cut(turn: Rendered, start: int) -> Pieces:
-    """The text from ``start`` on, at the marks."""
+    """The text from ``start`` on, cut at the marks."""
     pieces: Pieces = []
     for begin, end in turn.marks:
         pieces += [(turn.text[start:begin], False), (turn.text[begin:end], True)]
@@ -245,7 +264,7 @@ def _cut(turn: Rendered, start: int) -> Pieces:
 
 
 def _of_pairs(tokenizer, messages: Messages, tools: Tools, context: AbstractSet[int]) -> Pieces:
-    """The pieces of PaddleNLP's templates, which support question-answer pairs only."""
+    """The pieces of PaddleNLP's templates, which support pairs of question and answer only."""
     with chat_template.rendering():
         pieces = list(_pairs(tokenizer.chat_template, messages))
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]

@@ -284,7 +284,7 @@ def processes() -> set[int]:
 
 def test_a_kept_process_serves_all_calls_and_ends_with_its_owner():
     tokenizer = Rust(bpe())
-    kept = encoding.Kept(tokenizer)
+    kept = encoding.KeptProcess(tokenizer)
 
     def called(owner, text):
         with owner.running():

@@ -98,8 +98,13 @@ class Results:
         self.file.write_text(json_rows.dumps(content))
 
     def add_file(self, junit: Path, **about: str) -> list[str]:
-        """Adds the outcomes of a junit file, and the main job's last loss; returns the failed features."""
+        """Adds the outcomes of a junit file, and the main job's last loss; returns the failed features.
+
+        An interrupted run may have no file, or one without a test.
+        """
         cases = list(ElementTree.parse(junit).iter("testcase")) if junit.is_file() else []
+        if not cases:
+            return []
         features = [case for case in cases if "test_features" in case.get("classname")]
         for case in features:
             properties = _properties(case)

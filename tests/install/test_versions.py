@@ -41,6 +41,14 @@ def test_a_later_result_replaces_an_earlier_one_of_the_same_feature_only(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["3.0.0.json"]
 
 
+def test_an_interrupted_run_changes_no_result(tmp_path):
+    (tmp_path / "junit.xml").write_text("<testsuites><testsuite tests='0'/></testsuites>")
+    known = complete(tmp_path, "3.0.0", 3.5)
+    before = dict(known.features)
+    assert known.add_file(tmp_path / "junit.xml", **ABOUT) == known.add_file(tmp_path / "none", **ABOUT) == []
+    assert known.features == before
+
+
 def test_cells_losses_and_what_is_missing(tmp_path):
     complete(tmp_path, "3.3.1", 3.25)
     known = complete(tmp_path, "3.0.0", 3.5)

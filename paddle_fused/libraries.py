@@ -29,11 +29,12 @@ NOT_BUILT = "checks"  # the kernels' tests have their own build
 
 
 class SetupError(RuntimeError):
-    """The libraries cannot be used. ``what``: the problem; ``cure``: the remedy. Both are full sentences."""
+    """The libraries cannot be used. ``message``: the problem; ``fix``: the remedy. Both are full
+    sentences."""
 
-    def __init__(self, what: str, cure: str):
-        super().__init__(f"{what} {cure}")
-        self.what, self.cure = what, cure
+    def __init__(self, message: str, fix: str):
+        super().__init__(f"{message} {fix}")
+        self.message, self.fix = message, fix
 
 
 @functools.cache
@@ -119,15 +120,15 @@ def how_to_build() -> str:
     """The command that builds libraries that fit, as one sentence."""
     sources = ROOT
     if not _has_sources():
-        cure = "Run `pip install .` in the project's folder"
+        fix = "Run `pip install .` in the project's folder"
         # Installed without libraries: the same command alone would skip them again.
-        return f"{cure}." if is_built() else f"{cure}, with g++ there and without PADDLE_FUSED_BUILD=off."
+        return f"{fix}." if is_built() else f"{fix}, with g++ there and without PADDLE_FUSED_BUILD=off."
     if folder() == ROOT and is_built():
         return f"Run `pip install -e .` in {sources} (with cmake and ninja: `python setup.py build_native`)."
-    cure = f"Run `pip install .` in {sources}"
+    fix = f"Run `pip install .` in {sources}"
     if _unfit_installation():
-        cure += ", or the command in another folder, without this one in PYTHONPATH, to use what is installed"
-    return f"{cure}."
+        fix += ", or the command in another folder, without this one in PYTHONPATH, to use what is installed"
+    return f"{fix}."
 
 
 def _unfit_installation() -> Path | None:

@@ -20,22 +20,22 @@ class HostFallback(NamedTuple):
     """A call of a kernel that a card would not run on its cores.
 
     ``dtype`` and ``shape``: of the tensor that causes it, the largest float64 (complex128) argument,
-    otherwise the largest of the kernel's own dtype (None if there is none). ``born``: the kernel creates the
-    float64 tensor from other dtypes. ``count``: of equal calls.
+    otherwise the largest of the kernel's own dtype (None if there is none). ``is_source``: the kernel
+    creates the float64 tensor from other dtypes. ``count``: of equal calls.
     """
 
     kernel: str
     placement: Placement
     dtype: str
     shape: tuple[int, ...] | None
-    born: bool
+    is_source: bool
     count: int = 1
 
     @property
     def fix(self) -> str:
         """What to do about it."""
         if narrow := NARROWER.get(self.dtype):
-            if self.born:
+            if self.is_source:
                 return f"the float64 is made here: give dtype='{narrow}', or cast what comes from NumPy first"
             return f"the float64 comes from elsewhere: cast it to {narrow} where it is made"
         registered = ", ".join(card_dtypes(self.kernel))

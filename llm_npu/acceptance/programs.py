@@ -31,9 +31,9 @@ def doctor(job: Job, journal: Journal) -> None:
         for finding in json.loads(done.stdout)["findings"]:
             name = f"doctor: {finding['check']}"
             if finding["level"] == "error":
-                journal.differs(name, f"{finding['what']}. {finding['cure']}")
+                journal.differs(name, f"{finding['message']}. {finding['fix']}")
             else:
-                journal.note(name, f"{finding['level']}: {finding['what']}. {finding['cure']}".strip())
+                journal.note(name, f"{finding['level']}: {finding['message']}. {finding['fix']}".strip())
 
 
 def dtypes(job: Job, journal: Journal) -> None:

@@ -38,8 +38,8 @@ def main(device: str, output_dir: str, root: str, logs: str, rank_table: str = "
 
 def _of_rank_table(file: str, problems: list[str]) -> str:
     if problems:
-        cure = f"set the addresses by `hccn_tool -i DEVICE -ip -s address A netmask M` (/{tables.HCCN})"
-        return f"error: no rank table was written, since {problems[0]}; {cure}."
+        fix = f"set the addresses by `hccn_tool -i DEVICE -ip -s address A netmask M` (/{tables.HCCN})"
+        return f"error: no rank table was written, since {problems[0]}; {fix}."
     return "{1} ranks on {0} servers are in {2}".format(*tables.counts(file), file)
 
 

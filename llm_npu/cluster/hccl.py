@@ -25,4 +25,4 @@ def check_variables(device: Device) -> None:
     setup = Setup(os.environ, device_name="virtual_npu" if device.kind == "virtual" else "npu:card")
     for finding in hccl.values(setup):
         if finding.level == "error":
-            raise UserError(f"{finding.what} (on {socket.gethostname()}). {finding.cure}")
+            raise UserError(f"{finding.message} (on {socket.gethostname()}). {finding.fix}")

@@ -29,7 +29,7 @@ from .setup import DISK_GB, TIMEOUT
 def _parser() -> argparse.ArgumentParser:
     parser = command_line.Parser(
         prog="llm-npu doctor",
-        description="Examines the installation, the device and the environment, and names the cure of what "
+        description="Examines the installation, the device and the environment, and names the fix of what "
         "is wrong. Exit code 1 if something cannot work, else 0.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")

@@ -14,7 +14,7 @@ LEVELS = ("error", "warning", "ok")
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of ``check`` on one subject: ``what`` was found and, unless it is ok, the ``cure``.
+    """The result of ``check`` on one subject: ``message`` was found and, unless it is ok, the ``fix``.
 
     ``error``: the requested training cannot work. ``warning``: it works, but slower, or not as the
     environment suggests.
@@ -22,23 +22,23 @@ class Finding:
 
     check: str
     level: Literal["ok", "warning", "error"]
-    what: str
-    cure: str = ""
+    message: str
+    fix: str = ""
 
     def __post_init__(self):
-        assert self.level in LEVELS and bool(self.cure) == (self.level != "ok"), self
+        assert self.level in LEVELS and bool(self.fix) == (self.level != "ok"), self
 
 
-def ok(check: str, what: str) -> Finding:
-    return Finding(check, "ok", what)
+def ok(check: str, message: str) -> Finding:
+    return Finding(check, "ok", message)
 
 
-def warning(check: str, what: str, cure: str) -> Finding:
-    return Finding(check, "warning", what, cure)
+def warning(check: str, message: str, fix: str) -> Finding:
+    return Finding(check, "warning", message, fix)
 
 
-def error(check: str, what: str, cure: str) -> Finding:
-    return Finding(check, "error", what, cure)
+def error(check: str, message: str, fix: str) -> Finding:
+    return Finding(check, "error", message, fix)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
@@ -47,18 +47,18 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def text(findings: Sequence[Finding]) -> str:
-    """One line per finding, the cure below it, and a line of counts."""
+    """One line per finding, the fix below it, and a line of counts."""
     lines = []
     for finding in findings:
-        lines.append(f"{finding.level:8} {finding.check:12} {finding.what}")
-        if finding.cure:
-            lines.append(f"{'':8} {'cure':>12} {finding.cure}")
+        lines.append(f"{finding.level:8} {finding.check:12} {finding.message}")
+        if finding.fix:
+            lines.append(f"{'':8} {'fix':>12} {finding.fix}")
     counts = Counter(finding.level for finding in findings)
     lines += ["", ", ".join(f"{counts[level]} {level}" for level in LEVELS)]
     return "\n".join(lines) + "\n"
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """{"exit_code": 0 or 1, "findings": [{"check", "level", "what", "cure"}, ...]}"""
+    """{"exit_code": 0 or 1, "findings": [{"check", "level", "message", "fix"}, ...]}"""
     content = {"exit_code": exit_code(findings), "findings": [asdict(finding) for finding in findings]}
     return strict_json.dumps(content, indent=2) + "\n"

@@ -112,7 +112,7 @@ class Watch:
             fallback.shape,
             sources.layer_of_frame(frame, self._paths),
             of_frame(frame),
-            fallback.born,
+            fallback.is_source,
         )
         return self._note(finding)
 

@@ -137,7 +137,7 @@ def planned(
     found = None
     if searched:
         one = {"cards": 1, "tensor_parallel_degree": 1, "global_batch_size": 0}
-        trainer.check(shape, dataclasses.replace(layout, **one))  # what no degree can cure
+        trainer.check(shape, dataclasses.replace(layout, **one))  # what no degree can fix
         found = search(
             shape, layout, lambda one: usable(card, one), card.within_server.cards or layout.cards,
             lambda one: cost.step_time(shape, one, card).step_time_s, overlaps=overlaps or (layout.overlap,),

@@ -44,7 +44,7 @@ def module_of(function: str):
 
 
 def patches() -> list[str]:
-    """The functions that cure something, in the modules of patches."""
+    """The functions that fix something, in the modules of patches."""
     found = []
     for file in PATCHES:
         named = functions(file)

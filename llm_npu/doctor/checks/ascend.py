@@ -31,20 +31,18 @@ def cann(setup: Setup) -> Iterator[Finding]:
     found, needed = setup.cann, setup.kind == "card"
     if found is None:
         if needed:
-            cure = (
-                "Install Ascend-cann-toolkit and the kernels of the card's chip, and source its set_env.sh."
-            )
-            yield error("cann", "CANN is not installed, and a card needs it", cure)
+            fix = "Install Ascend-cann-toolkit and the kernels of the card's chip, and source its set_env.sh."
+            yield error("cann", "CANN is not installed, and a card needs it", fix)
         else:
             yield ok("cann", "not installed, and not needed without a card")
         return
     judge = error if needed else warning
     if not found.folder.is_dir():
-        cure = f"Unset {found.named_by}, or source the set_env.sh of the CANN that is installed."
-        yield judge("cann", f"{found.named_by} names {found.folder}, which does not exist", cure)
+        fix = f"Unset {found.named_by}, or source the set_env.sh of the CANN that is installed."
+        yield judge("cann", f"{found.named_by} names {found.folder}, which does not exist", fix)
     elif found.version is None:
-        cure = "Install Ascend-cann-toolkit again: version.cfg or ascend_toolkit_install.info is missing."
-        yield judge("cann", f"{found.folder} does not say which version of CANN it is", cure)
+        fix = "Install Ascend-cann-toolkit again: version.cfg or ascend_toolkit_install.info is missing."
+        yield judge("cann", f"{found.folder} does not say which version of CANN it is", fix)
     else:
         yield ok("cann", f"CANN {found.version} in {found.folder}")
         yield from _components(setup)
@@ -58,8 +56,8 @@ def _components(setup: Setup) -> Iterator[Finding]:
     if others:
         names = ", ".join(f"{name} {version}" for name, version in sorted(others.items()))
         what = f"CANN is {setup.cann.version}, but some of its parts have other versions: {names}"
-        cure = f"Install the toolkit and the kernels of one version, such as {setup.cann.version}."
-        yield warning("cann", what, cure)
+        fix = f"Install the toolkit and the kernels of one version, such as {setup.cann.version}."
+        yield warning("cann", what, fix)
 
 
 def _on_library_path(setup: Setup) -> bool:
@@ -88,14 +86,14 @@ def driver(setup: Setup) -> Iterator[Finding]:
         yield ok("driver", f"{version or 'not installed'}; not needed without a card")
         return
     if version is None:
-        cure = "Install the driver, or mount the file into the container (docker run -v FILE:FILE:ro)."
-        yield warning("driver", f"/{DRIVER} does not say its version", cure)
+        fix = "Install the driver, or mount the file into the container (docker run -v FILE:FILE:ro)."
+        yield warning("driver", f"/{DRIVER} does not say its version", fix)
     else:
         yield ok("driver", f"driver {version}")
     tool = _npu_smi(setup)
     if tool is None:
-        cure = "Install the driver, or mount /usr/local/bin/npu-smi and /usr/local/dcmi into the container."
-        yield warning("driver", "npu-smi is not installed: the health of the cards is unknown", cure)
+        fix = "Install the driver, or mount /usr/local/bin/npu-smi and /usr/local/dcmi into the container."
+        yield warning("driver", "npu-smi is not installed: the health of the cards is unknown", fix)
     else:
         yield from _health(tool)
 

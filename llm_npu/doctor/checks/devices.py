@@ -36,8 +36,8 @@ def _card(setup: Setup) -> Iterator[Finding]:
     missing = [node for node in NODES if not (setup.root / "dev" / node).exists()]
     if missing:
         nodes = ", ".join(f"/dev/{node}" for node in missing)
-        cure = f"Start the container with {' '.join(f'--device /dev/{node}' for node in missing)}."
-        yield error("device", f"the driver's nodes {nodes} do not exist", cure)
+        fix = f"Start the container with {' '.join(f'--device /dev/{node}' for node in missing)}."
+        yield error("device", f"the driver's nodes {nodes} do not exist", fix)
     else:
         yield ok("device", f"{setup.card.count} Ascend card(s); plugin: {setup.card.plugin}")
 

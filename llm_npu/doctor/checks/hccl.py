@@ -73,8 +73,8 @@ def values(setup: Setup) -> Iterator[Finding]:
     for name, (accepted, accepts) in VALUES.items():
         value = setup.environ.get(name)
         if value and not accepts(value):
-            cure = f"Set an accepted value, or run `unset {name}`."
-            findings.append(judge("hccl", f"{name} is {_shown(value)}; accepted: {accepted}", cure))
+            fix = f"Set an accepted value, or run `unset {name}`."
+            findings.append(judge("hccl", f"{name} is {_shown(value)}; accepted: {accepted}", fix))
     findings += _address(setup, judge)
     findings += _interface(setup, judge)
     findings += _listened_on(setup, judge)
@@ -87,16 +87,16 @@ def _address(setup: Setup, judge) -> Iterator[Finding]:
     value = setup.environ.get("HCCL_IF_IP")
     if not value:
         return
-    cure = "Set it to this host's own address (`ip addr`), or run `unset HCCL_IF_IP`."
+    fix = "Set it to this host's own address (`ip addr`), or run `unset HCCL_IF_IP`."
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
-        yield judge("hccl", f"HCCL_IF_IP is {_shown(value)}, which is not an address", cure)
+        yield judge("hccl", f"HCCL_IF_IP is {_shown(value)}, which is not an address", fix)
         return
     if address.is_unspecified or address.is_multicast:  # a program may listen there, but nobody has it
-        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of one host", cure)
+        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of one host", fix)
     elif not _is_own(address):
-        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of this host", cure)
+        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of this host", fix)
 
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
@@ -129,13 +129,13 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
         return
     names = [name for _, name in socket.if_nameindex()]
     matching = _matching(value, names)
-    cure = "Name another, or run `unset HCCL_SOCKET_IFNAME`."
+    fix = "Name another, or run `unset HCCL_SOCKET_IFNAME`."
     if not matching:
         what = f"HCCL_SOCKET_IFNAME is {_shown(value)}, which matches none of this host's {', '.join(names)}"
-        yield judge("hccl", what, cure)
+        yield judge("hccl", what, fix)
     elif setup.environ.get("HCCL_SOCKET_FAMILY") != "AF_INET6" and not any(map(_address_of, matching)):
         what = f"HCCL_SOCKET_IFNAME is {_shown(value)}, and {', '.join(matching)} has no IPv4 address"
-        yield judge("hccl", what, cure)
+        yield judge("hccl", what, fix)
 
 
 def _matching(value: str, names: list[str]) -> list[str]:
@@ -196,8 +196,8 @@ def _listened_on(setup: Setup, judge) -> Iterator[Finding]:
 
 def rank_table(file: str) -> list[Finding]:
     """What is wrong with a rank table. UserError and OSError if it is no JSON object."""
-    cure = "Correct the file, or let the cluster's scheduler write it again."
-    found = [error("rank table", what, cure) for what in tables.problems(file)]
+    fix = "Correct the file, or let the cluster's scheduler write it again."
+    found = [error("rank table", what, fix) for what in tables.problems(file)]
     if found:
         return found
     servers, ranks = tables.counts(file)
@@ -205,7 +205,7 @@ def rank_table(file: str) -> list[Finding]:
 
 
 def _rank_table(file: str, judge) -> Iterator[Finding]:
-    cure = "Verify it by `python -m llm_npu.doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
+    fix = "Verify it by `python -m llm_npu.doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
     try:
         found = tables.problems(file)
     except OSError as failure:
@@ -213,7 +213,7 @@ def _rank_table(file: str, judge) -> Iterator[Finding]:
     except ValueError as failure:  # no JSON object, and names that cannot exist
         found = [str(failure)]
     if found:
-        yield judge("hccl", f"RANK_TABLE_FILE is {file!r}, and {found[0]}", cure)
+        yield judge("hccl", f"RANK_TABLE_FILE is {file!r}, and {found[0]}", fix)
 
 
 def ports(setup: Setup) -> Iterator[Finding]:

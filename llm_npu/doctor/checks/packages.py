@@ -31,8 +31,8 @@ def python(setup: Setup) -> Iterator[Finding]:
     if platform.system() != "Linux" or sys.maxsize < 2**32:
         yield error("python", f"{found}; accepted: 64-bit Linux", "Use a 64-bit Linux machine.")
     elif accepted is not None and version not in accepted:
-        cure = f"Create an environment with Python {accepted} (python3.11 -m venv .venv) and install there."
-        yield error("python", f"{found}; accepted: {accepted}", cure)
+        fix = f"Create an environment with Python {accepted} (python3.11 -m venv .venv) and install there."
+        yield error("python", f"{found}; accepted: {accepted}", fix)
     else:
         yield ok("python", found)
 
@@ -89,8 +89,8 @@ def pins(setup: Setup) -> Iterator[Finding]:
     """
     project = _installed()
     if project is None:
-        cure = f"Activate its environment (`. .venv/bin/activate`). If there is none: {INSTALL}"
-        yield error("packages", f"this project, {PROJECT}, is not installed for {sys.executable}", cure)
+        fix = f"Activate its environment (`. .venv/bin/activate`). If there is none: {INSTALL}"
+        yield error("packages", f"this project, {PROJECT}, is not installed for {sys.executable}", fix)
         return
     from packaging.requirements import Requirement
 
@@ -109,15 +109,15 @@ def pins(setup: Setup) -> Iterator[Finding]:
 
 
 def _judged(requirement) -> Finding | None:
-    cure = f"Run `pip install '{requirement}'`."
+    fix = f"Run `pip install '{requirement}'`."
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        return error("packages", f"{requirement.name} is not installed; needed: {requirement}", cure)
+        return error("packages", f"{requirement.name} is not installed; needed: {requirement}", fix)
     if requirement.specifier.contains(version, prereleases=True):
         return None
     judge = error if requirement.name in FRAMEWORKS else warning
-    return judge("packages", f"{requirement.name} is {version}; needed: {requirement}", cure)
+    return judge("packages", f"{requirement.name} is {version}; needed: {requirement}", fix)
 
 
 CHECKS = {"python": python, "packages": pins, "code": code}

@@ -47,10 +47,10 @@ def _pair_with_paddle(plugin: str | None, judge) -> Iterator[Finding]:
 def _pair_with_cann(built: str, installed: str) -> Iterator[Finding]:
     if is_before(built, installed) or is_before(installed, built):
         what = f"{PLUGIN} was built with CANN {built}, but CANN {installed} is installed"
-        cure = (
+        fix = (
             f"Install CANN {built}: with another version, symbols may be undefined and operators may differ."
         )
-        yield warning("pairs", what, cure)
+        yield warning("pairs", what, fix)
 
 
 def _built_with(plugin: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ def files(setup: Setup) -> Iterator[Finding]:
         if setup.kind == "virtual":
             setup.variables_of_device()
     except libraries.SetupError as failure:
-        yield error("plugin", failure.what, failure.cure)
+        yield error("plugin", failure.message, failure.fix)
         return
     except ValueError:
         return  # reported by the check of the device

@@ -1,4 +1,4 @@
-"""The outcome of the process that imported paddle, and the cures."""
+"""The outcome of the process that imported paddle, and the fixes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def stages(setup: Setup) -> Iterator[Finding]:
     for stage, message in probe.failed.items():
         if stage == HOST_OPERATORS and not libraries.is_built(libraries.folder()):
             continue  # reported by the check of the plugin
-        yield error("process", f"{stage} failed: {message}", _cure(stage, message))
+        yield error("process", f"{stage} failed: {message}", _fix(stage, message))
     if probe.ended:
-        yield error("process", f"{probe.during} {probe.ended}", _cure(probe.during, probe.ended))
+        yield error("process", f"{probe.during} {probe.ended}", _fix(probe.during, probe.ended))
     passed = [stage for stage in STAGES if probe.passed(stage)]
     facts = probe.facts
     versions = f"paddle {facts['paddle']}"
@@ -61,8 +61,8 @@ def _no_paddle(setup: Setup, probe: Probe) -> Finding:
         alone = run_probe({**setup.environ, "CUSTOM_DEVICE_ROOT": ""}, setup.timeout, [PADDLE])
         if alone.passed(PADDLE):
             what = f"with the device plugin {what}; without it, the import succeeds"
-            return error("process", what, _cure(DEVICE, message))
-    return error("process", what, _cure(PADDLE, message))
+            return error("process", what, _fix(DEVICE, message))
+    return error("process", what, _fix(PADDLE, message))
 
 
 def _has_plugin(setup: Setup) -> bool:
@@ -72,7 +72,7 @@ def _has_plugin(setup: Setup) -> bool:
         return False
 
 
-def _cure(stage: str, message: str) -> str:
+def _fix(stage: str, message: str) -> str:
     if "did not end" in message:
         return (
             "Give it longer (--timeout); if it never ends, look for a device that another process holds, "

@@ -31,8 +31,8 @@ def memory(setup: Setup) -> Iterator[Finding]:
     """
     available = available_memory(setup.root)
     if available is None:
-        cure = "Mount /proc into the container."
-        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not state the available memory", cure)
+        fix = "Mount /proc into the container."
+        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not state the available memory", fix)
         return
     free = available / GIB
     what = f"{free:.1f} GiB of memory are available"
@@ -81,14 +81,14 @@ def disk(setup: Setup) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as failure:
-        cure = "Give another --output_dir, make room, or make it writable."
-        yield error("disk", f"{setup.output_dir} cannot be written: {failure.strerror} ({folder})", cure)
+        fix = "Give another --output_dir, make room, or make it writable."
+        yield error("disk", f"{setup.output_dir} cannot be written: {failure.strerror} ({folder})", fix)
         return
     free = shutil.disk_usage(folder).free / GIB
     what = f"{free:.1f} GiB are free in {folder}"
     if free < setup.disk_gb:
-        cure = "Make room, give another --output_dir, or keep fewer checkpoints (--save_total_limit)."
-        yield warning("disk", f"{what}; a run that keeps two checkpoints may need {setup.disk_gb:g}", cure)
+        fix = "Make room, give another --output_dir, or keep fewer checkpoints (--save_total_limit)."
+        yield warning("disk", f"{what}; a run that keeps two checkpoints may need {setup.disk_gb:g}", fix)
     else:
         yield ok("disk", what)
 
@@ -109,8 +109,8 @@ def shared_memory(setup: Setup) -> Iterator[Finding]:
     megabytes = int(size[1]) / 1024
     what = f"/dev/shm has {megabytes:,.0f} MiB"
     if megabytes <= DOCKERS_SHM:
-        cure = "Start the container with --shm-size=16g, or train with --dataloader_num_workers 0."
-        yield warning("shm", f"{what}: data loader workers crash with a bus error when it is full", cure)
+        fix = "Start the container with --shm-size=16g, or train with --dataloader_num_workers 0."
+        yield warning("shm", f"{what}: data loader workers crash with a bus error when it is full", fix)
     else:
         yield ok("shm", what)
 
@@ -136,15 +136,15 @@ def threads(setup: Setup) -> Iterator[Finding]:
     A problem: no number; more threads than cores.
     """
     cores, given = len(os.sched_getaffinity(0)), setup.environ.get("OMP_NUM_THREADS")
-    cure = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; of N processes each takes {cores} / N."
+    fix = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; of N processes each takes {cores} / N."
     first = (given or "").partition(",")[0].strip()
     if given is None:
         yield ok("threads", f"{cores} core(s), all used by a run")
     elif not first.isdecimal() or int(first) < 1:
-        yield error("threads", f"OMP_NUM_THREADS is {given!r}; accepted: 1 or more", cure)
+        yield error("threads", f"OMP_NUM_THREADS is {given!r}; accepted: 1 or more", fix)
     elif int(first) > cores:
         yield warning(
-            "threads", f"OMP_NUM_THREADS={given} on {cores} core(s): threads wait for each other", cure
+            "threads", f"OMP_NUM_THREADS={given} on {cores} core(s): threads wait for each other", fix
         )
     else:
         yield ok("threads", f"{given} of {cores} core(s) (OMP_NUM_THREADS)")
@@ -167,8 +167,8 @@ def instruction_set(setup: Setup) -> Iterator[Finding]:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
     what = (thrown or lines or [f"exit code {done.returncode}"])[-1]
-    cure = "Run `unset PADDLE_FUSED_ISA`." if "PADDLE_FUSED_ISA" in what else libraries.how_to_build()
-    yield error("kernels", f"the host kernels cannot be used: {what}", cure)
+    fix = "Run `unset PADDLE_FUSED_ISA`." if "PADDLE_FUSED_ISA" in what else libraries.how_to_build()
+    yield error("kernels", f"the host kernels cannot be used: {what}", fix)
 
 
 CHECKS = {

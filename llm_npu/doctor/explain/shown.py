@@ -32,7 +32,7 @@ def text(found: Explanation) -> str:
     for position, named in enumerate(found.named):
         lines += _head(named)
         if position == 0:
-            lines += _cure(named)
+            lines += _fix(named)
         lines.append("")
     if found.named and found.named[0].failure.role != "cause":
         lines += _field("note", LOOK_ABOVE)
@@ -45,7 +45,7 @@ def text(found: Explanation) -> str:
 
 def brief(found: Explanation) -> str:
     """The first failure only, for printing after the error itself; "" without one."""
-    return "\n".join([*_head(found.named[0], said=False), *_cure(found.named[0])]) if found.named else ""
+    return "\n".join([*_head(found.named[0], said=False), *_fix(found.named[0])]) if found.named else ""
 
 
 def as_json(found: Explanation) -> str:
@@ -117,7 +117,7 @@ def _head(named: Named, said: bool = True) -> list[str]:
     return lines + _field("meaning", meaning)
 
 
-def _cure(named: Named) -> list[str]:
+def _fix(named: Named) -> list[str]:
     lines = []
     for number, cause in enumerate(named.failure.causes, 1):
         lines += _field("likely" if number == 1 else "", f"{number}. {cause}")

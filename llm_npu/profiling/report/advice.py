@@ -28,7 +28,7 @@ class Advice:
 
     title: str
     evidence: str
-    cure: str
+    fix: str
     at_stake: int
     always: bool = False
 
@@ -65,7 +65,7 @@ def _names(operators: list[Operator], count: int = 3) -> str:
 
 
 def _slow_engines(operators: list[Operator]):
-    for work, title, cure in (
+    for work, title, fix in (
         (
             classes.AICPU,
             "AICPU runs operators that the AI cores should run",
@@ -81,7 +81,7 @@ def _slow_engines(operators: list[Operator]):
     ):
         slow = [operator for operator in operators if operator.work == work]
         if slow:
-            yield Advice(title, _names(slow), cure, sum(operator.time for operator in slow), always=True)
+            yield Advice(title, _names(slow), fix, sum(operator.time for operator in slow), always=True)
 
 
 def _wide_products(operators: list[Operator]):
@@ -104,7 +104,7 @@ def _unfused(coverage: list[Coverage]):
             yield Advice(
                 f"{kind.name} is {kind.status}",
                 f"{', '.join(kind.parts)}: {kind.unfused_calls} calls, {text(kind.unfused_time)}{beside}",
-                f"Use {kind.cure}; the run prints why a layer was not fused.",
+                f"Use {kind.fix}; the run prints why a layer was not fused.",
                 kind.unfused_time,
             )
 
@@ -134,14 +134,14 @@ def _idle(ranks: list[Measured]):
     evidence = f"{text(idle)}, {100 * idle / sum(rank.window for rank in ranks):.0f}% of the time"
     if known:
         evidence += f"; for {text(sum(known))} of it the next kernel had not been launched yet"
-    cure = (
+    fix = (
         "Python launches kernels more slowly than the device computes: fuse operators, enlarge the batch, "
         "capture the step with to_static, and read no tensor (.item(), .numpy(), a printed loss) in a step."
     )
     if loading > idle / 2:
         evidence += f"; {text(loading)} went into waiting for the data loader"
-        cure = "Give the data loader more workers, or pack the samples beforehand. " + cure
-    yield Advice("The device is idle", evidence, cure, idle)
+        fix = "Give the data loader more workers, or pack the samples beforehand. " + fix
+    yield Advice("The device is idle", evidence, fix, idle)
 
 
 def _conversions(operators: list[Operator]):

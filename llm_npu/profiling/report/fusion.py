@@ -23,7 +23,7 @@ class _Fusion:
     fused: str
     marks: tuple[str, ...]
     parts: str
-    cure: str
+    fix: str
     mark_beside_fused: str = ""
 
 
@@ -89,7 +89,7 @@ class Coverage:
     unfused_calls: int
     unfused_time: int
     parts: tuple[str, ...]
-    cure: str
+    fix: str
 
     @property
     def status(self) -> str:
@@ -116,7 +116,7 @@ def coverage(operators: list[Operator]) -> list[Coverage]:
                 sum(operator.calls for operator in parts),
                 sum(operator.time for operator in parts),
                 tuple(dict.fromkeys(operator.name for operator in parts)),
-                fusion.cure,
+                fusion.fix,
             )
         )
     return found

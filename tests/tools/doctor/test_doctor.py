@@ -1,4 +1,4 @@
-"""The doctor's checks of files, environment and host: what was broken on purpose is named, with its cure."""
+"""The doctor's checks of files, environment and host: what was broken on purpose is named, with its fix."""
 
 import ipaddress
 import itertools
@@ -27,7 +27,7 @@ def findings_of(check: str, setup: Setup) -> list[Finding]:
 
 
 def problems(check: str, setup: Setup) -> list[tuple[str, str]]:
-    return [(found.level, found.what) for found in findings_of(check, setup) if found.level != "ok"]
+    return [(found.level, found.message) for found in findings_of(check, setup) if found.level != "ok"]
 
 
 def test_nothing_is_wrong_with_a_whole_host(host):
@@ -35,7 +35,7 @@ def test_nothing_is_wrong_with_a_whole_host(host):
     for check in dict.fromkeys(check for _, check, _, _ in BROKEN):
         assert problems(check, setup) == [], check
     said = " ".join(
-        found.what for check in ("device", "cann", "driver") for found in findings_of(check, setup)
+        found.message for check in ("device", "cann", "driver") for found in findings_of(check, setup)
     )
     assert "1 Ascend card(s)" in said and "CANN 8.0.RC2" in said and "driver 24.1.rc2" in said
     assert "1 card(s), 910B2, health OK" in said
@@ -47,8 +47,8 @@ def test_nothing_is_wrong_with_a_whole_host(host):
 )
 def test_what_was_broken_on_a_host_is_named(host, breaks, check, level, words):
     (found,) = [finding for finding in findings_of(check, breaks(host)) if finding.level != "ok"]
-    assert found.level == level and words in found.what, found
-    assert found.cure.endswith(".") or found.cure.endswith(")"), found.cure
+    assert found.level == level and words in found.message, found
+    assert found.fix.endswith(".") or found.fix.endswith(")"), found.fix
 
 
 def test_a_check_says_what_it_looks_at_and_what_is_a_problem():
@@ -162,12 +162,12 @@ def test_operators_that_are_missing_or_of_another_form():
     known = {"inputs": ["x", "gamma"], "attributes": ["epsilon"]}
     other = {"inputs": ["query", "cos", "sin", "extra"], "attributes": []}
     found = operator_checks.judged({"rms_norm_npu": known, "fused_rope": other, "fused_mm_allreduce": None})
-    assert [(finding.level, finding.what.split()[0]) for finding in found] == [
+    assert [(finding.level, finding.message.split()[0]) for finding in found] == [
         ("error", "fused_rope"),
         ("warning", "the"),
         ("ok", "signatures"),
     ]
-    assert "(query, cos, sin, extra)" in found[0].what and "fused_mm_allreduce" in found[1].what
+    assert "(query, cos, sin, extra)" in found[0].message and "fused_mm_allreduce" in found[1].message
 
 
 def test_text_and_json():
@@ -175,13 +175,18 @@ def test_text_and_json():
     assert text(found).splitlines() == [
         "ok       python       fine",
         "error    disk         full",
-        "                 cure Make room.",
+        "                  fix Make room.",
         "",
         "1 error, 0 warning, 1 ok",
     ]
     content = json.loads(as_json(found))
     assert content["exit_code"] == exit_code(found) == 1 and exit_code(found[:1]) == 0
-    assert content["findings"][1] == {"check": "disk", "level": "error", "what": "full", "cure": "Make room."}
+    assert content["findings"][1] == {
+        "check": "disk",
+        "level": "error",
+        "message": "full",
+        "fix": "Make room.",
+    }
 
 
 def test_a_check_that_fails_hides_no_other(host, monkeypatch):
@@ -192,7 +197,7 @@ def test_a_check_that_fails_hides_no_other(host, monkeypatch):
 
     monkeypatch.setattr(checks, "CHECKS", {"first": fails, "threads": checks.CHECKS["threads"]})
     first, second = examine(on_card(host))
-    assert first.level == "error" and "KeyError: 'something'" in first.what and second.check == "threads"
+    assert first.level == "error" and "KeyError: 'something'" in first.message and second.check == "threads"
 
 
 def test_an_instruction_set_that_nobody_knows():

@@ -46,7 +46,7 @@ def doctor(run_python, tmp_path):
         found: dict[str, list[str]] = {}
         for each in json.loads(done.stdout)["findings"]:
             if each["level"] == "error":
-                found.setdefault(each["check"], []).append(each["what"])
+                found.setdefault(each["check"], []).append(each["message"])
         return done.returncode, found
 
     return run
@@ -137,7 +137,7 @@ def test_broken_hosts_are_named_by_the_command(run_python, tmp_path, host, check
     assert done.stderr == "" and done.returncode == 1, done.stderr
     findings = json.loads(done.stdout)["findings"]
     named = [each for each in findings if each["check"] == check and each["level"] != "ok"]
-    assert [(each["level"], words in each["what"], bool(each["cure"])) for each in named] == [
+    assert [(each["level"], words in each["message"], bool(each["fix"])) for each in named] == [
         (level, True, True)
     ]
     others = {each["check"] for each in findings if each["check"] in OF_HOSTS and each["level"] != "ok"}
@@ -219,7 +219,7 @@ def test_a_whole_installation(run_python, tmp_path):
     done = run_python("-c", WITHOUT_FRAMEWORKS, cwd=tmp_path, VIRTUAL_NPU_FLASH_ATTENTION_ABI="v10")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)["findings"]
-    said = {each["check"]: each["what"] for each in found if each["level"] == "ok"}
+    said = {each["check"]: each["message"] for each in found if each["level"] == "ok"}
     assert f"paddlepaddle {PADDLE}" in said["packages"] and "virtual NPUs on the host CPU" in said["device"]
     assert "a product was correct on npu:0" in said["process"] and f"{LIBRARY} {VERSION}" in said["process"]
     assert (

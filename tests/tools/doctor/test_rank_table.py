@@ -70,9 +70,12 @@ def test_every_problem_is_printed_and_the_first_is_the_variables(tmp_path, capsy
     file = written(tmp_path, ("version",), "2.0")
     assert main(["--rank_table", file, "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    assert finding["what"] == "version is '2.0', and must be '1.0'"
+    assert finding["message"] == "version is '2.0', and must be '1.0'"
     (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))
-    assert found.level == "error" and found.what == f"RANK_TABLE_FILE is {str(file)!r}, and {finding['what']}"
+    assert (
+        found.level == "error"
+        and found.message == f"RANK_TABLE_FILE is {str(file)!r}, and {finding['message']}"
+    )
 
 
 @pytest.mark.parametrize("content", [None, "", "[1]", "{", "\ud800"])
@@ -83,7 +86,7 @@ def test_a_file_that_is_no_table(tmp_path, capsys, content):
     assert program.run(main, ["--rank_table", str(file)]) == 2
     assert "cannot be read" in capsys.readouterr().err
     (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=str(file)))
-    assert found.level == "error" and "cannot be read" in found.what
+    assert found.level == "error" and "cannot be read" in found.message
 
 
 def test_the_addresses_that_hccn_tool_has_set(tmp_path):

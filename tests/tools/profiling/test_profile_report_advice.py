@@ -115,7 +115,7 @@ def test_aicpu_is_always_mentioned_with_dtype_and_line(tmp_path):
     assert advice.title.startswith("AICPU")
     assert advice.evidence == "Cast (float64, float32) at train.py:12: 1 calls, 1.00 us"
     assert advice.at_stake == 1_000
-    assert "llm_npu.dtypes names the line" in advice.cure and "scripts/check_dtypes.py" in advice.cure
+    assert "llm_npu.dtypes names the line" in advice.fix and "scripts/check_dtypes.py" in advice.fix
 
 
 HCCL_ON_AICPU = [
@@ -171,7 +171,7 @@ def test_an_operator_on_the_aicpu_beside_hccl_is_still_a_fault(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "title", "evidence", "cure"),
+    ("more", "title", "evidence", "fix"),
     [
         (
             {"kinds": ["masked_select"], "engine": "HOST_CPU"},
@@ -193,9 +193,9 @@ def test_an_operator_on_the_aicpu_beside_hccl_is_still_a_fault(tmp_path):
         ),
     ],
 )
-def test_what_is_slow_is_mentioned(tmp_path, more, title, evidence, cure):
+def test_what_is_slow_is_mentioned(tmp_path, more, title, evidence, fix):
     (advice,) = report_on(tmp_path, behind(LLAMA, **more)).advice
-    assert advice.title == title and evidence in advice.evidence and cure in advice.cure
+    assert advice.title == title and evidence in advice.evidence and fix in advice.fix
 
 
 def test_advice_is_ranked_by_the_time_at_stake(tmp_path):
@@ -231,8 +231,8 @@ def test_waiting_for_data_and_a_slow_first_step(tmp_path):
         idle.title == "The device is idle"
         and "550.0 us went into waiting for the data loader" in idle.evidence
     )
-    assert idle.cure.startswith("Give the data loader more workers")
-    assert steps.title == "Steps of rank 0 differ" and "compile" in steps.cure and steps.at_stake == 400_000
+    assert idle.fix.startswith("Give the data loader more workers")
+    assert steps.title == "Steps of rank 0 differ" and "compile" in steps.fix and steps.at_stake == 400_000
 
 
 def test_reserved_memory_that_is_not_used(tmp_path):

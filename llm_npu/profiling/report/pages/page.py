@@ -12,7 +12,7 @@ _BODY = """<h1>{{ heading }}</h1>
 {% if report.advice %}<ol class="advice">
 {% for advice in report.advice %}<li><b>{{ advice.title }}</b>
 {% if advice.at_stake %}<span class="stake">{{ text(advice.at_stake) }}</span>{% endif %}<br>
-<span class="evidence">{{ advice.evidence }}</span><br>{{ advice.cure }}</li>
+<span class="evidence">{{ advice.evidence }}</span><br>{{ advice.fix }}</li>
 {% endfor %}</ol>{% else %}<p>Nothing stands out.</p>{% endif %}
 {% if comparison %}
 <p>before: {{ comparison.before.source }}<br>after: {{ comparison.after.source }}</p>

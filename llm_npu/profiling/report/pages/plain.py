@@ -40,7 +40,7 @@ def _advice(report: Report) -> str:
     for number, advice in enumerate(report.advice, 1):
         lines.append(_wrapped(f"{advice.title}: {tables.text(advice.at_stake)}", f"{number}. "))
         lines.append(_wrapped(advice.evidence, "   evidence: "))
-        lines.append(_wrapped(advice.cure, "   do: "))
+        lines.append(_wrapped(advice.fix, "   do: "))
     return "\n".join(lines)
 
 

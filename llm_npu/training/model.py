@@ -23,8 +23,11 @@ def config_for(run):
     """The ``LlamaConfig``, ``Qwen2Config``, ... of a ``RunConfig``, with the run's sequence length.
 
     The library's own fused paths stay off: ``llm_npu.surgery`` inserts the fused operators.
-    UserError as in ``presets.model_config``, for a family other than ``--model_type``, and for a run that the
-    model does not support (``config.check_model``).
+
+    Raises:
+        UserError: As ``presets.model_config``; the family is not ``--model_type``; or the model does not
+        support
+            the run (``config.check_model``).
     """
     named, layers = run.model.model_name_or_path, run.model.num_hidden_layers
     with caused_by_the_user():
@@ -82,19 +85,22 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     """``LlamaForCausalLM``, ``Qwen2ForCausalLM``, ... of ``config`` in fp32, on the run's device.
 
     The trainer casts it. Its configuration, which is stored with the weights, gets the special token ids of
-    ``tokenizer``. Random weights depend on ``--seed`` alone, not on the number of ranks or the way they split
-    the model. Without ``fill`` the caller loads the weights. UserError if the weights in the directory
-    ``--model_name_or_path`` do not fit, or if Paddle runs on a device other than the requested one. With
-    ``--finetuning_type lora`` the model is wrapped (``llm_npu.models.lora``).
+    ``tokenizer``. Random weights depend on ``--seed`` alone, not on the number of ranks or the sharding of
+    the model. Without ``fill`` the caller loads the weights. With ``--finetuning_type lora`` the model is
+    wrapped (``llm_npu.models.lora``).
+
+    Raises:
+        UserError: The weights in the directory ``--model_name_or_path`` do not fit, or Paddle runs on another
+            device than requested.
     """
-    asked, found = run.training.device, paddle.device.get_device()
-    if found.partition(":")[0] != asked.partition(":")[0]:  # the library continues silently
-        raise UserError(f"--device {run.device} was asked for, but Paddle runs on {found}; check the plugin.")
+    requested, actual = run.training.device, paddle.device.get_device()
+    if actual.partition(":")[0] != requested.partition(":")[0]:  # the library continues silently
+        raise UserError(f"--device is {run.device}, but Paddle runs on {actual}; check the plugin.")
     for name in ("bos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     config.eos_token_id = ends.with_tokenizers(config.eos_token_id, tokenizer.eos_token_id)
     families.set_seed(run.training.seed)
-    with caused_by_the_user():  # the sizes in the configuration are
+    with caused_by_the_user():  # by the sizes in the configuration
         if max(degrees.tensor_parallel(config), degrees.pipeline_parallel(config)) > 1:
             model = _part_of_model(run, config, fill)
         else:
@@ -106,10 +112,10 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
 
 
 def _part_of_model(run: RunConfig, config, fill: bool):
-    """This rank's part of a split model, with the weights that a single process would initialise.
+    """This rank's part of a sharded model, with the initial weights of a single process.
 
-    The first rank of every machine builds the whole model in its device's memory and writes it into the
-    output folder, from which the others read their parts.
+    The first rank of every machine builds the whole model in device memory and writes it into the output
+    folder; the other ranks read their parts.
     """
     if not fill or run.model.continue_training:
         return families.new_model(config)
@@ -135,7 +141,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
 
 
 def load_weights(model, folder: str | Path) -> None:
-    """Load them from a checkpoint; UserError as in `lora.load` and `weights.load`."""
+    """Load the weights of a checkpoint; UserError as `lora.load` and `weights.load`."""
     if lora.is_wrapped(model):
         lora.load(model, folder)
     else:

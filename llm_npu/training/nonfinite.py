@@ -1,12 +1,12 @@
-"""NaN and infinity in the loss or the gradients of a step: detected by all ranks together, and located.
+"""NaN and infinity in the loss or the gradients of a step: detected collectively, and located.
 
-The loss is gathered from every rank; the gradient norm is the same on all of them. So either all ranks skip
-the step or all stop, wherever the bad number is. With fp16 the loss scaler handles it: PaddleNLP skips such
-steps and lowers the scale. Without clipping (``--max_grad_norm 0``) there is no norm, and only the losses are
+The loss is gathered from every rank; the gradient norm is the same on all ranks. So all ranks skip the step
+or all ranks stop, on whichever rank the bad number is. With fp16, PaddleNLP's loss scaler skips such steps
+and lowers the scale. Without clipping (``--max_grad_norm 0``) there is no norm, and only the losses are
 checked.
 
-A run that skips steps ends where it cannot recover (``SkippedSteps``), and no checkpoint with a weight that
-is not finite is written (``check_weights``).
+A run that skips steps ends if it cannot recover (``SkippedSteps``). A checkpoint with a weight that is not
+finite is never written (``check_weights``).
 """
 
 from __future__ import annotations
@@ -33,23 +33,25 @@ class SkipStep(Exception):
 
 
 class Guard:
-    """Guards the steps of an optimizer; ``choice`` says what to do with a bad one: ``stop`` or ``skip``.
+    """Stops the run, or skips the step, if loss or gradients of an optimizer step are not finite.
 
-    ``find`` locates the bad number on this rank; all ranks call it together. ``report`` gets a line for each
-    skipped step.
+    Args:
+        action: ``stop`` or ``skip``.
+        locate: Describes the bad number on this rank. Collective.
+        report: Prints a line for each skipped step.
     """
 
-    def __init__(self, choice: str, find: Callable[[], str], report: Callable[[str], None]):
-        self._choice, self._find, self._report = choice, find, report
+    def __init__(self, action: str, locate: Callable[[], str], report: Callable[[str], None]):
+        self._action, self._locate, self._report = action, locate, report
         self._bad_loss = self._skipped = False
 
     def take_skipped(self) -> bool:
-        """Whether the step that has just ended was skipped."""
+        """Whether the last step was skipped."""
         skipped, self._skipped = self._skipped, False
         return skipped
 
     def check_loss(self, loss: float) -> None:
-        """Once a step, collective: UserError if the loss of any rank is not finite and the choice is stop."""
+        """UserError if the loss of any rank is not finite and the action is stop. Once a step; collective."""
         losses = ranks.table([loss])[:, 0].tolist()
         self._bad_loss = not all(map(math.isfinite, losses))
         if self._bad_loss:
@@ -79,12 +81,12 @@ class Guard:
 
         return guarded
 
-    def _act(self, what: str, values: list[float]) -> None:
-        found = Ranks.of_run().gather(self._find())
-        where = "; ".join(f"rank {rank}: {each}" for rank, each in enumerate(found) if each)
+    def _act(self, name: str, values: list[float]) -> None:
+        of_ranks = Ranks.of_run().gather(self._locate())
+        where = "; ".join(f"rank {rank}: {place}" for rank, place in enumerate(of_ranks) if place)
         value = next(value for value in values if not math.isfinite(value))
-        text = f"the {what} is {value}{f' ({where})' if where else ''}"
-        if self._choice == "skip":
+        text = f"the {name} is {value}{f' ({where})' if where else ''}"
+        if self._action == "skip":
             self._skipped = True
             self._report(f"{text}; the step is skipped")
             return
@@ -93,14 +95,20 @@ class Guard:
 
 
 class SkippedSteps(TrainerCallback):
-    """Ends a run whose skipped steps cannot recover, and keeps them from replacing good checkpoints.
+    """Ends a run that cannot recover from skipped steps, and protects good checkpoints from them.
 
-    A weight that is not finite ends the run at once; otherwise ``MOST`` skipped steps in a row do. With fp16,
-    a step with a finite loss counts only when the loss scale is below 1: until then the scaler is looking for
-    a scale. A run whose last steps were skipped, or all, has not succeeded (``check_end``). A checkpoint that
-    is due after a skipped step waits for the next step that is not. ``last`` returns the last step,
-    ``loss_scale`` the current scale (None without one), and ``weights`` what `check_weights` takes. All ranks
-    have the same numbers.
+    - A weight that is not finite ends the run at once; otherwise ``MOST`` consecutive skipped steps do. With
+      fp16, a step with a finite loss counts only at a loss scale below 1: before, the scaler still searches
+      for a scale.
+    - A run fails if it ends in skipped steps, or has skipped all steps (``check_end``).
+    - A checkpoint that is due after a skipped step is written after the next step that is not skipped.
+
+    All ranks have the same numbers.
+
+    Args:
+        last: Returns the last step.
+        loss_scale: Returns the current loss scale, None without one.
+        weights: Returns the weights for `check_weights`.
     """
 
     MOST = 10
@@ -112,12 +120,12 @@ class SkippedSteps(TrainerCallback):
         weights: Callable[[], Weights],
     ):
         self._last, self._loss_scale, self._weights = last, loss_scale, weights
-        self.in_a_row = self._counted = self._taken = 0
+        self.in_a_row = self._counted = self._not_skipped = 0
         self._save_is_due = False
 
     def on_step_end(self, args, state, control, **kwargs):
         if not self._last().skipped:
-            self._taken += 1
+            self._not_skipped += 1
             self.in_a_row = self._counted = 0
             control.should_save |= self._save_is_due
             self._save_is_due = False
@@ -134,8 +142,8 @@ class SkippedSteps(TrainerCallback):
             control.should_save, self._save_is_due = False, True
 
     def check_end(self, output_dir: str) -> None:
-        """After the last step: UserError if the run ends in skipped steps, or has taken none."""
-        if self._counted > 1 or (self.in_a_row and not self._taken):
+        """After the last step: UserError if the run ends in skipped steps, or has skipped all steps."""
+        if self._counted > 1 or (self.in_a_row and not self._not_skipped):
             self._give_up(output_dir)
 
     def _give_up(self, output_dir: str) -> None:
@@ -143,36 +151,35 @@ class SkippedSteps(TrainerCallback):
         at = "" if scale is None else f" at a loss scale of {scale:.3g}"
         raise ErrorOfAllRanks(
             f"the last {self.in_a_row} steps were skipped{at}: loss or gradients are not finite. "
-            f"Lower --learning_rate or look at the data; {_continues(output_dir)}."
+            f"Lower --learning_rate or look at the data; {_remaining_checkpoint(output_dir)}."
         )
 
 
 def check_weights(weights: Weights, consequence: str, output_dir: str) -> None:
     """UserError, with the ``consequence``, if a weight of any rank is not finite. Collective."""
     own = next((name for name, weight in weights if not _is_finite(weight)), "")
-    found = [(rank, name) for rank, name in enumerate(Ranks.of_run().gather(own)) if name]
-    if found:
-        rank, name = found[0]
+    bad = [(rank, name) for rank, name in enumerate(Ranks.of_run().gather(own)) if name]
+    if bad:
+        rank, name = bad[0]
         where = f" (rank {rank})" if ranks.count() > 1 else ""
         raise ErrorOfAllRanks(
             f"the weight {name}{where} is not finite: {consequence}. "
-            f"Lower --learning_rate or look at the data; {_continues(output_dir)}."
+            f"Lower --learning_rate or look at the data; {_remaining_checkpoint(output_dir)}."
         )
 
 
-def _continues(output_dir: str) -> str:
+def _remaining_checkpoint(output_dir: str) -> str:
     complete = checkpoint.complete(output_dir)
     return f"{complete[-1]} is complete and stays" if complete else "there is no checkpoint to continue from"
 
 
 def bad_numbers(model, inputs: Mapping[str, object] | None) -> str:
-    """Where this rank has a bad number: a weight, a layer's output, or a gradient; "" if nowhere.
+    """The location of a bad number on this rank: a weight, a layer's output, or a gradient; "" without one.
 
-    All ranks call it together. ``inputs``: the last micro batch, for another forward pass; None where that is
-    impossible.
+    Collective. ``inputs`` is the last micro batch, for another forward pass; None if that is impossible.
     """
     weight = next((name for name, parameter in weights_of(model) if not _is_finite(parameter)), "")
-    if any(Ranks.of_run().gather(weight)):  # all go on or none: layers may communicate
+    if any(Ranks.of_run().gather(weight)):  # all ranks continue or none: layers may communicate
         return f"the weight {weight}" if weight else ""
     if inputs is not None and (layer := _first_bad_output(model, inputs)):
         return f"the output of {layer}"
@@ -182,16 +189,16 @@ def bad_numbers(model, inputs: Mapping[str, object] | None) -> str:
 
 def weights_of(model) -> Weights:
     """The weights of ``model`` on this rank; sharding stage 3 keeps its slices in ``fw_storage``."""
-    return [(name, getattr(each, "fw_storage", each)) for name, each in model.named_parameters()]
+    return [(name, getattr(weight, "fw_storage", weight)) for name, weight in model.named_parameters()]
 
 
 def gradient_of(parameter) -> paddle.Tensor | None:
-    """The gradient that the optimizer reads: in float32 with ``--amp_master_grad``."""
+    """The gradient that the optimizer reads; float32 with ``--amp_master_grad``."""
     return getattr(parameter, "main_grad", None) if parameter.grad is None else parameter.grad
 
 
 def _is_finite(tensor) -> bool:
-    """Of this rank's part of the tensor."""
+    """Whether all values in this rank's part of the tensor are finite."""
     if tensor is None or not tensor._is_initialized():
         return True
     tensor = layout.local(tensor)
@@ -202,10 +209,10 @@ def _is_finite(tensor) -> bool:
 
 def _first_bad_output(model, inputs: Mapping[str, object]) -> str:
     """The first layer of a forward pass whose output is not finite."""
-    found: list[str] = []
+    bad: list[str] = []
     hooks = [
         layer.register_forward_post_hook(
-            lambda _, __, out, name=name: None if _all_finite(out) else found.append(name)
+            lambda _, __, out, name=name: None if _all_finite(out) else bad.append(name)
         )
         for name, layer in model.named_sublayers()
         if not layer._sub_layers
@@ -216,10 +223,10 @@ def _first_bad_output(model, inputs: Mapping[str, object]) -> str:
     finally:
         for hook in hooks:
             hook.remove()
-    return found[0] if found else ""
+    return bad[0] if bad else ""
 
 
 def _all_finite(out) -> bool:
     tensors = out if isinstance(out, (tuple, list)) else [out]
-    floats = (each for each in tensors if isinstance(each, paddle.Tensor) and each.is_floating_point())
+    floats = (out for out in tensors if isinstance(out, paddle.Tensor) and out.is_floating_point())
     return all(map(_is_finite, floats))

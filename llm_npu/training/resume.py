@@ -1,13 +1,14 @@
-"""The checkpoint that a run continues from, and what may change between the two runs.
+"""The checkpoint that a run continues from, and the settings that may differ between the two runs.
 
 A checkpoint holds the settings of the run that wrote it in ``run.json``:
 
     {"fixed": {"seed": 42, "split": "949,50,1", "data": "9f86...", ...}, "schedule": {"max_steps": 200, ...},
      "mesh": {"processes": 4, "tensor": 2, "data": 2}}
 
-``fixed`` settings decide which sample comes next and what the optimizer's state means: they must be equal.
-The ``schedule`` and the optimizer's settings may change, since people lengthen runs and lower weight decay;
-the new run's values count, as in PaddleNLP. The ``mesh`` may change too: the number of ranks and their split.
+``fixed`` settings determine the next sample and the meaning of the optimizer's state: they must be equal. The
+``schedule`` and the optimizer's settings may change, since people lengthen runs and lower weight decay; the
+new run's values apply, as in PaddleNLP. The ``mesh`` may change as well: the number of ranks and the parallel
+degrees.
 """
 
 from __future__ import annotations
@@ -66,13 +67,13 @@ SCHEDULE = (
     "overlap",
 )
 
-# What a run writes into its output folder beside checkpoints.
+# A run's files and folders in its output folder, besides checkpoints.
 FILES = (folder_lock.NAME, *metrics.FILES)
 FOLDERS = ("log", MERGED, PROFILE_FOLDER)
 
 
 def hold_folder(arguments) -> Disks:
-    """Hold the lock of the output folder from here on, on each disk. UserError if another run has it."""
+    """Acquire the lock of the output folder on each disk. UserError if another run holds it."""
     output_dir, ranks = Path(arguments.output_dir), Ranks.of_run()
     disks = Disks.of(output_dir, ranks)
     with ranks.raise_on_all_ranks():
@@ -84,16 +85,19 @@ def hold_folder(arguments) -> Disks:
 
 
 def requested(arguments, config, writes: bool = True) -> Path | None:
-    """The verified checkpoint that the ``TrainingArguments`` ask to resume from; None to start at step 0.
+    """The verified checkpoint of ``--resume_from_checkpoint``; None to start at step 0.
 
-    UserError if machines ask for different ones, if there is none, if it is damaged or of a model other than
-    ``config`` (``LlamaConfig``, ...), if this run ``writes`` and another one has the output folder, if it
-    would mix its checkpoints with those of an earlier run, and if it cannot write at all. Nothing is written
-    here, except that machines with disks of their own gather the checkpoint.
+    Nothing is written here, except that machines with separate disks gather the checkpoint.
+
+    Raises:
+        UserError: The machines have different flags; there is no checkpoint; it is damaged, or its model is
+        not
+            ``config`` (``LlamaConfig``, ...); this run ``writes`` and another run holds the output folder;
+            the checkpoints would mix with those of an earlier run; or the output folder cannot be used.
     """
     output_dir = Path(arguments.output_dir)
     folder, ranks = None, Ranks.of_run()
-    _check_asked(ranks.gather(arguments.resume_from_checkpoint))
+    _check_same_flag(ranks.gather(arguments.resume_from_checkpoint))
     with ranks.raise_on_all_ranks():
         _check_folder(output_dir)
     disks = Disks.to_read(output_dir, ranks)
@@ -101,12 +105,12 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
         if writes and disks.first:
             folder_lock.refuse_if_taken(output_dir)
     if arguments.resume_from_checkpoint is not None:
-        tell = say if ranks.first else lambda line: None
-        folder = gathering.to_resume(arguments.resume_from_checkpoint, output_dir, disks, tell)
+        report = say if ranks.first else lambda line: None
+        folder = gathering.to_resume(arguments.resume_from_checkpoint, output_dir, disks, report)
         if folder is not None:  # "auto" finds none before the first checkpoint
             _check_same_model(folder, arguments, config)
             check_state(folder)
-    # Of a shared disk the first rank tells: the others may see an older state.
+    # On a shared disk the first rank decides: the others may see an older state.
     earlier = next(filter(None, ranks.gather(checkpoint.complete(output_dir) if disks.first else [])), [])
     if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
         raise UserError(
@@ -123,7 +127,7 @@ def continues(folder: str | Path | None, output_dir: str | Path) -> bool:
 
 
 def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict]:
-    """The content of ``run.json``; ``source`` as returned by ``llm_npu.data.pipeline.find``."""
+    """The content of ``run.json``; ``source`` is the result of ``llm_npu.data.pipeline.find``."""
     arguments = run.training
     fixed = {name: getattr(arguments, name) for name in FIXED}
     fixed["samples per step"] = (
@@ -139,7 +143,7 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     if run.data.stage == "dpo":
         fixed["dpo_loss"] = run.preference.dpo_loss
         fixed["reference weights"] = weights.digest(run.model.model_name_or_path)
-    # Fused operators round differently, and compute the same.
+    # Fused operators compute the same up to rounding.
     schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
     schedule |= {name: getattr(run.model, name) for name in ("fuse_attention_qkv", "fuse_attention_ffn")}
     if run.data.stage == "dpo":
@@ -149,11 +153,12 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
 
 
 def beginning(folder: Path | None, arguments) -> list[str]:
-    """The line that says where a run with ``--resume_from_checkpoint`` begins."""
+    """A line about the first step of a run with ``--resume_from_checkpoint``."""
     if folder is not None:
         return [f"the run continues from {folder}"]
-    asked = arguments.resume_from_checkpoint is not None
-    return [f"there is no checkpoint in {arguments.output_dir} yet: the run starts at step 0"] * asked
+    if arguments.resume_from_checkpoint is None:
+        return []
+    return [f"there is no checkpoint in {arguments.output_dir} yet: the run starts at step 0"]
 
 
 def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
@@ -163,32 +168,32 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
     """
     written = states.read_run(folder)
     for name, value in settings["fixed"].items():
-        was = written["fixed"].get(name)
-        if was != value:
+        written_value = written["fixed"].get(name)
+        if written_value != value:
             raise UserError(
-                f"{folder} was written with {name} {_cut(was)}, but this run has {value}; "
+                f"{folder} was written with {name} {_cut(written_value)}, but this run has {value}; "
                 "resume with the arguments and the data of the run that wrote it."
             )
     before = written["schedule"]
     changed = [
         f"--{name} is {value}; the run that is continued had {_cut(before[name])}"
         for name, value in settings["schedule"].items()
-        if name in before and before[name] != value  # an earlier version may not have written all of them
+        if name in before and before[name] != value  # an earlier version may have written fewer settings
     ]
     if written["mesh"] != settings["mesh"]:
         changed.append(
-            f"this run has {_words(settings['mesh'])}; the run that is continued had "
-            f"{_cut(_words(written['mesh']))}: losses are the same to rounding, dropout is drawn anew"
+            f"this run has {_describe_mesh(settings['mesh'])}; the run that is continued had "
+            f"{_cut(_describe_mesh(written['mesh']))}: losses are the same to rounding, dropout is drawn anew"
         )
     return changed
 
 
 def _cut(value: object) -> str:
-    """What a file of the checkpoint says, for a message: it may be of any length."""
+    """A value from a file of the checkpoint, shortened for a message."""
     return printable(value, longest=100)
 
 
-def _words(mesh: dict[str, int]) -> str:
+def _describe_mesh(mesh: dict[str, int]) -> str:
     """{"processes": 4, "tensor": 2} -> "4 processes (tensor 2)"."""
     degrees = ", ".join(f"{name} {size}" for name, size in mesh.items() if name != "processes")
     return (
@@ -208,33 +213,36 @@ def _data(source: Corpus | Path) -> str:
 
 
 def _adapted(model: ModelArguments) -> dict[str, object]:
-    """What LoRA's A and B depend on: their sizes and the base weights."""
+    """The settings that LoRA's A and B depend on, and a hash of the base weights."""
     if model.finetuning_type != "lora":
         return {}
-    found = {name: getattr(model, name) for name in LORA}
-    return found | {"base weights": weights.digest(model.model_name_or_path)}
+    settings = {name: getattr(model, name) for name in LORA}
+    return settings | {"base weights": weights.digest(model.model_name_or_path)}
 
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _check_asked(of_ranks: list[bool | str | None]) -> None:
-    """What follows has other collectives with --resume_from_checkpoint than without."""
+def _check_same_flag(of_ranks: list[bool | str | None]) -> None:
+    """UserError unless the flag is the same on all ranks: it decides which collectives follow."""
     if len(set(of_ranks)) == 1:
         return
-    who: dict[str, list[str]] = {}
+    machines_of: dict[str, list[str]] = {}
     for machine in machines.read().all:
         word = of_ranks[machine.ranks[0]]
-        who.setdefault("not given" if word is None else flag_text(word), []).append(str(machine))
-    said = [f"{word} on {on[0]}" + f" and {len(on) - 1} more" * (len(on) > 1) for word, on in who.items()]
+        machines_of.setdefault("not given" if word is None else flag_text(word), []).append(str(machine))
+    values = [
+        f"{value} on {names[0]}" + f" and {len(names) - 1} more" * (len(names) > 1)
+        for value, names in machines_of.items()
+    ]
     raise ErrorOfAllRanks(
-        f"--resume_from_checkpoint differs between the machines: {', '.join(said)}; give all the same."
+        f"--resume_from_checkpoint differs between the machines: {', '.join(values)}; give all the same."
     )
 
 
 def _check_folder(output_dir: Path) -> None:
-    """UserError unless it is or can become a folder in which a run's files are its own."""
+    """UserError unless ``output_dir`` is or can become a folder, and a run's files in it are not links."""
     for path in (output_dir, *output_dir.absolute().parents):
         if path.exists():
             if not path.is_dir():
@@ -255,9 +263,9 @@ def _check_same_model(folder: Path, arguments, config) -> None:
             f"{folder} has no config.json, the sizes of its model; resume from a checkpoint that has one."
         ) from None
     low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
-    asked = {field: getattr(config, field) for field in SHAPING_FIELDS}
-    asked["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
-    for field, value in asked.items():
+    required = {field: getattr(config, field) for field in SHAPING_FIELDS}
+    required["torch_dtype"] = low if arguments.fp16_opt_level == "O2" else "float32"
+    for field, value in required.items():
         if written.get(field, False) != value:
             raise UserError(
                 f"{folder} was written with {field} {_cut(written.get(field))}, but this run has {value}; "
@@ -266,7 +274,7 @@ def _check_same_model(folder: Path, arguments, config) -> None:
 
 
 def check_state(folder: Path) -> None:
-    """The upstream trainer trusts ``trainer_state.json``, and reads the checkpoint that it calls the best."""
+    """Check ``trainer_state.json``, which the upstream trainer trusts."""
     file = folder / "trainer_state.json"
     if not file.is_file():
         raise UserError(f"{folder} has no {file.name}, which holds the step of the run.")

@@ -31,16 +31,16 @@ from virtual_npu import KernelRecord
 class Feature:
     """An optional part of a run, such as a profile.
 
-    It hooks into the run by overriding these methods. Each is called once, in the order below, and for all
-    features in the order in which they were attached.
+    Subclasses override these hooks. Each hook is called once, in the order below, and for all features in the
+    order in which they were attached.
     """
 
     def takes_part(self, run: Run) -> bool:
-        """Whether the arguments enable it. Nothing has been built yet."""
+        """Whether the arguments enable the feature. Nothing has been built yet."""
         return True
 
     def configure(self, run: Run) -> None:
-        """After the model's configuration is made; it and ``run.trainer_kind`` may be changed."""
+        """After the model's configuration is built; it and ``run.trainer_kind`` may be changed."""
 
     def on_data(self, run: Run) -> None:
         """After the data and the tokenizer are read."""
@@ -58,12 +58,15 @@ class Feature:
 class Run:
     """One training, from its arguments to its report.
 
-    ``notes``: lines printed at the start of the run. ``trainer_kind`` makes the trainer. ``build`` sets
-    ``model``, its ``model_config``, the ``tokenizer``, the ``samples`` and the ``text`` that they were made
-    from, the ``trainer``, and ``fused``, the report of the fused operators (None if all are off), with the
-    reasons of switches that the run has ``switched_off``. ``train``
-    sets ``ran``, the calls of operators (``paddle_fused.dispatch_log``), and ``launches``, the kernels of a
-    virtual device.
+    Attributes:
+        notes: Lines printed at the start of the run.
+        trainer_kind: Builds the trainer.
+        model, model_config, tokenizer, trainer: Set by ``build``.
+        text, samples: The data source and its samples. Set by ``build``.
+        fused: The report of the fused operators, None if all are off. Set by ``build``.
+        switched_off: The reasons of switches that the run has switched off. Set by ``build``.
+        ran: The calls of operators (``paddle_fused.dispatch_log``). Set by ``train``.
+        launches: The kernels of a virtual device. Set by ``train``.
     """
 
     def __init__(self, arguments: RunConfig, early: Early, device: Device):
@@ -81,7 +84,7 @@ class Run:
         self.features += [feature for feature in features if feature.takes_part(self)]
 
     def build(self) -> None:
-        """Build everything that the training needs. UserError for what cannot be trained."""
+        """Build all parts of the training. UserError if the run cannot be trained."""
         self.model_config = model.config_for(self.arguments)
         virtual = self.device.kind == "virtual"
         if reason := model.choose_loss(self.arguments, self.model_config, virtual):
@@ -101,7 +104,7 @@ class Run:
         for feature in self.features:
             feature.on_trainer(self)
         if not self.device.dry:
-            # not before: what is refused leaves no folder behind
+            # Last: a refused run leaves no folder behind.
             self.trainer.disks = resume.hold_folder(self.arguments.training)
 
     def train(self) -> None:
@@ -175,16 +178,15 @@ class Run:
         )
 
     def _collator(self) -> Collator | PairCollator:
-        """The collator. Of PaddleNLP's, fused attention takes masks as objects, the upstream one as
-        tensors."""
-        asked, pad = self.arguments.data, self.tokenizer.pad_token_id
+        """The collator. PaddleNLP's fused attention takes masks as objects, upstream attention as tensors."""
+        data, pad = self.arguments.data, self.tokenizer.pad_token_id
         collator = Collator(
-            padding=asked.padding,
-            length=asked.max_seq_length if asked.padding == "max_length" else None,
+            padding=data.padding,
+            length=data.max_seq_length if data.padding == "max_length" else None,
             pad_token_id=self.tokenizer.eos_token_id if pad is None else pad,
             mask=names.PACKED or ("object" if self.fused and self.fused.count("attention") else "dense"),
         )
-        return PairCollator(collator) if asked.stage == "dpo" else collator
+        return PairCollator(collator) if data.stage == "dpo" else collator
 
 
 def samples_per_step(training) -> int:

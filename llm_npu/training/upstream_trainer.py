@@ -1,4 +1,4 @@
-"""The trainer of the installed library and what belongs to it, under one set of names.
+"""The trainer of the installed library and its callbacks and schedules, under one set of names.
 
 PaddleFormers' trainer descends from PaddleNLP's: the same loop, events and methods.
 """
@@ -70,10 +70,10 @@ else:
             """
             parts = self.args.gradient_accumulation_steps
             ids, labels = (inputs[name].split(parts) for name in ("input_ids", "labels"))
-            for one in zip(ids, labels, strict=True):
-                batch = dict(zip(("input_ids", "labels"), one, strict=True))
-                found = super().prediction_pipeline_step(model, batch, *args, **kwargs)
-            return found
+            for micro_batch in zip(ids, labels, strict=True):
+                batch = dict(zip(("input_ids", "labels"), micro_batch, strict=True))
+                outputs = super().prediction_pipeline_step(model, batch, *args, **kwargs)
+            return outputs
 
 
 def optimizer_wrappers(optimizer) -> Iterator:

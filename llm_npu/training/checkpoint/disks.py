@@ -1,7 +1,8 @@
-"""Which ranks see the same folder: all of them, or those of each machine a folder of their own.
+"""Which ranks see the same folder: all ranks, or only the ranks of one machine.
 
-The first rank of every machine makes an entry in the folder, and every rank looks which of these it sees.
-No setting says so, since it could be wrong; some machines may share a disk, and others have their own.
+The first rank of every machine creates an entry in the folder, and every rank checks which entries it sees.
+This is measured, because a setting could be wrong; some machines may share a disk while others have their
+own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from llm_npu.core.ranks import Ranks
 
 @dataclass(frozen=True)
 class Disks:
-    """``of_rank``: for each of ``ranks`` its disk, by the number of the first rank that sees it."""
+    """The disk of each rank.
+
+    Attributes:
+        of_rank: For each of ``ranks``, the first rank that sees the same disk.
+    """
 
     of_rank: tuple[int, ...]
     ranks: Ranks
@@ -30,7 +35,7 @@ class Disks:
 
     @classmethod
     def of(cls, folder: Path, ranks: Ranks) -> Disks:
-        """The disks of ``folder``, which is made. Collective; on one machine nothing is touched.
+        """The disks of ``folder``, which is created if necessary. Collective; one machine touches nothing.
 
         OSError if a machine cannot write there. UserError if ranks of one machine see different folders.
         """
@@ -44,7 +49,7 @@ class Disks:
                     entry = stack.enter_context(unfinished(folder / f"probe-{here.rank}")).name
             entries = ranks.gather(entry)
             seen = tuple(machine.ranks[0] for machine in here.all if _sees(folder, entries, machine))
-            views = ranks.gather(seen)  # all have looked
+            views = ranks.gather(seen)  # and the entries are no longer needed
         for machine in here.all:
             for rank in machine.ranks:
                 if machine.ranks[0] not in views[rank] or views[rank] != views[views[rank][0]]:
@@ -56,9 +61,9 @@ class Disks:
 
     @classmethod
     def to_read(cls, folder: Path, ranks: Ranks) -> Disks:
-        """The disks of a ``folder`` that may not be writable, and is not made if there is none. Collective.
+        """The disks of a ``folder`` that may be missing or read-only. Collective.
 
-        Without writing nobody can tell whether the machines share it; a disk for each is right for reading.
+        A shared folder cannot be recognized without writing; one disk per machine is correct for reading.
         """
         if not any(ranks.gather(folder.is_dir())):
             return cls.shared(ranks)
@@ -75,7 +80,7 @@ class Disks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the first rank of its disk, which acts for the others there."""
+        """Whether this is the first rank of its disk, which acts for the other ranks there."""
         return self.own == self.ranks.rank
 
     @property
@@ -93,7 +98,7 @@ class Disks:
         return [rank for rank, disk in enumerate(self.of_rank) if disk == self.own]
 
     def share(self, items: list) -> list:
-        """This rank's share of ``items``, of which each disk has its own."""
+        """This rank's share of ``items``, the items of its disk."""
         members = self.members
         return items[members.index(self.ranks.rank) :: len(members)]
 

@@ -5,12 +5,13 @@ renamed. The mark, ``complete.json``, holds the size and the SHA-256 of every fi
 
     {"step": 200, "files": {"model.safetensors": {"bytes": 19013432, "sha256": "9f86..."}, ...}}
 
-A process killed during a save leaves its staging folder, which nothing reads and the next save removes.
+A process killed during a save leaves its staging folder; it is never read, and the next save removes it.
 ``llm_npu.training.resume`` decides which checkpoint a run may continue from.
 
-Where the machines of a run have disks of their own, each has a part of the files, under the same mark: the
-other disks rename their folders first, with the mark under the name ``prepared.json``; then the first disk
-its own, with ``complete.json``, which decides; then the others rename their marks.
+If each machine has its own disk, each disk has a part of the files, and all have the same mark. The commit
+has three phases: the other disks rename their folders with the mark named ``prepared.json``; then the first
+disk renames its folder with ``complete.json``, which completes the checkpoint; then the others rename their
+marks.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from llm_npu.launch import folder_lock
 from paddle_fused import strict_json
 
 MARK = "complete.json"
-PREPARED = "prepared.json"  # the mark of a part that is written, before all machines' are known to be
+PREPARED = "prepared.json"  # the mark of a written part while other machines may still write theirs
 NEWEST = True  # as in PaddleNLP's scripts
 IF_ANY = "auto"  # the newest, or step 0 without any: for commands that are restarted
 MISSING = "is missing"
-# How the names of the files begin that a run reads from a checkpoint: none may escape the checksums.
+# Prefixes of the files that a run reads from a checkpoint: each must have a checksum.
 READ = (
     *("adapter", "config.", "lora", "model", "optimizer", "peft_model", "rng_state_", "run.", "scaler."),
     *("scheduler.", "trainer_state."),
@@ -50,7 +51,7 @@ def path_of(output_dir: str | Path, step: int) -> Path:
 
 @contextmanager
 def staging_folder(output_dir: str | Path, step: int) -> Iterator[Path]:
-    """The hidden folder of a checkpoint being written, removed at the end unless ``commit`` renamed it."""
+    """The hidden folder of an unfinished checkpoint, removed at the end unless ``commit`` has renamed it."""
     final = path_of(output_dir, step)
     remove_leftovers(final.parent, "checkpoint-*")
     with unfinished(final) as folder:
@@ -74,11 +75,16 @@ def commit(
     mark: str = MARK,
     step: int | None = None,
 ) -> None:
-    """Mark ``folder`` complete, with the ``checksums`` of its ``files``, and rename it to ``final``.
+    """Mark ``folder`` complete and rename it to ``final``.
 
-    ``files`` are those of all disks. ``mark`` is MARK or PREPARED; ``step`` that of the name by default.
-    OSError if it has a file without a checksum: damage to that file would go unnoticed. UserError if another
-    run has taken the lock of the output folder meanwhile.
+    Args:
+        files: The `checksums` of the files of all disks.
+        mark: MARK or PREPARED.
+        step: By default the step in the name of ``final``.
+
+    Raises:
+        OSError: A file has no checksum: its damage would not be detected.
+        UserError: Another run has acquired the lock of the output folder in the meantime.
     """
     folder_lock.check(final.parent)
     if unread := sorted(set(contents(folder)) - files.keys()):
@@ -90,14 +96,14 @@ def commit(
 
 
 def confirm(final: Path) -> None:
-    """The checkpoint whose part was prepared in ``final`` is complete."""
+    """Mark the prepared part in ``final`` as a part of a complete checkpoint."""
     (final / PREPARED).rename(final / MARK)
     flush(final)
 
 
 def digests(folder: str | Path) -> dict[str, str]:
     """{file: SHA-256} of a complete checkpoint, from its mark."""
-    return {name: each["sha256"] for name, each in manifest(Path(folder))[1].items()}
+    return {name: about["sha256"] for name, about in manifest(Path(folder))[1].items()}
 
 
 def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
@@ -123,30 +129,30 @@ def _verify(folder: Path, ranks: Ranks) -> int:
     step, files = manifest(folder)
     if _NAME.fullmatch(folder.name) and step_of(folder) != step:
         raise UserError(f"{folder} holds step {step}: it has been renamed; give it back its name.")
-    found = sorted(each.name for each in folder.iterdir())  # FIFOs and devices as well
-    unlisted = [name for name in found if name.startswith(READ) and name not in files]
+    entries = sorted(entry.name for entry in folder.iterdir())  # FIFOs and devices as well
+    unlisted = [name for name in entries if name.startswith(READ) and name not in files]
     if unlisted:
-        raise UserError(f"{folder} is corrupt: {unlisted[0]} is not in its {MARK}; remove what was added.")
-    for name, wanted in ranks.share(list(files.items())):
-        if damage := damage_of(folder / name, wanted):
+        raise UserError(f"{folder} is corrupt: {unlisted[0]} is not in its {MARK}; remove the added file.")
+    for name, about in ranks.share(list(files.items())):
+        if damage := damage_of(folder / name, about):
             raise UserError(f"{folder} is corrupt: {name} {damage}.")
     return step
 
 
-def damage_of(file: Path, wanted: Mapping[str, int | str]) -> str | None:
-    """What is wrong with a file whose size and SHA-256 should be ``wanted``; None if nothing is."""
+def damage_of(file: Path, expected: Mapping[str, int | str]) -> str | None:
+    """The damage of a file with the ``expected`` size and SHA-256; None if it is undamaged."""
     if not file.is_file():
         return MISSING
-    if (size := file.stat().st_size) != wanted.get("bytes"):
-        return f"has {size} bytes instead of {wanted.get('bytes')}"
-    return None if _describe(file) == wanted else "has another SHA-256"
+    if (size := file.stat().st_size) != expected.get("bytes"):
+        return f"has {size} bytes instead of {expected.get('bytes')}"
+    return None if _describe(file) == expected else "has another SHA-256"
 
 
 def manifest(folder: Path, mark: str = MARK) -> tuple[int, dict[str, dict]]:
     """The step, and the size and digest of each file. UserError for an incomplete mark."""
     try:
-        found = plain_json.mapping(folder / mark)
-        step, files = found["step"], {name: dict(about) for name, about in found["files"].items()}
+        content = plain_json.mapping(folder / mark)
+        step, files = content["step"], {name: dict(about) for name, about in content["files"].items()}
         if type(step) is int and all(Path(name).name == name and "sha256" in files[name] for name in files):
             return step, files
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -160,14 +166,14 @@ def marked_step(folder: Path) -> int:
 
 
 def complete(output_dir: str | Path) -> list[Path]:
-    """The checkpoints in ``output_dir`` that carry the mark, oldest first."""
+    """The checkpoints in ``output_dir`` with the mark, oldest first."""
     return [folder for folder in written(output_dir) if (folder / MARK).is_file()]
 
 
 def written(output_dir: str | Path) -> list[Path]:
-    """The checkpoints in ``output_dir`` that carry the mark, or wait for it, oldest first."""
+    """The complete and the prepared checkpoints in ``output_dir``, oldest first."""
     folders = (folder for folder in Path(output_dir).glob("checkpoint-*") if _NAME.fullmatch(folder.name))
-    marked = (each for each in folders if (each / MARK).is_file() or (each / PREPARED).is_file())
+    marked = (folder for folder in folders if any((folder / mark).is_file() for mark in (MARK, PREPARED)))
     return sorted(marked, key=step_of)
 
 
@@ -218,9 +224,9 @@ def _of_all(output_dir: str | Path, ranks: Ranks) -> list[Path]:
     return list(map(Path, reversed(ranks.from_first([str(folder) for folder in complete(output_dir)]))))
 
 
-def _newest_undamaged(found: list[Path], ranks: Ranks, damaged: list[UserError]) -> Path | None:
-    """The first of ``found`` that is undamaged; ``damaged`` gets the errors of those before. Collective."""
-    for folder in found:
+def _newest_undamaged(folders: list[Path], ranks: Ranks, damaged: list[UserError]) -> Path | None:
+    """The first undamaged folder; the errors of earlier ones are added to ``damaged``. Collective."""
+    for folder in folders:
         try:
             verify(folder, ranks)
             return folder
@@ -230,7 +236,7 @@ def _newest_undamaged(found: list[Path], ranks: Ranks, damaged: list[UserError])
 
 
 def _alternative(folder: Path, ranks: Ranks) -> str:
-    """What to use instead of the damaged ``folder``: only what has been verified. Collective."""
+    """The advice to resume from a verified checkpoint instead of the damaged ``folder``. Collective."""
     others = [other for other in _of_all(folder.parent, ranks) if other.name != folder.name]
     undamaged = _newest_undamaged(others, ranks, [])
     if undamaged is not None:
@@ -247,8 +253,8 @@ def prune(output_dir: str | Path, keep: int | None) -> None:
 def clear(output_dir: str | Path, above: int = -1) -> None:
     """Remove every written checkpoint of a step after ``above``, newest first.
 
-    They belong to an earlier run, or to one that now continues from an earlier step. Pruning and resuming
-    would mistake them for this run's newest.
+    They belong to an earlier run, or to this run before it was resumed from an earlier step. Pruning and
+    resuming would mistake them for this run's newest.
     """
     for folder in reversed(written(output_dir)):
         if step_of(folder) > above:
@@ -256,9 +262,9 @@ def clear(output_dir: str | Path, above: int = -1) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a checkpoint. Of a link, the link: what it leads to may be all that somebody has moved away."""
+    """Remove a checkpoint. If it is a link, only the link: its target may be the only copy."""
     if folder.is_symlink():
-        say(f"note     {folder} is a link, which is removed; the checkpoint in {folder.resolve()} stays")
+        say(f"note     {folder} is a link and is removed; the checkpoint in {folder.resolve()} stays")
     remove(folder)
 
 

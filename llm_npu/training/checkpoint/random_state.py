@@ -1,13 +1,13 @@
-"""The state of every random number generator that a training step may draw from.
+"""The state of every random number generator that a training step may use.
 
-Checkpoints hold it as plain data (`as_plain`), bit for bit:
+Checkpoints contain it as plain data (`as_plain`), bit for bit:
 
     {"python": [3, [625 words of 32 bits], null], "numpy": ["MT19937", [624 words], position, 0, 0.0],
      "host": {"device": -1, "seed": 42, "offset": 0, "engine": "312 words of 64 bits, and the position"},
      "device": {...}, "named": {"global_seed": [{...} for each device], ...}}
 
-Words and positions are checked before they reach a generator: numpy and the C++ library trust them, and
-would read beyond the state.
+Words and positions are checked before they are set: numpy and the C++ library do not check them, and would
+read beyond the state.
 """
 
 from __future__ import annotations
@@ -51,28 +51,34 @@ def as_plain(state: dict) -> dict:
         "numpy": [name, words.tolist(), *rest],
         "host": _of_generator(state["host"]),
         "device": _of_generator(state["device"]),
-        "named": {name: [_of_generator(each) for each in states] for name, states in state["named"].items()},
+        "named": {
+            name: [_of_generator(generator) for generator in generators]
+            for name, generators in state["named"].items()
+        },
     }
 
 
-def from_plain(found: Mapping, where: str) -> dict:
-    """The inverse of ``as_plain``. UserError, which names ``where``, if ``found`` is not such a state."""
+def from_plain(state: Mapping, where: str) -> dict:
+    """The inverse of ``as_plain``. UserError, which names ``where``, for another kind of ``state``."""
     try:
-        version, words, gauss = found["python"]
-        name, numpy_words, position, has_gauss, cached = found["numpy"]
+        version, words, gauss = state["python"]
+        name, numpy_words, position, has_gauss, cached = state["numpy"]
         _check(version == 3 and (gauss is None or type(gauss) is float))
         _check(name == "MT19937" and has_gauss in (0, 1) and type(cached) is float)
-        words = _whole_numbers(words, 625, 32)
-        _check(words[-1] <= 624 and _whole_numbers([position], 1, 32)[0] <= 624)
-        numpy_words = np.array(_whole_numbers(numpy_words, 624, 32), np.uint32)
-        named = {name: [_generator(each) for each in states] for name, states in found["named"].items()}
+        words = _unsigned(words, 625, 32)
+        _check(words[-1] <= 624 and _unsigned([position], 1, 32)[0] <= 624)
+        numpy_words = np.array(_unsigned(numpy_words, 624, 32), np.uint32)
+        named = {
+            name: [_generator(generator) for generator in generators]
+            for name, generators in state["named"].items()
+        }
         _check(named.keys() <= get_rng_state_tracker().states_.keys())
-        _check(all(len(states) == len(paddle.get_rng_state()) for states in named.values()))
+        _check(all(len(generators) == len(paddle.get_rng_state()) for generators in named.values()))
         return {
             "python": (version, tuple(words), gauss),
             "numpy": (name, numpy_words, position, has_gauss, cached),
-            "host": _generator(found["host"]),
-            "device": _generator(found["device"]),
+            "host": _generator(state["host"]),
+            "device": _generator(state["device"]),
             "named": named,
         }
     except (KeyError, ValueError, TypeError, AttributeError):
@@ -84,22 +90,22 @@ def _of_generator(state) -> dict:
     return {"device": device, "seed": seed, "offset": offset, "engine": bytes(engine).decode("ascii")}
 
 
-def _generator(found: Mapping):
-    device = found["device"]
+def _generator(plain: Mapping):
+    device = plain["device"]
     _check(type(device) is int and -1 <= device < 1 << 15)
-    seed, offset = _whole_numbers([found["seed"], found["offset"]], 2, 64)
-    engine = [int(word) for word in found["engine"].split(" ")]
-    _check(_whole_numbers(engine, 313, 64)[-1] <= 312)  # std::mt19937_64
+    seed, offset = _unsigned([plain["seed"], plain["offset"]], 2, 64)
+    engine = [int(word) for word in plain["engine"].split(" ")]
+    _check(_unsigned(engine, 313, 64)[-1] <= 312)  # std::mt19937_64
     state = core.GeneratorState.__new__(core.GeneratorState)
     state.__setstate__((device, seed, offset, list(" ".join(map(str, engine)).encode())))
     return state
 
 
-def _whole_numbers(found, count: int, bits: int) -> list[int]:
-    """``found`` as ``count`` unsigned integers of ``bits`` bits."""
-    found = [int(each) if isinstance(each, np.integer) else each for each in found]
-    _check(len(found) == count and all(type(each) is int and 0 <= each < 1 << bits for each in found))
-    return found
+def _unsigned(values, count: int, bits: int) -> list[int]:
+    """``values`` as ``count`` unsigned integers of ``bits`` bits."""
+    values = [int(value) if isinstance(value, np.integer) else value for value in values]
+    _check(len(values) == count and all(type(value) is int and 0 <= value < 1 << bits for value in values))
+    return values
 
 
 def _check(condition: bool) -> None:

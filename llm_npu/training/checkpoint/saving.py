@@ -1,19 +1,19 @@
-"""Writes a checkpoint: files of whole tensors, of which every rank writes its parts.
+"""Writes a checkpoint: files of whole tensors; every rank writes its parts.
 
-    1  the ranks agree who writes which part: every part once, evenly shared
+    1  the ranks agree on a write plan: every part once, evenly shared
     2  rank 0 creates the staging folder, the files at full size, and the small files
     3  every rank writes its parts, and flushes them
     4  every rank computes the checksums of some of the files
     5  rank 0 flushes the folder, marks it complete and renames it
 
-Where machines have disks of their own (``disks``), the first rank of each disk does 2 and 5 there, with the
-files of its ranks' parts; rank 0 alone writes the small files. In step 5 all other disks come first, with a
-mark that does not count yet (``folder``).
+If each machine has its own disk (``disks``), the first rank of each disk performs 2 and 5 there, with the
+files of its ranks' parts; only rank 0 writes the small files. In step 5 the other disks commit first, with a
+preliminary mark (``folder``).
 
-The ranks wait for each other between the steps. A failure on one rank is raised on all, and the folder is
+The ranks synchronize between the steps. A failure on one rank is raised on all ranks, and the folder is
 removed. Steps 3 and 4 can run in a background thread: the parts are copied to host memory first, and after
-every training step the ranks check whether all are done. The threads never communicate, because collectives
-of two threads have no order that all ranks agree on.
+every training step the ranks check whether all threads are done. The threads never communicate, because
+collectives from two threads have no order that all ranks agree on.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.tensors import LocalTensor
 from llm_npu.training.checkpoint.write_plan import WritePlan, create_files
 
-# {name of a file: what writes it into a folder}
+# {name of a file: the function that writes it into a folder}
 Files = Mapping[str, Callable[[Path], None]]
 
 
 class Saved(NamedTuple):
-    """A complete checkpoint: the seconds that it took, and those that the training waited (stall)."""
+    """A complete checkpoint: the seconds to write it, and the seconds that the training was stalled."""
 
     step: int
     seconds: float
@@ -63,7 +63,7 @@ def _write_files(folder: Path, files: Files) -> None:
 
 
 def _write(folder: Path, content: Iterable[tuple[str, object, np.ndarray]], own_files: Files) -> list[str]:
-    """Step 3; the names of the files that this rank has written to."""
+    """Step 3. Returns the names of the files that this rank has written to."""
     writers: dict[str, Writer] = {}
     with ExitStack() as stack:
         for file, block, values in content:
@@ -126,9 +126,11 @@ class _Current:
 class Checkpoints:
     """Writes the checkpoints of a run into ``output_dir``, and keeps the newest ``keep``.
 
-    ``async_save``: a thread writes; call ``poll`` after every training step and ``finish`` at the end. At
-    most one checkpoint is in progress. All ``ranks`` make the same calls. ``disks``: those of ``output_dir``,
-    by default one that all ranks see.
+    At most one checkpoint is in progress. All ``ranks`` make the same calls.
+
+    Args:
+        async_save: A thread writes; call ``poll`` after every training step and ``finish`` at the end.
+        disks: The disks of ``output_dir``; by default all ranks see one folder.
     """
 
     def __init__(
@@ -161,10 +163,18 @@ class Checkpoints:
     ) -> list[Saved]:
         """Begin the checkpoint of ``step``; without ``async_save``, also complete it.
 
-        ``held``: {"model": the parameters, "optimizer": its states}. Rank 0 writes ``files``, every rank its
-        ``own_files``. ``prune``: it may replace the oldest. Returns the checkpoints that have become
-        complete. OSError, with the file and the rank, if it cannot be written; its staging folder is then
-        removed.
+        Args:
+            held: {"model": the parameters, "optimizer": its states}.
+            files: Written by rank 0.
+            own_files: Written by this rank.
+            prune: Whether the checkpoint may replace the oldest.
+
+        Returns:
+            The checkpoints that have become complete.
+
+        Raises:
+            OSError: The checkpoint cannot be written; with the file and the rank. The staging folder is
+            removed.
         """
         done = self.finish()
         started = time.perf_counter()
@@ -178,7 +188,7 @@ class Checkpoints:
                     content = [(file, block, np.array(values)) for file, block, values in content]
         except OSError as error:
             hold.close()
-            raise self._explained(error, step) from error
+            raise self._with_remaining(error, step) from error
         except BaseException:
             hold.close()
             raise
@@ -196,7 +206,7 @@ class Checkpoints:
         return self._advance(wait=True)
 
     def abandon(self) -> None:
-        """Give up the checkpoint in progress, if there is one; not collective."""
+        """Discard the checkpoint in progress, if there is one. Not collective."""
         if self._current is not None:
             futures.wait([self._current.future])
             self._current.hold.close()
@@ -215,24 +225,24 @@ class Checkpoints:
         while (current := self._current) is not None:
             entered = time.perf_counter()
             try:
-                over = self._next_phase(current, wait)
+                is_complete = self._next_phase(current, wait)
             except OSError as error:
                 self.abandon()
-                raise self._explained(error, current.step) from error
+                raise self._with_remaining(error, current.step) from error
             except BaseException:
                 self.abandon()
                 raise
             now = time.perf_counter()
             current.stall += now - entered
-            if over is None:
+            if is_complete is None:
                 break
-            if over:
+            if is_complete:
                 self._current = None
                 saved.append(Saved(current.step, now - current.started, current.stall))
         return saved
 
     def _next_phase(self, current: _Current, wait: bool) -> bool | None:
-        """None if some rank has not finished the phase, True if the checkpoint is complete."""
+        """None while a rank has not finished the phase; whether the checkpoint is complete otherwise."""
         if wait:
             futures.wait([current.future])
         done = current.future.done()
@@ -252,7 +262,7 @@ class Checkpoints:
             share = self._disks.share(sorted(names))
             current.future = self._executor.submit(folders.checksums, current.folder, share)
             return False
-        files = {name: found for *_, described in states for name, found in described.items()}
+        files = {name: about for *_, checksums in states for name, about in checksums.items()}
         self._commit(current, files)
         current.hold.close()
         if self._disks.first and current.prune:
@@ -260,7 +270,7 @@ class Checkpoints:
         return True
 
     def _commit(self, current: _Current, files: dict[str, dict[str, int | str]]) -> None:
-        """Step 5. Rank 0's rename decides: before it no disk has the mark, after it all files are there."""
+        """Step 5. Rank 0's rename commits: before it no disk has the mark, after it all files exist."""
         final, ranks = folders.path_of(self._output_dir, current.step), self._ranks
         if self._disks.several:
             with ranks.raise_on_all_ranks():
@@ -281,7 +291,7 @@ class Checkpoints:
         except OSError as error:
             warnings.warn(f"old checkpoints in {self._output_dir} cannot be removed: {error}", stacklevel=2)
 
-    def _explained(self, error: OSError, step: int) -> OSError:
+    def _with_remaining(self, error: OSError, step: int) -> OSError:
         """``error`` with its checkpoint, and the checkpoint that remains."""
         try:
             complete = folders.complete(self._output_dir)
@@ -289,5 +299,5 @@ class Checkpoints:
         except OSError:
             kept = f"{self._output_dir} cannot be read"
         file = f"{error.filename}: " if error.filename else ""
-        why = error.strerror or error
-        return OSError(error.errno, f"checkpoint-{step} cannot be written: {file}{why}; {kept}")
+        reason = error.strerror or error
+        return OSError(error.errno, f"checkpoint-{step} cannot be written: {file}{reason}; {kept}")

@@ -38,10 +38,13 @@ MASTER = "master"
 
 @dataclass
 class LocalTensor:
-    """A tensor of this rank, and where its parts lie in whole tensors.
+    """A tensor of this rank, and the places of its parts in whole tensors.
 
-    ``places`` are the blocks of an array of ``shape``: the rank's part of the parameter. With ``begin`` the
-    tensor holds only the elements of that array from ``begin`` on, in row order, and maybe padding.
+    Attributes:
+        shape: The shape of this rank's part of the parameter.
+        places: The blocks of an array of ``shape``.
+        begin: If set, the tensor has only the elements of that array from ``begin`` on, in row order, and
+            possibly padding.
     """
 
     tensor: paddle.Tensor
@@ -61,7 +64,7 @@ class LocalTensor:
         return str(self.tensor.dtype).removeprefix("paddle.")
 
     def array(self) -> np.ndarray:
-        """The values on the host; undefined where the tensor has none."""
+        """The values on the host; elements that the tensor does not hold are undefined."""
         values = layout.local(self.tensor).numpy()
         if self.begin is None:
             return values
@@ -112,12 +115,12 @@ def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> 
     wrappers = list(optimizer_wrappers(optimizer))
     inner = wrappers[-1]
     updated = {
-        name: found
+        name: target
         for name, parameter in parameters.items()
-        if not parameter.stop_gradient and (found := _updated(parameter, wrappers)) is not None
+        if not parameter.stop_gradient and (target := _updated(parameter, wrappers)) is not None
     }
-    maker = next((each for each in wrappers if hasattr(type(each), "_shard_accumulator")), inner)
-    maker._create_accumulators(
+    creator = next((wrapper for wrapper in wrappers if hasattr(type(wrapper), "_shard_accumulator")), inner)
+    creator._create_accumulators(
         paddle.static.default_main_program().global_block(), [target for target, _ in updated.values()]
     )
     held = []
@@ -135,15 +138,15 @@ def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> 
 
 
 def load(folder: Path, kind: str, tensors: list[LocalTensor]) -> None:
-    """Set ``tensors`` from the files of ``kind`` in a checkpoint, whatever mesh wrote it.
+    """Set ``tensors`` from the files of ``kind`` in a checkpoint of any mesh.
 
-    UserError if one is missing or has another shape.
+    UserError if a tensor is missing or has another shape.
     """
     files = sorted(folder.glob(f"{kind}.safetensors")) or sorted(folder.glob(f"{kind}-*.safetensors"))
     stored = Reader(files)
-    for each in tensors:
+    for tensor in tensors:
         array = None
-        for block in each.places:
+        for block in tensor.places:
             if block.name not in stored:
                 raise UserError(f"{folder} lacks {block.name}, which this run needs.")
             values = stored[block.name]
@@ -153,14 +156,14 @@ def load(folder: Path, kind: str, tensors: list[LocalTensor]) -> None:
                     f"{list(block.shape)}."
                 )
             if array is None:
-                array = np.empty(each.shape, values.dtype)
+                array = np.empty(tensor.shape, values.dtype)
             block.of(array)[...] = values[block.box]
         if array is not None:
-            each.fill(array)
+            tensor.fill(array)
 
 
 def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | None:
-    """What the optimizer updates for ``parameter`` here, and its first element if it is a slice; or None."""
+    """This rank's tensor that the optimizer updates for ``parameter``, and the begin of a slice; or None."""
     if (part := getattr(parameter, "fw_storage", None)) is not None:  # stage 3
         stand_in = EagerParamBase(shape=part.shape, dtype=part.dtype, name=f"slice@{parameter.name}")
         return stand_in, _sharding_rank() * math.prod(part.shape)

@@ -51,12 +51,12 @@ class DryRun(Feature):
         return run.device.dry
 
     def configure(self, run: Run) -> None:
-        """UserError for what depends on values or measured times: a dry run has none."""
+        """UserError for settings that depend on values or measured times: a dry run has neither."""
         training = run.arguments.training
         if FAMILIES[run.model_config.model_type].experts:
             raise UserError(
-                f"{run.arguments.model.model_name_or_path} has experts, whose tokens its router chooses, and "
-                "a dry run (VIRTUAL_NPU_DRY=1) computes no choice; leave VIRTUAL_NPU_DRY out, or estimate "
+                f"{run.arguments.model.model_name_or_path} has experts, and a dry run (VIRTUAL_NPU_DRY=1) "
+                "does not compute the router's choice of tokens; leave VIRTUAL_NPU_DRY out, or estimate "
                 "memory and speed with python -m llm_npu.plan"
             )
         if training.overlap == "auto":
@@ -81,18 +81,16 @@ class DryRun(Feature):
         trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # keep its checkpoints
 
     def report(self, run: Run) -> None:
-        """In a pipeline, one process of each stage reports."""
+        """With pipeline parallelism, one process of each pipeline stage reports."""
         virtual_npu.flush_journal()
         say()
         if ranks.count() > 1:
-            say(
-                f"rank     {ranks.number()} of {ranks.count()}, which represents the ranks with the same work"
-            )
+            say(f"rank     {ranks.number()} of {ranks.count()}, representing the ranks with the same work")
         say(f"dry run  {run.trainer.state.global_step} steps recorded, nothing computed: there is no loss")
         say(f"memory   {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))} at the most")
         file = virtual_npu.journal_file()
         if file is not None:
-            for line in _journalled(journal.read(file)):
+            for line in _summary(journal.read(file)):
                 say(line)
             say(f"files    {file}")
 
@@ -139,15 +137,15 @@ class DisableOutputs(TrainerCallback):
         control.should_log = control.should_evaluate = control.should_save = False
 
 
-def _journalled(found: journal.Journal) -> list[str]:
-    if not found.steps:
+def _summary(content: journal.Journal) -> list[str]:
+    if not content.steps:
         return []
-    step = found.steps[-1]
+    step = content.steps[-1]
     counts = Counter(call.name for call in step.calls)
     names = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(SHOWN))
     lines = [f"step     {len(step.calls):,} operators, {step.flops / TERA:,.2f} TFLOP: {names}"]
     sums: Counter[tuple[str, str]] = Counter()
-    for each in step.collectives:
-        sums[each.kind, f"{each.group} {each.ranks}"] += each.payload
+    for collective in step.collectives:
+        sums[collective.kind, f"{collective.group} {collective.ranks}"] += collective.payload
     lines += [f"sent     {kind} among {group}: {mib(size)}" for (kind, group), size in sorted(sums.items())]
     return lines

@@ -48,8 +48,7 @@ class Call:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions; for other operators than products, one per element of the largest
-        tensor.
+        """Multiplications and additions of matmuls and attention; else one per element of the largest tensor.
 
         Attention counts every query-key pair, whatever the mask.
         """
@@ -75,9 +74,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective or transfer. ``elements``: as in the interface, those of one rank's part for all_gather
-    and reduce_scatter. ``bytes``: of these elements. ``stream``: 0 is the compute stream. ``group``: "tp",
-    "pp", "sharding", "dp", or "" for all processes.
+    """One collective or transfer.
+
+    Attributes:
+        group: "tp", "pp", "sharding", "dp", or "" for all processes.
+        elements: As in the interface: of one rank's part for all_gather and reduce_scatter.
+        bytes: Bytes of ``elements``.
+        stream: 0 is the compute stream.
     """
 
     kind: str
@@ -97,8 +100,12 @@ class Collective:
 
 @dataclass(frozen=True)
 class Allocation:
-    """An allocation. ``begin`` and ``end`` are line numbers of the journal; ``end`` is None if it is never
-    freed."""
+    """An allocation.
+
+    Attributes:
+        by: The operator that allocated it.
+        begin, end: Line numbers of the journal; ``end`` is None if the allocation is never freed.
+    """
 
     bytes: int
     by: str
@@ -128,15 +135,15 @@ class Journal:
 
     def held_at(self, line: int) -> dict[str, int]:
         """Bytes by the operator that allocated them, of the allocations that are live at a line."""
-        found: dict[str, int] = {}
+        held: dict[str, int] = {}
         for life in self.lives:
             if life.begin <= line and (life.end is None or line < life.end):
-                found[life.by] = found.get(life.by, 0) + life.bytes
-        return found
+                held[life.by] = held.get(life.by, 0) + life.bytes
+        return held
 
 
 def read(file: str | Path) -> Journal:
-    """Read the journal in ``file``. ValueError, with the line, if it is not a journal."""
+    """Read the journal in ``file``. UserError, with the line, if it is not a journal."""
     with Path(file).open(encoding="utf-8", errors="replace") as lines:
         return _read(iter(lambda: lines.readline(LONGEST), ""), str(file))
 

@@ -107,7 +107,7 @@ def test_a_dry_run_with_experts_is_refused(run_python, tmp_path):
         SCRIPT, "--model_name_or_path", tmp_path, "--output_dir", tmp_path / "out", VIRTUAL_NPU_DRY="1"
     )
     assert done.returncode == 2 and not (tmp_path / "out").exists()
-    assert "has experts, whose tokens its router chooses" in done.stderr.splitlines()[-1]
+    assert "has experts" in done.stderr.splitlines()[-1]
 
 
 def test_messages_name_the_library_that_is_installed():

@@ -6,8 +6,7 @@
     python scripts/run_upstream_tests.py PaddleCustomDevice --report build/pages/upstream_tests.md
 
 The documentation's build shows the report from there. The third line selects a harness of January 2025: the
-one that upstream pins is older than Paddle 3.0 and calls a function of Paddle (core.get_attrtibute_type) that
-has been renamed since.
+pinned one is older than Paddle 3.0 and calls a function (core.get_attrtibute_type) that Paddle has renamed.
 
 Each test file is a separate process with a time limit, started as by upstream's CMake files: the same search
 path, the environment set in backends/npu/tests/unittests/CMakeLists.txt, in a copy of the test folder (as in

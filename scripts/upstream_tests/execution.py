@@ -24,7 +24,7 @@ ONE_FILE = Path(__file__).resolve().parent / "one_file.py"
 
 @dataclass
 class FileResult:
-    """The results of one test file; `ended` says how its process died, if it did."""
+    """The results of one test file; `ended`: how its process was killed or crashed, "" if it was not."""
 
     name: str
     tests: dict = field(default_factory=dict)  # test id -> (outcome, message)
@@ -57,7 +57,7 @@ def check_checkout(checkout):
     for needed in ("python/tests/op_test.py", "python/tools/static_mode_white_list.py"):
         if not (checkout / needed).is_file():
             raise UserError(
-                f"{checkout}/{needed} leads nowhere: the tests need the Paddle submodule. "
+                f"{checkout}/{needed} does not exist: the tests need the Paddle submodule. "
                 "Run `git submodule update --init Paddle` in the checkout."
             )
 
@@ -79,7 +79,7 @@ def cmake_environment(checkout):
 
 
 class Execution:
-    """Runs files of one checkout; several threads may call `run`, and `stop` ends what they started."""
+    """Runs files of one checkout; several threads may call `run`, and `stop` kills their processes."""
 
     def __init__(self, checkout, limit, additions):
         """`limit`: seconds for each file; `additions`: [{"files": patterns, "set": variables}, ...]."""

@@ -1,4 +1,4 @@
-"""The table file x passed / failed / errors / skipped / why, and the reasons behind the last column."""
+"""The table of test files: passed, failed, errors, skipped, and the reasons of the failures."""
 
 import fnmatch
 import re
@@ -34,10 +34,10 @@ def explain(result, reasons):
 
 
 def last_line(message):
-    """The line of a traceback that says what went wrong, short enough for a table."""
+    """The error line of a traceback, shortened for a table."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no message"]
-    telling = [line for line in lines if re.match(r"\(\w+\)|\w*(Error|Exception)\b", line)]
-    return (telling or lines)[-1][:REASON_CHARACTERS].replace("|", "\\|")
+    errors = [line for line in lines if re.match(r"\(\w+\)|\w*(Error|Exception)\b", line)]
+    return (errors or lines)[-1][:REASON_CHARACTERS].replace("|", "\\|")
 
 
 def row(result, reasons):
@@ -55,13 +55,13 @@ def row(result, reasons):
 def commit_of(folder):
     """The commit of a git work tree's root folder; "unknown" if it is not one."""
     git = ["git", "-C", str(folder), "rev-parse", "--show-toplevel", "HEAD"]
-    answer = subprocess.run(git, capture_output=True, text=True)
-    root, _, commit = answer.stdout.strip().partition("\n")
-    return commit if answer.returncode == 0 and Path(root) == folder.resolve() else "unknown"
+    done = subprocess.run(git, capture_output=True, text=True)
+    root, _, commit = done.stdout.strip().partition("\n")
+    return commit if done.returncode == 0 and Path(root) == folder.resolve() else "unknown"
 
 
 def report(results, known, checkout):
-    """Markdown: where the tests come from, the totals, one table for each group of files."""
+    """The page in Markdown: the tests' source, the totals, and one table for each group of files."""
     counts = ", ".join(
         f"{sum(result.count(outcome) for result in results)} {outcome}" for outcome in OUTCOMES
     )
@@ -72,7 +72,7 @@ def report(results, known, checkout):
         "Written by `scripts/run_upstream_tests.py`; nothing here ran on a card. The tests are those of "
         f"PaddlePaddle/PaddleCustomDevice at `{commit_of(checkout)}`, backends/npu/tests/unittests, run "
         f"unmodified; their harness (op_test.py) is Paddle's at `{commit_of(checkout / 'Paddle')}`, "
-        f"unmodified too. They ran with paddlepaddle {version('paddlepaddle')}.",
+        f"also unmodified. They ran with paddlepaddle {version('paddlepaddle')}.",
         "",
         f"**{len(results)} files, {clean} without a failure. Tests: {counts}.**",
     ]
@@ -93,7 +93,7 @@ def report(results, known, checkout):
 
 
 def progress(result):
-    """One line for the terminal while the files run."""
+    """The progress line of a file."""
     counts = [f"{result.count(outcome)} {outcome}" for outcome in OUTCOMES if result.count(outcome)]
-    told = ", ".join([*counts, *([result.ending] if result.ended else [])])
-    return f"{result.name}: {told or 'no test'} ({result.seconds:.0f} s)"
+    words = ", ".join([*counts, *([result.ending] if result.ended else [])])
+    return f"{result.name}: {words or 'no test'} ({result.seconds:.0f} s)"

@@ -122,7 +122,7 @@ def rows_of(report):
 
 
 @pytest.mark.slow
-def test_every_ending_is_told(runner, checkout, tmp_path):
+def test_every_ending_is_reported(runner, checkout, tmp_path):
     before = sorted(checkout.rglob("*"))
     report = tmp_path / "report.md"
     status = runner.main([str(checkout), "--limit", "40", "--report", str(report)])
@@ -192,10 +192,10 @@ def test_the_known_reasons_can_be_matched(runner):
 )
 def test_a_checkout_that_cannot_be_used_is_refused(run_python, checkout, missing, sentence):
     (checkout / missing).rename(checkout / "elsewhere")
-    answer = run_python(SCRIPT, checkout)
-    assert answer.returncode == 2
-    assert sentence in answer.stderr
-    assert "Traceback" not in answer.stderr
+    done = run_python(SCRIPT, checkout)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_pattern_without_files_is_refused(runner, checkout):

@@ -39,10 +39,10 @@ class Recording(dict[str, np.ndarray]):
 @contextmanager
 def recording(model) -> Iterator[Recording]:
     """Records the outputs of the layers of ``model`` inside the block, and their gradients."""
-    found, calls = Recording(), {}
+    recorded, calls = Recording(), {}
 
     def keep(name: str, gradient) -> None:
-        found.add(f"{GRADIENT}/{name}", gradient)
+        recorded.add(f"{GRADIENT}/{name}", gradient)
 
     def record(path: str):
         def after(_layer, _inputs, output):
@@ -50,7 +50,7 @@ def recording(model) -> Iterator[Recording]:
             again = f" (call {calls[path]})" if calls[path] > 1 else ""
             for number, tensor in enumerate(floats(output)):
                 name = f"{path}[{number}]{again}" if number else f"{path}{again}"
-                found.add(f"{OUTPUT}/{name}", tensor)
+                recorded.add(f"{OUTPUT}/{name}", tensor)
                 if not tensor.stop_gradient:
                     tensor.register_hook(partial(keep, name))
 
@@ -60,7 +60,7 @@ def recording(model) -> Iterator[Recording]:
         layer.register_forward_post_hook(record(path)) for path, layer in model.named_sublayers() if path
     ]
     try:
-        yield found
+        yield recorded
     finally:
         for hook in hooks:
             hook.remove()
@@ -74,4 +74,4 @@ def floats(output) -> list[paddle.Tensor]:
         output = output.values()
     elif not isinstance(output, (tuple, list)):
         return []
-    return [tensor for each in output for tensor in floats(each)]
+    return [tensor for item in output for tensor in floats(item)]

@@ -22,8 +22,7 @@ pytestmark = pytest.mark.sampled
 FILE = planted.__file__
 
 
-# Of which kind a fault is found that stands in a tensor before anything runs; the others are found as the
-# operators that make float64.
+# The kind of finding for faults in tensors that exist before a step; the others are operators.
 KINDS = {"parameter": "parameter", "buffer": "buffer", "learning rate": "learning rate"}
 
 
@@ -40,9 +39,10 @@ def found_by(*reports) -> dict[str, str]:
     return named
 
 
-def made_at(report) -> set[str]:
-    """Those whose line is said to be the one that makes float64."""
-    return set(found_by(replace(report, findings=[each for each in report.findings if each.is_source])))
+def sources(report) -> set[str]:
+    """The faults whose line is reported as a source of float64."""
+    findings = [finding for finding in report.findings if finding.is_source]
+    return set(found_by(replace(report, findings=findings)))
 
 
 @pytest.mark.parametrize("to_static", [False, True])
@@ -55,7 +55,7 @@ def test_ten_planted_faults_are_named(device, to_static):
     assert found_by(before, watched.report()) == expected
     # Outside of captured programs paddle.to_tensor copies without a kernel: what uses it is named.
     copied = set() if to_static else {"numpy scalar", "mask"}
-    assert made_at(before + watched.report()) >= set(FAULTS) - copied
+    assert sources(before + watched.report()) >= set(FAULTS) - copied
     static = found_by(before)  # what only a step makes is outside of the model
     assert static == {fault: expected[fault] for fault in (*IN_THE_MODEL, "learning rate")}
     if device != "cpu":  # every kernel is seen while it runs

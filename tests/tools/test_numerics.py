@@ -1,4 +1,4 @@
-"""Recordings of a step, on the disk and against each other; what rounding alone can do."""
+"""Recordings of a step: on disk, compared with each other, and with perturbed rounding."""
 
 import json
 from contextlib import nullcontext
@@ -66,7 +66,7 @@ def test_other_roundings_are_small_repeatable_and_gone_afterwards(model):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_fused_and_unfused_part_by_rounding_only(dtype):
+def test_fused_and_unfused_differ_by_rounding_only(dtype):
     model = tiny_models.build("llama", dtype)
     model.train()
     unfused, *noise_floors = (recorded(model, seed) for seed in (None, 1, 2))
@@ -116,7 +116,7 @@ def test_a_loss_in_float32_differs_as_what_it_is_computed_from():
     assert compare(layer | far, layer | loss).beyond_rounding
 
 
-def test_a_yardstick_of_few_elements_may_be_near_by_luck():
+def test_a_noise_floor_of_few_elements_may_be_close_by_chance():
     """Two correct ways, that differ from the truth by chance, hardly ever part; a wrong one does."""
     draw = np.random.default_rng(0)
     for count in (1, 2, 5, 16):
@@ -152,7 +152,7 @@ def test_experts_are_chosen_as_in_the_first_run():
     assert paddle.topk is original
 
 
-def test_dumps_come_back(model, tmp_path):
+def test_dumps_are_read_as_written(model, tmp_path):
     found = recorded(model)
     options.write(found, tmp_path / "step-10" / "rank-0")
     options.write(found, tmp_path / "step-9" / "rank-0")

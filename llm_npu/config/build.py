@@ -8,7 +8,7 @@ import io
 from collections.abc import Mapping
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.library import names, training_arguments
+from llm_npu.models.library import adapter, names
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
 from .conflicts import UNSUPPORTED_PARALLELISM
@@ -21,8 +21,8 @@ OWN_CHECKPOINTS = ("unified_checkpoint", "save_sharded_model", "load_sharded_mod
 
 
 @dataclasses.dataclass
-@training_arguments.with_fields_of_models  # use_fused_linear, recompute_granularity, ...
-class PretrainArguments(TrainingFlags, training_arguments.TrainingArguments):
+@adapter.with_fields_of_models  # use_fused_linear, recompute_granularity, ...
+class PretrainArguments(TrainingFlags, adapter.TrainingArguments):
     """PaddleNLP's ``TrainingArguments`` with this script's flags and defaults."""
 
     def __post_init__(self):
@@ -59,7 +59,7 @@ def run_config(
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
     values |= {upstream: values[name] for upstream, name in names.RENAMED.items()}
-    values |= training_arguments.translated(values)
+    values |= adapter.translated(values)
     kinds = (ModelArguments, FusedArguments, DataArguments, PreferenceArguments, PretrainArguments)
     parts = (_instance(kind, values) for kind in kinds)
     return RunConfig(*parts, device=device, given=given, ineffective=ineffective, notes=notes)

@@ -291,10 +291,10 @@ def boundaries(ends: np.ndarray, split: str, length: int, needed: Needed, name: 
     Raises:
         UserError: The stream is too short for that as well.
     """
-    from llm_npu.models.library import data_tools
+    from llm_npu.models.library import adapter
 
     # With very few documents, PaddleNLP's rounding can fall below 0.
-    counts = [max(0, count) for count in data_tools.documents_of_parts(split, len(ends))]
+    counts = [max(0, count) for count in adapter.documents_of_parts(split, len(ends))]
     by_document = [int(ends[count - 1]) if count else 0 for count in counts]
     if not _too_short(by_document, length, needed):
         return by_document

@@ -48,7 +48,7 @@ def new_model(config):
     config.pad_token_id = None
     model = model_class(config.model_type, degrees.pipeline_parallel(config) > 1)(config)
     config.pad_token_id, config.initializer_range = padding, deviation
-    library.initial_weights.draw(model)
+    library.adapter.draw_weights(model)
     return model
 
 

@@ -15,14 +15,10 @@ from llm_npu.core.errors import UserError
 PADDLENLP, PADDLEFORMERS = LIBRARIES = ("paddlenlp", "paddleformers")
 # What each library's folder has, for the rest of llm_npu.
 PARTS = (
-    "building",
-    "data_tools",
+    "adapter",
     "families",
-    "initial_weights",
-    "lora_classes",
     "names",
     "tokenizers",
-    "training_arguments",
 )
 
 

@@ -28,21 +28,22 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.tensor_file import Reader
 from llm_npu.core.untrusted import pickles
 from llm_npu.models import degrees, layout, stored, upstream_config
-from llm_npu.models.library import lora_classes, names
+from llm_npu.models.library import adapter as upstream
+from llm_npu.models.library import names
 from paddle_fused import strict_json
 
 FILE, INDEX = "peft_model.safetensors", "peft_model.safetensors.index.json"  # PaddleNLP's names
 PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
-def wrap(model, arguments) -> lora_classes.LoRAModel:
+def wrap(model, arguments) -> upstream.LoRAModel:
     """``model`` with LoRA beside the projections that ``ModelArguments`` names; all other weights are frozen.
 
     Experts and routers of mixtures get no LoRA. A depends on the state of the random number generators.
     UserError for projections that the model does not have.
     """
     chosen = _chosen(model, arguments.lora_target)
-    config = lora_classes.LoRAConfig(
+    config = upstream.LoRAConfig(
         r=arguments.lora_rank,
         lora_alpha=arguments.lora_alpha,
         lora_dropout=arguments.lora_dropout,
@@ -50,12 +51,12 @@ def wrap(model, arguments) -> lora_classes.LoRAModel:
         base_model_name_or_path=arguments.model_name_or_path,
         **{names.TENSOR_PARALLEL: degrees.tensor_parallel(model.config)},
     )
-    return lora_classes.LoRAModel(model, config)
+    return upstream.LoRAModel(model, config)
 
 
 def is_wrapped(model) -> bool:
     """Whether ``model`` is one that ``wrap`` returned."""
-    return isinstance(model, lora_classes.LoRAModel)
+    return isinstance(model, upstream.LoRAModel)
 
 
 def unwrapped(model):
@@ -63,7 +64,7 @@ def unwrapped(model):
     return model.model if is_wrapped(model) else model
 
 
-def save(model: lora_classes.LoRAModel, folder: str | Path) -> None:
+def save(model: upstream.LoRAModel, folder: str | Path) -> None:
     """Write A and B for PaddleNLP's ``LoRAModel.from_pretrained`` and peft, and the model's config.json."""
     folder = Path(folder)
     dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
@@ -82,7 +83,7 @@ def save(model: lora_classes.LoRAModel, folder: str | Path) -> None:
     (folder / PEFT_CONFIG).write_text(strict_json.dumps(_peft_config(model, adapter), indent=2) + "\n")
 
 
-def load(model: lora_classes.LoRAModel, folder: str | Path) -> None:
+def load(model: upstream.LoRAModel, folder: str | Path) -> None:
     """Set A and B from the files of ``save`` in the parameters' dtype.
 
     UserError for a folder without them, for files that are damaged, and for those of other projections or of
@@ -105,7 +106,7 @@ def load(model: lora_classes.LoRAModel, folder: str | Path) -> None:
         raise UserError(f"{file} holds {next(iter(found))}, which has no LoRA in this run.")
 
 
-def to_peft(model: lora_classes.LoRAModel) -> dict[str, np.ndarray]:
+def to_peft(model: upstream.LoRAModel) -> dict[str, np.ndarray]:
     """A and B under peft's names, in its layout; bfloat16 as uint16."""
     inner, found = unwrapped(model), {}
     for name, value in model.get_trainable_state_dict().items():
@@ -124,7 +125,7 @@ def to_peft(model: lora_classes.LoRAModel) -> dict[str, np.ndarray]:
     return found
 
 
-def _peft_config(model: lora_classes.LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, object]:
+def _peft_config(model: upstream.LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, object]:
     """The fields that peft's ``LoraConfig`` requires, and those that describe the training."""
     config = model.lora_config
     places = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter}
@@ -146,12 +147,12 @@ def _peft_config(model: lora_classes.LoRAModel, adapter: dict[str, np.ndarray]) 
 
 
 @contextmanager
-def merged(model: lora_classes.LoRAModel) -> Iterator[None]:
+def merged(model: upstream.LoRAModel) -> Iterator[None]:
     """Inside, each W holds W + alpha / rank A B, computed in fp32 and rounded once; then W, bit for bit.
 
     PaddleNLP's ``merge`` and ``unmerge`` round in the weights' dtype, both ways.
     """
-    layers = [layer for layer in model.sublayers() if isinstance(layer, lora_classes.LoRALinear)]
+    layers = [layer for layer in model.sublayers() if isinstance(layer, upstream.LoRALinear)]
     before = [layer.weight.numpy() for layer in layers]
     try:
         for layer in layers:
@@ -166,9 +167,9 @@ def merged(model: lora_classes.LoRAModel) -> Iterator[None]:
 
 
 @contextmanager
-def without(model: lora_classes.LoRAModel) -> Iterator[None]:
+def without(model: upstream.LoRAModel) -> Iterator[None]:
     """Inside, ``model`` computes what it does without LoRA."""
-    layers = [layer for layer in model.sublayers() if isinstance(layer, lora_classes.LoRALinear)]
+    layers = [layer for layer in model.sublayers() if isinstance(layer, upstream.LoRALinear)]
     try:
         for layer in layers:
             layer.disable_lora = True

@@ -17,7 +17,7 @@ from safetensors.paddle import save_file
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import pickles, plain_json
 from llm_npu.core.untrusted.git_lfs import refuse_pointer
-from llm_npu.patches import byte_views
+from llm_npu.patches import operators
 from paddle_fused import strict_json
 
 FILE = "model.safetensors"
@@ -41,7 +41,7 @@ class Stored(Mapping[str, np.ndarray]):
         self._file_of = {name: file for file, names in self.files.items() for name in names}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        with byte_views.as_numbers():
+        with operators.as_numbers():
             return self._opened[self._file_of[name]].get_tensor(name).numpy()
 
     def __iter__(self) -> Iterator[str]:

@@ -11,7 +11,7 @@ from paddle.distributed.auto_parallel.static.dist_input_spec import DistributedI
 from llm_npu.parallel.gradients import in_float32
 from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.settings import Settings
-from llm_npu.patches.gradient_norm import ProgramNorm
+from llm_npu.patches.gradients import ProgramNorm
 
 
 class Program:

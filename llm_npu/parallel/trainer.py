@@ -11,7 +11,7 @@ from llm_npu.parallel.communication import collectives_sent
 from llm_npu.parallel.explain import communication, explain
 from llm_npu.parallel.mesh import Degrees
 from llm_npu.parallel.session import Session, Settings
-from llm_npu.patches.gradient_norm import GradientNorm
+from llm_npu.patches.gradients import GradientNorm
 from llm_npu.training.nonfinite import bad_numbers
 from llm_npu.training.trainer import PretrainTrainer
 from llm_npu.training.upstream_trainer import TrainerCallback

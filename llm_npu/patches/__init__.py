@@ -18,7 +18,7 @@ import paddle
 from llm_npu.core.errors import UserError
 from paddle_fused import paddle_release
 
-from . import auto_parallel, layers, operators, paddleformers, pipeline, sharding, store
+from . import auto_parallel, hybrid_parallel, layers, operators, paddleformers, store
 
 
 def apply() -> None:
@@ -28,8 +28,7 @@ def apply() -> None:
     auto_parallel.apply()
     layers.apply()
     operators.apply()
-    pipeline.apply()
-    sharding.apply()
+    hybrid_parallel.apply()
     store.fix_store_at_exit()
     store.fix_store_address()
     if installed_version("paddlenlp").startswith("3.0.0b4"):

@@ -257,10 +257,10 @@ class DPO(Feature):
         return run.arguments.data.stage == "dpo"
 
     def configure(self, run: Run) -> None:
-        from llm_npu.models.paddleformers.preference_loss import criterion  # imports the library
+        from llm_npu.models.paddleformers.adapter import preference_criterion  # imports the library
 
         preference = run.arguments.preference
-        self._criterion = criterion(
+        self._criterion = preference_criterion(
             run.model_config, preference.dpo_loss, preference.dpo_beta, preference.dpo_label_smoothing
         )
         run.trainer_kind = functools.partial(DPOTrainer, criterion=self._criterion, preference=preference)

@@ -13,7 +13,7 @@ from llm_npu.core import atomic, ranks
 from llm_npu.core.console import mib
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.models import degrees, ends, families, logits, lora, presets, stored, weights
-from llm_npu.models.library import names, training_arguments
+from llm_npu.models.library import adapter, names
 
 LOSS_SWITCH = "use_fused_linear_cross_entropy"
 MEMORY_LIMIT = "VIRTUAL_NPU_MEMORY_GB"
@@ -38,7 +38,7 @@ def config_for(run):
             "--model_type out, or give another --model_name_or_path"
         )
     check_model(run, config)
-    training_arguments.copy_to(config, run.training)
+    adapter.copy_to(config, run.training)
     fuses = families.FAMILIES[config.model_type].fuses_projections
     config.fuse_attention_qkv = fuses and run.model.fuse_attention_qkv
     config.fuse_attention_ffn = fuses and run.model.fuse_attention_ffn

@@ -24,8 +24,8 @@ from llm_npu.core.console import say
 from llm_npu.core.errors import is_for_the_user
 from llm_npu.core.ranks import Ranks
 from llm_npu.models import lora
-from llm_npu.patches import loss_scale
-from llm_npu.patches.gradient_norm import GradientNorm, ProgramNorm
+from llm_npu.patches import gradients
+from llm_npu.patches.gradients import GradientNorm, ProgramNorm
 from llm_npu.surgery.pending_logits import loss_only
 from llm_npu.training import checkpoint, metrics, out_of_memory, resume
 from llm_npu.training.checkpoint.training import MERGED, AsyncSave, Checkpointing, export_merged
@@ -170,7 +170,7 @@ class PretrainTrainer(Checkpointing, Trainer):
     def _wrap_amp_model(self, args, model):
         super()._wrap_amp_model(args, model)
         if self.do_grad_scaling and args.amp_master_grad:
-            loss_scale.unscale_master_gradients(self.scaler)
+            gradients.unscale_master_gradients(self.scaler)
 
     def _wrap_model(self, model, training=True):
         wrapped = super()._wrap_model(model, training)

@@ -12,7 +12,7 @@ import json
 import paddle
 from llm_npu.patches import operators
 from llm_npu.patches import paddleformers as patches
-from llm_npu.patches.paddleformers import gpu_packages
+from llm_npu.patches.paddleformers import without_cuda
 
 SIZES = dict(
     vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
@@ -151,8 +151,8 @@ IMPORTS = {
     "router_losses": lambda: modeling("ernie4_5_moe"),
 }
 first = failures(**IMPORTS)
-gpu_packages.supply_paddlefleet_ops()
-gpu_packages.supply_gpt_provider()
+without_cuda.supply_paddlefleet_ops()
+without_cuda.supply_gpt_provider()
 others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
 others |= dict(eager_stages=eager_stages, padding=padding, sliding_rows=sliding_rows, stages=stages)
 others |= dict(stage_labels=stage_labels, cpu_synchronize=cpu_synchronize)
@@ -203,12 +203,12 @@ def test_installed_packages_are_left_alone(run_program, tmp_path):
         f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})
-        from llm_npu.patches.paddleformers import gpu_packages
-        gpu_packages.apply()
+        from llm_npu.patches.paddleformers import without_cuda
+        without_cuda.apply()
         import paddlefleet_ops
         assert paddlefleet_ops.__file__ is not None
         assert not hasattr(paddlefleet_ops, "is_deep_ep_available")
-        assert gpu_packages.PROVIDER not in sys.modules
+        assert without_cuda.PROVIDER not in sys.modules
         """
     )
     assert done.returncode == 0, done.stderr

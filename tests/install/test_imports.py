@@ -328,7 +328,7 @@ def tree(tmp_path):
         "import paddle\nimport virtual_npu\nfrom paddle_fused import rms_norm\n",
     )
     add("llm_npu/training/upstream_trainer.py", "import paddlenlp.trainer\nimport paddleformers.trainer\n")
-    add("llm_npu/models/paddlenlp/lora_classes.py", "import paddlenlp.peft\n")
+    add("llm_npu/models/paddlenlp/adapter.py", "import paddlenlp.peft\n")
     add("llm_npu/device.py", "def later():\n    import paddle\n")
     assert wrong_imports(Sources(tmp_path)) == []
     return add

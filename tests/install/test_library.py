@@ -11,7 +11,7 @@ from llm_npu.models import library
 def test_the_installed_library_is_found_and_its_modules_are_its_own():
     name = library.installed()
     assert name in library.LIBRARIES
-    assert library.training_arguments.__name__ == f"llm_npu.models.{name}.training_arguments"
+    assert library.adapter.__name__ == f"llm_npu.models.{name}.adapter"
 
 
 def test_an_install_without_a_library_names_both_commands(monkeypatch):

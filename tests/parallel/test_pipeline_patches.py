@@ -1,4 +1,4 @@
-"""Stages of a pipeline exchange their tensors in one step, and cannot without llm_npu.patches.pipeline."""
+"""Stages of a pipeline exchange tensors in one step, which needs llm_npu.patches.hybrid_parallel."""
 
 from pathlib import Path
 

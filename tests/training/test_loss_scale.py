@@ -9,7 +9,7 @@ from places import ROOT
 from run_inputs import OTHERS
 
 from llm_npu.models import library
-from llm_npu.patches.loss_scale import unscale_master_gradients
+from llm_npu.patches.gradients import unscale_master_gradients
 from llm_npu.training import metrics
 
 SCALE, RATE = 1024.0, 0.5

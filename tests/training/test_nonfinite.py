@@ -78,7 +78,7 @@ def test_a_bad_norm_leaves_the_weights_alone(choice):
     )
     lines = []
     guard = Guard(choice, lambda: "here", lines.append)
-    from llm_npu.patches.gradient_norm import GradientNorm
+    from llm_npu.patches.gradients import GradientNorm
 
     norm = GradientNorm(optimizer, guard.check_norm)
     guard.around(optimizer)

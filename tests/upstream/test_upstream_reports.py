@@ -24,7 +24,7 @@ NO_DEFECTS = {  # files that name a release for another reason
     "llm_npu/inference/options.py": "refuses what PaddleFormers 1.2 cannot",
     "llm_npu/launch/processes.py": "sets what 3.0 reads",
     "llm_npu/parallel/session.py": "imports what 3.0 lacks",
-    "llm_npu/patches/gradient_norm.py": "a wish",
+    "llm_npu/patches/gradients.py": "a wish",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import cpu_place, deepseek, experts, gpu_packages, masks, norm, pipeline, tensor_parallel
+from . import deepseek, experts, masks, parallel, without_cuda
 
 VERSIONS = ((1, 1), (1, 3))  # from the first on, before the second
 
@@ -22,19 +22,19 @@ def apply() -> None:
     first, end = VERSIONS
     if not first <= (int(major), int(minor)) < end:
         return
-    gpu_packages.apply()
-    cpu_place.allow_synchronize()
-    norm.supply_rms_norm()
+    without_cuda.apply()
+    without_cuda.allow_synchronize()
+    without_cuda.supply_rms_norm()
     experts.supply_router_losses()
     masks.fix_npu_masks()
     masks.fix_eager_attention_in_stages()
     masks.fix_flashmask_padding()
     masks.fix_sliding_window_rows()
     experts.fix_qwen3_moe_gate_dtype()
-    pipeline.fix_ernie_stages()
-    pipeline.fix_deepseek_stage_labels()
-    tensor_parallel.fix_norms_of_heads()
-    tensor_parallel.fix_qwen3_moe_last_norm()
+    parallel.fix_ernie_stages()
+    parallel.fix_deepseek_stage_labels()
+    parallel.fix_norms_of_heads()
+    parallel.fix_qwen3_moe_last_norm()
     deepseek.fix_heads()
     deepseek.fix_rotated_key()
     deepseek.fix_routers_and_experts()

@@ -6,7 +6,7 @@ import functools
 
 import paddle
 
-from .gpu_packages import supply
+from .without_cuda import supply
 
 NPU_OPERATORS = "paddleformers.nn.moe.npu_fusion_ops"
 

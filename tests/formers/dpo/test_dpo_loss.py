@@ -18,7 +18,7 @@ from fused_models.weights import VOCABULARY
 import paddle_fused
 from llm_npu.data.collate import IGNORED, Collator, PairCollator
 from llm_npu.data.pairs import PairRows, Pairs
-from llm_npu.models.paddleformers.preference_loss import criterion
+from llm_npu.models.paddleformers.adapter import preference_criterion
 from llm_npu.training.dpo import logits_and_criterion, logits_of
 
 SIZES = np.array([[6, 5, 4], [3, 7, 2], [5, 1, 6]])  # tokens of prompts, chosen and rejected answers
@@ -82,7 +82,8 @@ def collected(model, loss, logits):
 
 def results(model, batch, loss):
     """Loss, the logits of the labels, and the gradient of every parameter."""
-    logits, (*_, value) = logits_and_criterion(model, batch, criterion(model.config, loss, BETA, SMOOTHING))
+    criterion = preference_criterion(model.config, loss, BETA, SMOOTHING)
+    logits, (*_, value) = logits_and_criterion(model, batch, criterion)
     return collected(model, value, array(logits)[array(batch["labels"]) != IGNORED])
 
 
@@ -155,7 +156,7 @@ def test_the_other_losses(folder, loss):
 def test_a_policy_that_is_its_reference_has_the_loss_log_2(folder):
     paddle.set_device("npu:0")
     model = built(BY_NAME["llama"], "all", "bfloat16")
-    found = criterion(model.config, "sigmoid", BETA, 0.0)
+    found = preference_criterion(model.config, "sigmoid", BETA, 0.0)
     whole = batch_of(folder, "longest", None)
     with paddle.no_grad():
         _, logps = logits_and_criterion(model, whole, found)

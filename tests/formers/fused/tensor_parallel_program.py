@@ -28,11 +28,11 @@ def main(name: str, sequence_parallel: bool, left_out: str | None = None) -> Non
 
     import paddle_fused
     from llm_npu.models import layout, weights
-    from llm_npu.patches.paddleformers import deepseek, tensor_parallel
+    from llm_npu.patches.paddleformers import deepseek, parallel
     from llm_npu.surgery import apply_fused_kernels
 
     if left_out:
-        setattr(deepseek if hasattr(deepseek, left_out) else tensor_parallel, left_out, lambda: None)
+        setattr(deepseek if hasattr(deepseek, left_out) else parallel, left_out, lambda: None)
     family = {**BY_NAME, "many experts": Family("many experts", "qwen3_moe", MANY_EXPERTS)}[name]
     split = {
         "tensor_model_parallel_size": 2,

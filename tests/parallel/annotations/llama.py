@@ -32,7 +32,7 @@ from llm_npu.models import families, layout
 from llm_npu.parallel import Degrees, Session, Settings
 from llm_npu.parallel.communication import collectives_of, collectives_sent
 from llm_npu.parallel.loss import CausalLoss
-from llm_npu.patches.gradient_norm import GradientNorm
+from llm_npu.patches.gradients import GradientNorm
 from llm_npu.training.checkpoint import tensors
 from paddle_fused import paddle_release
 

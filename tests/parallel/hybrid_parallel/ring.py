@@ -1,6 +1,6 @@
 """Transfers of an interleaved pipeline: each stage sends to and receives from both neighbours in one step.
 
-ring.py FOLDER: what each stage got with the patch of llm_npu.patches.pipeline, and the error without it.
+ring.py FOLDER: what each stage got with llm_npu.patches.hybrid_parallel, and the error without it.
 """
 
 import paddle
@@ -9,7 +9,7 @@ import ranks
 from paddle.distributed import fleet
 from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
 
-from llm_npu.patches import pipeline
+from llm_npu.patches import hybrid_parallel
 
 SIZES = (5, 3 << 20)  # elements; the larger ones are more than a chunk of the device's
 
@@ -29,7 +29,7 @@ def main() -> None:
     fleet.init(is_collective=True, strategy=strategy)
     p2p_communication.initialize_p2p_groups(fleet.get_hybrid_communicate_group())
     upstream = p2p_communication._batched_p2p_ops
-    pipeline.apply()
+    hybrid_parallel.apply()
     found = {
         "patched": [exchange(p2p_communication._batched_p2p_ops, size) for size in SIZES],
         "upstream": "",

@@ -19,7 +19,7 @@ it, and says so; a card hangs.)
     Where the group cannot coalesce, order the transfers as ``_p2p_ops`` does: even stages send first,
     odd ones receive first, and those to the next stage precede those back. And let
     ``ProcessGroupCustom`` call the plugin's ``xccl_group_start`` and ``xccl_group_end``.
-:workaround: llm_npu.patches.pipeline.fix_interleaved_pipeline_order
+:workaround: llm_npu.patches.hybrid_parallel.fix_interleaved_pipeline_order
 """
 
 import paddle

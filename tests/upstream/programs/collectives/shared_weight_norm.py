@@ -16,7 +16,7 @@ counts it.
 :change:
     Look at the attributes: ``for name in comm["weight_attr"]: getattr(comm["layer"],
     name).is_firstly_shared = self.global_rank == min(comm["ranks"])``.
-:workaround: llm_npu.patches.pipeline.fix_shared_weight_norm
+:workaround: llm_npu.patches.hybrid_parallel.fix_shared_weight_norm
 """
 
 import paddle

@@ -17,7 +17,7 @@ own, and the buffer keeps its zeros. Main gradients (``amp_master_grad``) are no
 :change:
     Zero the buffers, ``comm_buffer.grad_storage.zero_()``, and with them their views, wherever there is
     a buffer; ``tensor_fusion`` does so already.
-:workaround: llm_npu.patches.sharding.fix_split_param_gradients
+:workaround: llm_npu.patches.hybrid_parallel.fix_split_param_gradients
 """
 
 import paddle

@@ -15,7 +15,7 @@ PaddleNLP's scripts for NPUs set this flag. Safetensors views the bytes of its f
 :change:
     Register a dense ``view_dtype`` kernel that shares its input's memory, as ``reshape`` does, or let
     the strided one serve contiguous tensors whatever the flag says.
-:workaround: llm_npu.patches.byte_views.as_numbers
+:workaround: llm_npu.patches.operators.as_numbers
 """
 
 import numpy as np

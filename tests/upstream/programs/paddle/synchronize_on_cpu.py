@@ -12,7 +12,7 @@ but the one that came.
 :should print:
     done
 :change: Return at once for a CPUPlace, as torch.cpu.synchronize does.
-:workaround: llm_npu.patches.paddleformers.cpu_place.allow_synchronize
+:workaround: llm_npu.patches.paddleformers.without_cuda.allow_synchronize
 """
 
 import paddle

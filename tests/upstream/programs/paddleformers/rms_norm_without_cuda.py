@@ -13,7 +13,7 @@
 :change:
     Take the fused kernel only where Paddle is compiled with CUDA (or the device's plugin registers it),
     and the composed branch below it elsewhere.
-:workaround: llm_npu.patches.paddleformers.norm.supply_rms_norm
+:workaround: llm_npu.patches.paddleformers.without_cuda.supply_rms_norm
 """
 
 import paddle

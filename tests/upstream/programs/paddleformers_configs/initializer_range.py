@@ -14,7 +14,7 @@ begins with a loss above the logarithm of its vocabulary.
 :change:
     Draw normal(0, ``initializer_range``) for linear layers, embeddings and the head in
     ``_init_weights``, as transformers does.
-:workaround: llm_npu/models/paddleformers/initial_weights.py
+:workaround: llm_npu.models.paddleformers.adapter.draw_weights
 """
 
 import paddle

@@ -11,7 +11,7 @@ is.
 :should print:
     DeepEP is there: False
 :change: Set ``HAVE_DEEP_EP = False`` if the import fails with ImportError.
-:workaround: llm_npu.patches.paddleformers.gpu_packages.supply_paddlefleet_ops
+:workaround: llm_npu.patches.paddleformers.without_cuda.supply_paddlefleet_ops
 """
 
 from paddleformers.transformers import fused_a2a

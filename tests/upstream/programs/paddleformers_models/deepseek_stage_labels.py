@@ -13,7 +13,7 @@ if a batch has no mask. ``DeepseekV3PretrainingCriterionPipe`` takes the first i
     loss: 2.08
 :change:
     ``if isinstance(labels, tuple): labels = labels[0]``, as in ``CriterionLayerPipe``.
-:workaround: llm_npu.patches.paddleformers.pipeline.fix_deepseek_stage_labels
+:workaround: llm_npu.patches.paddleformers.parallel.fix_deepseek_stage_labels
 """
 
 import sys

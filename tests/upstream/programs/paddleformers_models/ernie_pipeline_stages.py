@@ -15,7 +15,7 @@ too. The training commands of PaddleFormers set another ``pp_seg_method``, and d
 :change:
     Name the class after its base, ``f"{decoder_layer.__name__}Pipe"``: "DecoderLayer" and
     "Ernie4_5DecoderLayer" both find it.
-:workaround: llm_npu.patches.paddleformers.pipeline.fix_ernie_stages
+:workaround: llm_npu.patches.paddleformers.parallel.fix_ernie_stages
 """
 
 from paddle.distributed.fleet.meta_parallel import LayerDesc

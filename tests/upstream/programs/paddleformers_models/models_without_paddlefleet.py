@@ -16,8 +16,8 @@ that paddlefleet builds, and the plain one is called ``Qwen3ForCausalLMDeprecate
     Define the providers only if paddlefleet is there (``if is_paddlefleet_available()``), and without it
     let the plain classes have the names without "Deprecated".
 :workaround:
-    llm_npu.patches.paddleformers.gpu_packages.supply_gpt_provider,
-    llm_npu.patches.paddleformers.gpu_packages.use_plain_classes
+    llm_npu.patches.paddleformers.without_cuda.supply_gpt_provider,
+    llm_npu.patches.paddleformers.without_cuda.use_plain_classes
 """
 
 import paddle

@@ -12,7 +12,7 @@ its gradients.
 :should print:
     processes that mark the last norm: 2
 :change: ``input_is_parallel=config.sequence_parallel``, as in qwen3/modeling.py:540.
-:workaround: llm_npu.patches.paddleformers.tensor_parallel.fix_qwen3_moe_last_norm
+:workaround: llm_npu.patches.paddleformers.parallel.fix_qwen3_moe_last_norm
 """
 
 import sys

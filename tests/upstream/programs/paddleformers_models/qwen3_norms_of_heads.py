@@ -15,7 +15,7 @@ same norms.
     gradients of q_norm are equal: True
 :change:
     Sum these two in the backward pass, by a hook of the weights where sequence_parallel is off.
-:workaround: llm_npu.patches.paddleformers.tensor_parallel.fix_norms_of_heads
+:workaround: llm_npu.patches.paddleformers.parallel.fix_norms_of_heads
 """
 
 import sys

@@ -16,7 +16,7 @@ too large: AdamW hides it, but every step is clipped, and a step whose gradients
 :change:
     Unscale ``main_grad`` here, too. ``MixPrecisionScaler`` cannot in a single process, because it asks
     fleet for the parallel groups; it should do so only where fleet has been initialised.
-:workaround: llm_npu.patches.loss_scale.unscale_master_gradients
+:workaround: llm_npu.patches.gradients.unscale_master_gradients
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""Patches for defects of pipelines."""
+"""Patches for defects of pipelines and of sharding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ def apply() -> None:
     """Apply them all."""
     fix_interleaved_pipeline_order()
     fix_shared_weight_norm()
+    fix_split_param_gradients()
 
 
 @functools.cache
@@ -59,3 +60,27 @@ def fix_shared_weight_norm() -> None:
                 weight.is_firstly_shared = self.global_rank == min(shared["ranks"])
 
     PipelineLayer._synchronize_shared_weights = _synchronize_shared_weights
+
+
+@functools.cache
+def fix_split_param_gradients() -> None:
+    """Paddle 3.3: sharding stage 1 with split_param silently stops learning after its first step.
+
+    Gradients of the parameters' own dtype (fp32, or ``amp_master_grad`` off) are views of a buffer that is
+    reduced between the processes. ``clear_grad`` marks them as empty for autograd, which then replaces them
+    with new ones, and the buffer stays unchanged. The patch zeroes the buffer, and with it its views.
+    """
+    from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer import dygraph_sharding_optimizer
+
+    sharding = dygraph_sharding_optimizer.DygraphShardingOptimizerV2
+    clear = sharding.clear_grad
+
+    def clear_grad(self, set_to_zero=True):
+        buffers = self._comm_buffer_list
+        if self.sd_release_grads or self.pp_overlap or any(buffer.use_main_grad for buffer in buffers):
+            clear(self, set_to_zero)
+            return
+        for buffer in buffers:
+            buffer.grad_storage.zero_()
+
+    sharding.clear_grad = clear_grad

@@ -1,8 +1,7 @@
-"""The global gradient norm of a step, over all processes, as computed by the optimizer's clipping.
+"""A step's gradients: the loss scale of fp16, and the global norm that the optimizer's clipping computes.
 
 Paddle 3.3.1 does not expose that norm: recording it, or checking that it is finite, would mean computing it a
-second time, with the communication of every kind of parallelism.
-"""
+second time, with the communication of every kind of parallelism."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 
 import paddle
 
@@ -120,3 +120,24 @@ def _clips(optimizer) -> list:
             found.append(clip)
         optimizer = optimizer.__dict__.get("_inner_opt") or optimizer.__dict__.get("_optim")
     return found
+
+
+def unscale_master_gradients(scaler) -> None:
+    """PaddleNLP 3.0.0b4, PaddleFormers 1.1 and 1.2, one process or data parallel: gradients of fp16 keep the
+    loss scale, so that every step is clipped, and a step whose gradients are infinite is taken.
+
+    Float32 gradients are in ``main_grad``, and the trainers' ``_wrap_amp_model`` tells a ``GradScaler`` that
+    only where processes split the model or its optimizer. ``scaler`` of such a run stays as it is.
+    """
+    if "_unscale" not in vars(scaler):
+        scaler._unscale = MethodType(_unscale, scaler)
+
+
+def _unscale(scaler, optimizer) -> None:
+    """The gradients are those of all ranks, so all find the same."""
+    gradients = [getattr(parameter, "main_grad", None) for parameter in optimizer._parameter_list]
+    gradients = [gradient for gradient in gradients if gradient is not None]
+    found = paddle.zeros([1], "bool")
+    if gradients:
+        paddle._legacy_C_ops.check_finite_and_unscale(gradients, scaler._scale, gradients, found)
+    scaler._found_inf = found

@@ -1,4 +1,4 @@
-"""PaddleFormers' models without the packages paddlefleet and paddlefleet_ops, which exist for CUDA only."""
+"""PaddleFormers without CUDA: without paddlefleet, paddlefleet_ops and the kernels of CUDA builds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import sys
 import types
 from importlib.machinery import ModuleSpec
 
+import paddle
+
 from llm_npu.core.errors import UserError
+
+from .. import incubate
 
 PROVIDER = "paddleformers.transformers.gpt_provider"
 # Families with a class for paddlefleet and another, "...Deprecated", in plain Paddle.
@@ -85,3 +89,34 @@ def supply(name: str, **attributes) -> None:
     module.__spec__ = ModuleSpec(name, loader=None)
     vars(module).update(attributes)
     sys.modules[name] = module
+
+
+@functools.cache
+def allow_synchronize() -> None:
+    """PaddleFormers 1.1 and 1.2: gradient accumulation on the CPU place fails ("device should be gpu, xpu").
+
+    The trainer calls ``paddle.device.synchronize``, which refuses the CPU place. It has nothing to wait for.
+    """
+    upstream = paddle.device.synchronize
+
+    @functools.wraps(upstream)
+    def synchronize(device=None):
+        if device is not None or paddle.device.get_device() != "cpu":
+            upstream(device)
+
+    paddle.device.synchronize = synchronize
+
+
+@functools.cache
+def supply_rms_norm() -> None:
+    """PaddleFormers 1.1 and 1.2: every model fails with its default ``fuse_rms_norm`` ("The kernel
+    `fused_rms_norm_ext` is not registered").
+
+    ``nn/norm.py`` calls a kernel that only CUDA builds of Paddle have. With the patch ``fuse_rms_norm`` means
+    ``paddle_fused.rms_norm``.
+    """
+    if paddle.is_compiled_with_cuda():
+        return
+    from paddleformers.nn import norm
+
+    norm.fused_rms_norm_ext = incubate.fused_rms_norm_ext

@@ -1,10 +1,8 @@
-"""What differs between the machines of a run is found before the first step.
+"""The machines of a run: their rendezvous, and what differs between them.
 
-facts.py         what one machine is: versions, code, data, environment variables, clock, memory, disk
-differences.py   which of these must be equal, and the table of those that are not
-feature.py       their comparison as a part of a run
-without_run.py   the comparison alone, by comparing_process.py on each machine
-rendezvous.py    Paddle's launcher on one machine, with a limit to its wait for the others
-master.py        where the launchers meet, for all who can reach it
-hccl.py          HCCL's variables on this machine, before Paddle is imported
+comparison       facts of a machine (versions, code, data, variables, clock, memory), table of differences
+machine_check    the comparison in a run, before its first step
+without_run      the comparison without a run
+rendezvous       Paddle's launcher on one machine, with a timeout for the other machines
+master           the launchers' master: an HTTP server that strangers may reach
 """

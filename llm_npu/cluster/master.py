@@ -1,7 +1,7 @@
-"""The launchers' master: an HTTP server of Paddle's, which anybody may reach, made to bear that.
+"""The launchers' master: Paddle's HTTP server, hardened because strangers may reach its port.
 
-In a run with a secret it answers only those whose paths begin with a word that is made of the secret. It
-closes connections that are idle, and the oldest of too many, and stores nothing that is not a launcher's.
+In a run with a secret, it answers only requests whose path begins with a prefix derived from the secret. It
+closes idle connections and the oldest of too many, and stores only what a launcher may send.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import time
 from collections.abc import Iterable
 from types import ModuleType
 
-GONE = 10.0  # seconds without a word after which a launcher that had been heard of has ended
-IDLE = 5.0  # seconds until a connection without a request is closed
-WAITING = 64  # open connections
-LARGEST = 1 << 16  # bytes that a launcher tells about its machine
+LAUNCHER_TIMEOUT = 10.0  # seconds without a request after which a known launcher has exited
+IDLE_TIMEOUT = 5.0  # seconds until a connection without a request is closed
+MAX_CONNECTIONS = 64
+MAX_BODY = 1 << 16  # bytes of a launcher's description of its machine
 KEY = re.compile(r"/.{1,500}/[0-9]{1,5}", re.ASCII)
-WORD = "/run-"  # what the paths of a run with a secret begin with
-OTHER_SECRET = 403  # the status of an answer
+PREFIX = "/run-"  # of the paths in a run with a secret
+WRONG_SECRET = 403  # HTTP status
 
 
-def path_word(secret: str, address: str) -> str:
-    """What the paths begin with that the master at ``address`` answers; "" without a secret."""
+def path_prefix(secret: str, address: str) -> str:
+    """The prefix of the paths that the master at ``address`` serves; "" without a secret."""
     if not secret:
         return ""
-    return WORD + hmac.new(secret.encode(), f"master {address}".encode(), hashlib.sha256).hexdigest()
+    return PREFIX + hmac.new(secret.encode(), f"master {address}".encode(), hashlib.sha256).hexdigest()
 
 
 def _is_object(value: bytes) -> bool:
@@ -41,80 +41,84 @@ def _is_object(value: bytes) -> bool:
         return False
 
 
-def machine_ranks(came: Iterable[str]) -> list[int]:
+def machine_ranks(keys: Iterable[str]) -> list[int]:
     """The NODE_RANKs at the ends of these keys."""
-    return sorted(int(key.rpartition("/")[2]) for key in came)
+    return sorted(int(key.rpartition("/")[2]) for key in keys)
 
 
 class NotALauncher(Exception):
-    """What came is not what a launcher tells."""
+    """A request that no launcher sends."""
 
 
 class Register(dict):
-    """What the launchers of ``machines`` machines have told the master: {".../HOST_IP/NODE_RANK": text}.
+    """The launchers of ``machines`` machines that are registered: {".../HOST_IP/NODE_RANK": description}.
 
-    One that waits tells it twice a second; what has not been told for GONE seconds is forgotten. The machines
-    have met when all numbers are there, and each has been told again since the last one came: a launcher that
-    has ended is not among them. Then nothing changes any more.
+    A waiting launcher registers again twice a second, and is removed after LAUNCHER_TIMEOUT seconds without a
+    request. The rendezvous is complete when all NODE_RANKs are registered and each launcher has renewed its
+    entry since the last new one, which excludes launchers that have exited. Then the register is frozen.
     """
 
     def __init__(self, machines: int, *content):
         super().__init__(*content)
-        self._machines, self._told, self._last, self._met = machines, {}, 0.0, False
+        self._machines, self._complete = machines, False
+        self._renewed: dict[str, float] = {}  # time of each launcher's last request
+        self._changed = 0.0  # time of the last new entry
 
     def __setitem__(self, key: str, value: bytes) -> None:
-        if self._met:
+        if self._complete:
             return
         if not KEY.fullmatch(key) or not _is_object(value):
             raise NotALauncher  # Paddle's handler answers 500
         now = time.monotonic()
         if self.get(key) != value:
-            self._last = now
+            self._changed = now
         super().__setitem__(key, value)
-        self._told[key] = now
-        for other in [each for each, told in self._told.items() if now - told > GONE]:
+        self._renewed[key] = now
+        for other in [other for other, renewed in self._renewed.items() if now - renewed > LAUNCHER_TIMEOUT]:
             del self[other]
-        complete = len(set(machine_ranks(self._told))) == len(self._told) == self._machines
-        self._met = complete and min(self._told.values()) >= self._last
+        all_registered = len(set(machine_ranks(self._renewed))) == len(self._renewed) == self._machines
+        self._complete = all_registered and min(self._renewed.values()) >= self._changed
 
     def items(self):
-        """What launchers are answered: of as many as may have met only those that have told it again."""
-        if self._met or len(self._told) < self._machines:
+        """The answer to launchers; once enough are registered, only those that have renewed their entry."""
+        if self._complete or len(self._renewed) < self._machines:
             return super().items()
-        return [item for item in super().items() if self._told.get(item[0], self._last) >= self._last]
+        return [
+            item for item in super().items() if self._renewed.get(item[0], self._changed) >= self._changed
+        ]
 
     def __delitem__(self, key: str) -> None:
-        if not self._met:
+        if not self._complete:
             super().__delitem__(key)
-            del self._told[key]
+            del self._renewed[key]
 
 
-def server_class(paddles: ModuleType, host: str, machines: int, word: str) -> type:
-    """The class of the master on the first machine; ``paddles``: the module of Paddle's own.
+def server_class(kv_server: ModuleType, host: str, machines: int, prefix: str) -> type:
+    """The master's class on the first machine, derived from the one in Paddle's module ``kv_server``.
 
-    It listens on ``host``, not on all addresses, and forgets launchers that have ended.
+    It listens on ``host`` instead of all addresses, and removes launchers that have exited.
     """
 
-    class Handler(_Guard, paddles.KVHandler):
+    class Handler(_RequestFilter, kv_server.KVHandler):
         pass
 
-    class Server(_Patient, paddles.KVServer):
+    class Server(_LimitedServer, kv_server.KVServer):
         def __init__(self, port):
             super().__init__(port)
             self.RequestHandlerClass, self.kv = Handler, Register(machines, self.kv)
 
         def server_bind(self):
             self.server_address = host, self.server_address[1]
-            socketserver.TCPServer.server_bind(self)  # HTTPServer's asks for the address's name as well
+            socketserver.TCPServer.server_bind(self)  # HTTPServer's version also resolves the host name
 
-    Handler.word = word
+    Handler.prefix = prefix
     return Server
 
 
-class _Patient(socketserver.ThreadingMixIn):
-    """A server with a thread for each connection, of at most ``WAITING``: the oldest of more is closed."""
+class _LimitedServer(socketserver.ThreadingMixIn):
+    """A thread for each of at most ``MAX_CONNECTIONS`` connections; the oldest of more is closed."""
 
-    daemon_threads, request_queue_size = True, WAITING
+    daemon_threads, request_queue_size = True, MAX_CONNECTIONS
 
     def __init__(self, *arguments):
         self._connections, self._lock = {}, threading.Lock()
@@ -122,10 +126,10 @@ class _Patient(socketserver.ThreadingMixIn):
 
     def process_request(self, request, client_address):
         with self._lock:
-            if len(self._connections) >= WAITING:
+            if len(self._connections) >= MAX_CONNECTIONS:
                 oldest = next(iter(self._connections))
                 del self._connections[oldest]
-                with contextlib.suppress(OSError):  # it has ended already
+                with contextlib.suppress(OSError):  # it is closed already
                     oldest.shutdown(socket.SHUT_RDWR)
             self._connections[request] = None
         super().process_request(request, client_address)
@@ -136,14 +140,14 @@ class _Patient(socketserver.ThreadingMixIn):
         super().shutdown_request(request)
 
     def handle_error(self, request, client_address):
-        """Nothing: a stranger's connection has ended."""
+        """Log nothing: a stranger's connection has failed."""
 
 
-class _Guard:
-    """In front of Paddle's handler of requests: refuses those that are not of this run, or too large."""
+class _RequestFilter:
+    """Rejects requests of other runs and oversized ones before Paddle's request handler sees them."""
 
-    timeout = IDLE  # of each read
-    word = ""  # what paths must begin with
+    timeout = IDLE_TIMEOUT  # of each read
+    prefix = ""  # required of all paths
 
     def parse_request(self):
         if not super().parse_request():
@@ -151,11 +155,11 @@ class _Guard:
         length = self.headers.get("Content-Length", "0")
         if self.command not in ("GET", "PUT", "POST", "DELETE"):  # HEAD would be answered from the folder
             self.send_error(405)
-        elif not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= LARGEST):
+        elif not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= MAX_BODY):
             self.send_error(413)
-        elif self.path.startswith(WORD) if not self.word else not self.path.startswith(f"{self.word}/"):
-            self.send_error(OTHER_SECRET)
+        elif self.path.startswith(PREFIX) if not self.prefix else not self.path.startswith(f"{self.prefix}/"):
+            self.send_error(WRONG_SECRET)
         else:
-            self.path = self.path[len(self.word) :]
+            self.path = self.path[len(self.prefix) :]
             return True
         return False

@@ -1,13 +1,13 @@
-"""Paddle's launcher on one of several machines, with a limit to its wait for the others.
+"""Paddle's launcher on one of several machines, with a timeout for the rendezvous.
 
     NNODES=2 NODE_RANK=0 MASTER=10.0.0.1:8090 HOST_IP=10.0.0.1 python -m llm_npu.cluster.rendezvous \\
         --nproc_per_node 8 scripts/run_llama_npu.py
 
 The arguments are those of ``paddle.distributed.launch``; its --nnodes, --rank, --master and --host are the
-variables. Paddle's launcher waits without end for a machine that does not come, for a master that is not
-there, and for a port that another program has. Here each of these is a sentence and exit code 2, after
-RDZV_TIMEOUT seconds where only time can tell. The process is Paddle's launcher itself; but its master listens
-on the address in MASTER only, and the environment, keys and passwords included, is written to no log.
+variables. Paddle's own launcher waits forever for a missing machine, an unreachable master or a port in use.
+Here each of these is an error message and exit code 2, at the latest after RDZV_TIMEOUT seconds. The process
+is Paddle's launcher itself, but its master listens on the address in MASTER only, and the environment
+variables, keys and passwords included, are not written to any log.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from llm_npu.core.errors import UserError
 from llm_npu.core.machines import SECRET, secret
 
 TIMEOUT = 600.0  # seconds, as torchrun's join_timeout
-PROBE = 5.0  # seconds that the master gets to answer when time is over
-WITHDRAW = 1.0  # seconds that the master gets to forget a launcher that a signal ends
+PROBE_TIMEOUT = 5.0  # seconds for the master to answer after the rendezvous has timed out
+WITHDRAW_TIMEOUT = 1.0  # seconds for the master to remove a launcher that a signal ends
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LONG = ("TRAINER_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
+LONG_VARIABLES = ("TRAINER_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
 DEBIAN = "127.0.1.1"  # of a machine's own name, in /etc/hosts of Debian and Ubuntu
 OWN_NAME = (
     "; /etc/hosts of a machine may give its own name such an address: put that of its network interface there"
@@ -45,18 +45,27 @@ VARIABLES = ("NNODES", "NODE_RANK", "MASTER", "HOST_IP")
 
 
 class Place(NamedTuple):
-    """This machine's place: its number of ``machines``, its ``host`` address, the master's, and the limit."""
+    """This machine's place in the rendezvous.
+
+    Attributes:
+        machines: number of machines.
+        rank: number of this machine.
+        master: address and port of the master.
+        host: address of this machine.
+        timeout: seconds.
+        secret: the run's secret, "" for none.
+    """
 
     machines: int
     rank: int
     master: tuple[str, int]
     host: str
-    timeout: float  # seconds
-    secret: str = ""  # of the run
+    timeout: float
+    secret: str = ""
 
     @property
     def options(self) -> list[str]:
-        """Of ``paddle.distributed.launch``."""
+        """Options of ``paddle.distributed.launch``."""
         address, port = self.master
         return [
             *("--nnodes", str(self.machines), "--rank", str(self.rank)),
@@ -64,46 +73,46 @@ class Place(NamedTuple):
         ]
 
 
-def place(given: Mapping[str, str]) -> Place:
-    """What the variables say; UserError where machines with these could never meet."""
+def place(variables: Mapping[str, str]) -> Place:
+    """The place that the variables describe. Raises UserError if the rendezvous could never succeed."""
     for name in VARIABLES:
-        if not given.get(name):
+        if not variables.get(name):
             raise UserError(f"{name} is not set; each machine needs NNODES, NODE_RANK, MASTER and HOST_IP.")
-    machines = _number("NNODES", given["NNODES"], 1, 1 << 16)
-    rank = _number("NODE_RANK", given["NODE_RANK"], 0, machines - 1)
-    host, (first, colon, port) = given["HOST_IP"], given["MASTER"].rpartition(":")
+    machines = _number("NNODES", variables["NNODES"], 1, 1 << 16)
+    rank = _number("NODE_RANK", variables["NODE_RANK"], 0, machines - 1)
+    host, (first, colon, port) = variables["HOST_IP"], variables["MASTER"].rpartition(":")
     if not colon or not HOST.fullmatch(first):
-        raise UserError(f"MASTER is {given['MASTER']!r}; accepted: the first machine's ADDRESS:PORT.")
-    meeting = first, _number("the port of MASTER", port, 1, 65535)
-    limit = _seconds(given.get("RDZV_TIMEOUT") or str(TIMEOUT))
+        raise UserError(f"MASTER is {variables['MASTER']!r}; accepted: the first machine's ADDRESS:PORT.")
+    endpoint = first, _number("the port of MASTER", port, 1, 65535)
+    limit = _seconds(variables.get("RDZV_TIMEOUT") or str(TIMEOUT))
     if error := bind_error(host, 0):
-        raise UserError(f"HOST_IP is {host}, which is no IPv4 address of this machine ({error}).")
-    if machines > 1 and (alone := _alone(first, host)):
-        raise UserError(f"{alone}, which no other machine can reach{OWN_NAME}, or give it here.")
-    # Paddle's launcher serves the others where HOST_IP is the address in MASTER.
+        raise UserError(f"HOST_IP is {host}, which is not an IPv4 address of this machine ({error}).")
+    if machines > 1 and (unreachable := _unreachable(first, host)):
+        raise UserError(f"{unreachable}, which no other machine can reach{OWN_NAME}, or give it here.")
+    # Paddle's launcher starts the master only if HOST_IP is the address in MASTER.
     if rank == 0 and first != host:
         raise UserError(
-            f"MASTER is {given['MASTER']}, but HOST_IP of the first machine is {host}; give "
+            f"MASTER is {variables['MASTER']}, but HOST_IP of the first machine is {host}; give "
             f"MASTER={host}:PORT to all."
         )
     if rank > 0 and first == host:
         raise UserError(
-            f"MASTER is {given['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
+            f"MASTER is {variables['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
             "the address of the machine with NODE_RANK 0" + (OWN_NAME if is_loopback(host) else "") + "."
         )
-    # It takes any program that has the port for the master.
-    if rank == 0 and machines > 1 and (error := bind_error(*meeting)):
+    # Paddle's launcher takes any program that listens on the port for the master.
+    if rank == 0 and machines > 1 and (error := bind_error(*endpoint)):
         raise UserError(
-            f"port {port} of {host}, where the machines meet, cannot be used ({error}); end the program "
-            "that has it, or give all machines a MASTER with another port."
+            f"port {port} of {host}, MASTER's, cannot be used ({error}); end the program that uses it, or "
+            "give all machines a MASTER with another port."
         )
-    return Place(machines, rank, meeting, host, limit, secret(given))
+    return Place(machines, rank, endpoint, host, limit, secret(variables))
 
 
-def _alone(master: str, host: str) -> str:
-    """Which of the two addresses no other machine can reach; "" if neither is known to be such a one.
+def _unreachable(master: str, host: str) -> str:
+    """Which of the two addresses no other machine can reach; "" if none is known to be unreachable.
 
-    Of two loopback addresses a user may know what they are for: machines that are tried on one host.
+    Two loopback addresses are accepted: they emulate several machines on one host.
     """
     if DEBIAN in (master, host) or is_loopback(master) != is_loopback(host):
         return f"MASTER is {master}" if is_loopback(master) and master != host else f"HOST_IP is {host}"
@@ -114,24 +123,24 @@ def is_loopback(address: str) -> bool:
     return address.startswith("127.")
 
 
-def _number(name: str, given: str, low: int, high: int) -> int:
-    if not (given.isascii() and given.isdecimal() and low <= int(given[:9]) <= high):
-        raise UserError(f"{name} is {given!r}; accepted: a whole number from {low} to {high}.")
-    return int(given)
+def _number(name: str, text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdecimal() and low <= int(text[:9]) <= high):
+        raise UserError(f"{name} is {text!r}; accepted: a whole number from {low} to {high}.")
+    return int(text)
 
 
-def _seconds(given: str) -> float:
+def _seconds(text: str) -> float:
     try:
-        seconds = float(given)
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise UserError(f"RDZV_TIMEOUT is {given!r}; accepted: a number of seconds, such as {TIMEOUT:g}.")
+        raise UserError(f"RDZV_TIMEOUT is {text!r}; accepted: a number of seconds, such as {TIMEOUT:g}.")
     return seconds
 
 
 def bind_error(address: str, port: int) -> str:
-    """Why no program could listen there now; "" if one could."""
+    """Why no program can listen there now; "" if one can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -142,74 +151,74 @@ def bind_error(address: str, port: int) -> str:
 
 
 def launch(here: Place, arguments: list[str]) -> None:
-    """Be Paddle's launcher, which ends the process: with exit code 2 where the machines have not met."""
+    """Run Paddle's launcher, which exits: with code 2 if the rendezvous fails."""
     from paddle.distributed.launch import main
     from paddle.distributed.launch.context.args_envs import env_args_mapping
-    from paddle.distributed.launch.controllers import master as paddles
+    from paddle.distributed.launch.controllers import master as paddle_master
     from paddle.distributed.launch.utils import kv_server
 
-    for name, (
-        option,
-        _,
-    ) in env_args_mapping.items():  # Paddle prefers them to the options, which are checked
+    # Paddle prefers these variables to the options, which are checked.
+    for name, (option, _) in env_args_mapping.items():
         if option in ("master", "rank", "nnodes", "host"):
             os.environ.pop(name, None)
-    # httpx, by which the launchers talk, would go to a proxy; Paddle leaves out those with lower-case names.
+    # The launchers' httpx would use a proxy; Paddle removes only the variables with lower-case names.
     direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
     os.environ["no_proxy"] = ",".join(filter(None, [direct, here.master[0]]))
 
-    word = master.path_word(here.secret, f"{here.master[0]}:{here.master[1]}")
+    prefix = master.path_prefix(here.secret, f"{here.master[0]}:{here.master[1]}")
 
-    class Master(paddles.HTTPMaster):
-        """Its wait ends after ``here.timeout``, and at a signal: there are no ranks yet that it must end."""
+    class Master(paddle_master.HTTPMaster):
+        """Paddle's client of the master, with a timeout, and with an exit at a signal: no rank runs yet."""
 
         def lazy_init(self):
             super().lazy_init()
-            self.client.endpoint += word
-            tell, ask, get = self.client.put, self.client.get_prefix, self.client.get
+            self.client.endpoint += prefix
+            put, get_prefix, get = self.client.put, self.client.get_prefix, self.client.get
 
-            def told(key, value):
-                done = tell(key, value)
-                if not done and self._came and time.monotonic() - self._heard > master.GONE:
-                    _refuse(_gone(here))
+            def checked_put(key, value):
+                done = put(key, value)
+                silent = time.monotonic() - self._answered
+                if not done and self._registered and silent > master.LAUNCHER_TIMEOUT:
+                    _refuse(_master_exited(here))
                 return done
 
-            def asked(prefix):
-                answer = ask(prefix)
+            def recorded_get_prefix(path):
+                answer = get_prefix(path)
                 if isinstance(answer, dict) and answer:
-                    self._came, self._heard = answer, time.monotonic()
+                    self._registered, self._answered = answer, time.monotonic()
                 return answer
 
-            def got(key):
+            def checked_get(key):
                 answer = get(key)
-                if answer == "error" and _has_another_secret(here, word):
-                    _refuse(_other_secret(here))
+                if answer == "error" and _has_wrong_secret(here, prefix):
+                    _refuse(_wrong_secret(here))
                 return answer
 
-            self.client.put, self.client.get_prefix, self.client.get = told, asked, got
+            self.client.put, self.client.get_prefix = checked_put, recorded_get_prefix
+            self.client.get = checked_get
 
-        def sync_peers(self, prefix, key, value, size, rank=-1):
-            # The machines of the master's last answer, whose keys end with /NODE_RANK, and when it came.
-            self._came, self._heard = {}, 0.0
-            key = here.host  # a launcher that is started again takes the place of the first
+        def sync_peers(self, path, key, value, size, rank=-1):
+            # The master's last answer, whose keys end with /NODE_RANK, and its time.
+            self._registered, self._answered = {}, 0.0
+            key = here.host  # a restarted launcher replaces its predecessor
 
             def end(number, frame):
                 try:
-                    to_master = http.client.HTTPConnection(*here.master, timeout=WITHDRAW)
-                    to_master.request("DELETE", f"{word}{prefix}/{key}/{rank}")
+                    to_master = http.client.HTTPConnection(*here.master, timeout=WITHDRAW_TIMEOUT)
+                    to_master.request("DELETE", f"{prefix}{path}/{key}/{rank}")
                     to_master.getresponse()
-                finally:  # also where nobody answers
+                finally:  # also if the master does not answer
                     _end(number, frame)
 
             handlers = {number: signal.signal(number, end) for number in SIGNALS}
-            # Paddle also waits where it looks at no status: in connections, and for the master's port.
+            # A timer, because Paddle also blocks while it connects and while it waits for the master's port.
             limit = threading.Timer(
-                here.timeout, lambda: _refuse(_late(here, master.machine_ranks(self._came)))
+                here.timeout, lambda: _refuse(_timed_out(here, master.machine_ranks(self._registered)))
             )
             limit.daemon = True
             limit.start()
             try:
-                peers, own = super().sync_peers(prefix, key, value, size, rank)
+                peers, own = super().sync_peers(path, key, value, size, rank)
             except IndexError:
                 peers, own = [None], 0
             finally:
@@ -217,106 +226,108 @@ def launch(here: Place, arguments: list[str]) -> None:
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
             if None in peers:
-                _refuse(_ambiguous(here, master.machine_ranks(self._came)))
+                _refuse(_duplicate_ranks(here, master.machine_ranks(self._registered)))
             if peers[own] != value:
-                _refuse(_have_met(here))
+                _refuse(_already_complete(here))
             return peers, own
 
-    paddles.HTTPMaster = Master
-    paddles.KVServer = master.server_class(kv_server, here.host, here.machines, word)
+    paddle_master.HTTPMaster = Master
+    paddle_master.KVServer = master.server_class(kv_server, here.host, here.machines, prefix)
     _write_no_environment()
     sys.argv[1:] = [*here.options, *arguments]
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # two lines a second during the wait
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # two lines a second while waiting
     main.launch()
 
 
 def _write_no_environment() -> None:
-    """Paddle's launcher writes all variables, keys and passwords included, beside the logs.
+    """Keep Paddle's launcher from writing environment variables, keys and passwords included, to its logs.
 
-    A rank reads only those back that are too long for a process; their file stays.
+    A rank reads back only the variables that are too long for a process; these are still written.
     """
     from paddle.distributed.launch.controllers.controller import Controller
     from paddle.distributed.launch.utils import process_context
 
     def dump(environment, file, **options):
-        json.dump({name: environment[name] for name in LONG if name in environment}, file, **options)
+        json.dump(
+            {name: environment[name] for name in LONG_VARIABLES if name in environment}, file, **options
+        )
 
     Controller.save_pod_log = lambda self, info: None
     Controller.save_pod_env = lambda self: None
     process_context.json = SimpleNamespace(dump=dump)
 
 
-def _late(here: Place, came: list[int]) -> str:
+def _timed_out(here: Place, registered: list[int]) -> str:
     address, port = here.master
-    if came:
-        missing = [str(rank) for rank in range(here.machines) if rank not in came]
+    if registered:
+        missing = [str(rank) for rank in range(here.machines) if rank not in registered]
         if not missing:
-            return _ambiguous(here, came)
+            return _duplicate_ranks(here, registered)
         return (
-            f"{len(came)} of {here.machines} machines have come to {address}:{port} within {here.timeout:g} "
-            f"seconds (RDZV_TIMEOUT); start the machine with NODE_RANK {', '.join(missing)}, too, and let it "
-            "reach that address."
+            f"{len(registered)} of {here.machines} machines connected to {address}:{port} within "
+            f"{here.timeout:g} seconds (RDZV_TIMEOUT); start the machine with NODE_RANK {', '.join(missing)} "
+            "and check that it can reach that address."
         )
     try:
-        socket.create_connection(here.master, PROBE).close()
-        why = "what answers there is not Paddle's launcher"
+        socket.create_connection(here.master, PROBE_TIMEOUT).close()
+        reason = "the program that answers there is not Paddle's launcher"
     except OSError as error:
-        why = error.strerror or str(error)
+        reason = error.strerror or str(error)
     return (
-        f"no launcher has answered at MASTER {address}:{port} within {here.timeout:g} seconds "
-        f"(RDZV_TIMEOUT): {why}; start the machine with NODE_RANK 0, and give its address to all."
+        f"no launcher answered at MASTER {address}:{port} within {here.timeout:g} seconds (RDZV_TIMEOUT): "
+        f"{reason}; start the machine with NODE_RANK 0, and set MASTER to its address on all machines."
     )
 
 
-def _has_another_secret(here: Place, word: str) -> bool:
-    to_master = http.client.HTTPConnection(*here.master, timeout=PROBE)
+def _has_wrong_secret(here: Place, prefix: str) -> bool:
+    to_master = http.client.HTTPConnection(*here.master, timeout=PROBE_TIMEOUT)
     try:
-        to_master.request("GET", f"{word}/healthy")
-        return to_master.getresponse().status == master.OTHER_SECRET
+        to_master.request("GET", f"{prefix}/healthy")
+        return to_master.getresponse().status == master.WRONG_SECRET
     except (OSError, http.client.HTTPException):
         return False
     finally:
         to_master.close()
 
 
-def _other_secret(here: Place) -> str:
-    own = f"another {SECRET} than" if here.secret else f"a {SECRET}, unlike"
+def _wrong_secret(here: Place) -> str:
+    difference = "differs from" if here.secret else "is not set on"
     return (
-        f"the launcher of the first machine, {here.master[0]}:{here.master[1]}, has {own} this machine; set "
-        "the same on all machines."
+        f"{SECRET} of the launcher at MASTER {here.master[0]}:{here.master[1]} {difference} this machine; "
+        "set the same value on all machines."
     )
 
 
-def _gone(here: Place) -> str:
+def _master_exited(here: Place) -> str:
     return (
-        f"the launcher of the first machine, {here.master[0]}:{here.master[1]}, has ended before all "
-        "machines had come; its output says why."
+        f"the launcher at MASTER {here.master[0]}:{here.master[1]} exited before all machines had connected; "
+        "see its output."
     )
 
 
-def _have_met(here: Place) -> str:
+def _already_complete(here: Place) -> str:
     return (
-        f"the machines have met at {here.master[0]}:{here.master[1]} already, with another launcher of "
+        f"the rendezvous at {here.master[0]}:{here.master[1]} is already complete, with another launcher of "
         f"NODE_RANK {here.rank}; end the launchers of all machines, and start them again."
     )
 
 
-def _ambiguous(here: Place, came: list[int]) -> str:
+def _duplicate_ranks(here: Place, registered: list[int]) -> str:
     return (
-        f"the machines that have come to {here.master[0]}:{here.master[1]} have the NODE_RANKs "
-        f"{', '.join(map(str, came))}; give {here.machines} machines the numbers from 0 to "
+        f"the machines connected to {here.master[0]}:{here.master[1]} have the NODE_RANKs "
+        f"{', '.join(map(str, registered))}; give {here.machines} machines the numbers from 0 to "
         f"{here.machines - 1}, each once."
     )
 
 
 def _end(number: int, frame: object) -> NoReturn:
-    """Of a signal: its exit code in a shell. A container's first process ignores signals without handlers."""
+    """Signal handler: exit with a shell's code. PID 1 of a container ignores signals without a handler."""
     os._exit(128 + number)
 
 
 def _refuse(sentence: str) -> NoReturn:
-    """The sentence and exit code 2, from any thread."""
-    logging.disable()  # of what the launcher's thread says meanwhile
+    """Print the message and exit with code 2, from any thread."""
+    logging.disable()  # the launcher's thread may still log
     os.write(2, f"error: {sentence}\n".encode(errors="backslashreplace"))
     os._exit(2)
 

@@ -1,10 +1,12 @@
 """``python -m llm_npu.doctor --cluster HOSTFILE``, on every machine: compare the machines without a run.
 
-Each starts one process by Paddle's launcher, as a run would; these exchange their facts by Paddle's store.
+Each machine starts this file as a program through Paddle's launcher, as a run would start its ranks. The
+programs exchange their facts through Paddle's store, and write their result beside their log.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,30 +14,35 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import llm_npu
+from llm_npu.cluster import comparison, rendezvous
+from llm_npu.core import machines
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
 from llm_npu.doctor import Setup
-
-from . import comparing_process, rendezvous
+from llm_npu.doctor import rank_table as rank_tables
 
 ROOT = Path(llm_npu.__file__).parents[1]
 PORT = 8090  # of the launchers' master, on the first machine
-TIMEOUT = 120.0  # seconds until all machines have come
+TIMEOUT = 120.0  # seconds until all machines have started
 LARGEST = 1 << 20  # bytes of a hostfile
 HOST = re.compile(r"[\w.:-]{1,255}")  # a name or an address
 SHOWN = 80  # characters of a line
-COMPARING = 3 * comparing_process.TIMEOUT  # seconds from then on
-GRACE = 10.0  # seconds that the launcher gets to end its process
+STORE_TIMEOUT = 60  # seconds that one machine waits for another in Paddle's store
+COMPARING = 3 * STORE_TIMEOUT  # seconds that the comparison may take after the start
+GRACE = 10.0  # seconds for the launcher to end its process
+RESULT = "result"  # file with the result, in the folder of logs
 
 
 def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: str | None = None) -> int:
-    """The exit code: 0 for machines that may train together, 2 for others, of which the first prints a table.
+    """The exit code: 0 if the machines may train together, 2 if they differ; the first one prints the table.
 
-    ``rank_table``: a file into which each machine writes HCCL's rank table of them all.
-    UserError if this machine is not in the file once, and if not all have come within ``timeout`` seconds.
+    ``rank_table``: a file to which each machine writes HCCL's rank table of all machines. Raises UserError if
+    the hostfile does not name this machine exactly once, or if a machine does not start within ``timeout``
+    seconds.
     """
     addresses = _addresses(hostfile)
     number = _own(addresses, hostfile)
@@ -46,13 +53,13 @@ def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: s
         "HOST_IP": addresses[number],
         "RDZV_TIMEOUT": str(timeout),
     }
-    rendezvous.place(place)  # raises where they could never meet
+    rendezvous.place(place)  # raises if they could never meet
     others = ", ".join(address for address in addresses if address != addresses[number])
     print(f"waiting  up to {timeout:g} seconds for {others}", flush=True)
     with tempfile.TemporaryDirectory() as logs:
         command = [sys.executable, "-m", rendezvous.__name__, "--nproc_per_node", "1", "--log_dir", logs]
         command += [
-            comparing_process.__file__,
+            __file__,
             setup.device_name,
             str(setup.output_dir),
             str(setup.root),
@@ -72,9 +79,9 @@ def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: s
             raise UserError(f"the comparison has not ended within {timeout + COMPARING:g} seconds.") from None
         finally:
             _end(launcher)
-        said = Path(logs, comparing_process.SAID)
-        if said.exists():
-            print(said.read_text(encoding="utf-8"))
+        result = Path(logs, RESULT)
+        if result.exists():
+            print(result.read_text(encoding="utf-8"))
         elif log.exists():
             raise UserError(f"the comparison failed: {log.read_text(errors='replace')[-500:]}")
         else:
@@ -85,7 +92,7 @@ def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: s
 
 
 def _end(launcher: subprocess.Popen) -> None:
-    """End a launcher that still waits, and its process with it."""
+    """End a launcher that is still waiting, and its process."""
     if launcher.poll() is None:
         launcher.terminate()
         try:
@@ -110,18 +117,18 @@ def _addresses(hostfile: str) -> list[str]:
     hosts = [words[0] for words in lines if words]
     if len(hosts) < 2:
         raise UserError(f"{hostfile} names {len(hosts)} host(s); give two or more, one a line.")
-    found = []
+    addresses = []
     for host in hosts:
         try:
-            found.append(socket.gethostbyname(host))
+            addresses.append(socket.gethostbyname(host))
         except (OSError, UnicodeError):  # UnicodeError: a part of the name is empty or too long
             raise UserError(f"{hostfile} names {host}, which has no IPv4 address here.") from None
-        if rendezvous.is_loopback(found[-1]) and host != found[-1]:
+        if rendezvous.is_loopback(addresses[-1]) and host != addresses[-1]:
             raise UserError(
-                f"{hostfile} names {host}, which is {found[-1]} here, where no other machine can reach it"
+                f"{hostfile} names {host}, which is {addresses[-1]} here, where no other machine can reach it"
                 f"{rendezvous.OWN_NAME}, or into {hostfile}."
             )
-    return found
+    return addresses
 
 
 def _own(addresses: list[str], hostfile: str) -> int:
@@ -137,3 +144,54 @@ def _own(addresses: list[str], hostfile: str) -> int:
             "each machine once."
         )
     return own[0]
+
+
+def compare_rank(device: str, output_dir: str, root: str, logs: str, rank_table: str = "") -> int:
+    """The program on each machine; its exit code."""
+    here = machines.read()
+    setup = Setup(os.environ, device_name=device, output_dir=Path(output_dir), root=Path(root))
+    own = comparison.gather(setup, {})
+    facts = _exchange(here.rank, len(here.all), own)
+    by_name = comparison.by_name(here.all, facts)
+    table = comparison.table(by_name)
+    result = f"these machines differ:\n{table}" if table else comparison.note(by_name)
+    if here.rank > 0 and table:
+        result = f"these machines differ; the table is on {here.all[0].address}"
+    problems = []
+    if rank_table and not table:
+        servers = {machine.address: own.cards for machine, own in zip(here.all, facts, strict=True)}
+        problems = rank_tables.write(Path(rank_table), servers)
+        result += f"\n{_rank_table_result(rank_table, problems)}"
+    Path(logs, RESULT).write_text(result, encoding="utf-8", errors="backslashreplace")
+    return 2 if table or problems else 0
+
+
+def _rank_table_result(file: str, problems: list[str]) -> str:
+    if problems:
+        fix = f"set the addresses by `hccn_tool -i DEVICE -ip -s address A netmask M` (/{rank_tables.HCCN})"
+        return f"error: no rank table was written, since {problems[0]}; {fix}."
+    return "{1} ranks on {0} servers are in {2}".format(*rank_tables.counts(file), file)
+
+
+def _exchange(rank: int, count: int, own: comparison.Facts) -> list[comparison.Facts]:
+    """The facts of all machines, through Paddle's store, which exits with rank 0."""
+    from paddle.base import core
+
+    host, _, port = os.environ["PADDLE_MASTER"].rpartition(":")
+    store = core.TCPStore(host, int(port), rank == 0, count, timeout=STORE_TIMEOUT)
+
+    def of_all(what: str) -> list[bytes]:
+        return [store.get(f"{what}{other}") for other in range(count)]
+
+    store.set(f"here{rank}", "1")
+    of_all("here")  # the clocks are read at one moment
+    store.set(f"facts{rank}", json.dumps(asdict(own.now())))
+    texts = of_all("facts")
+    store.set(f"done{rank}", "1")
+    if rank == 0:
+        of_all("done")
+    return [comparison.Facts(**json.loads(text)) for text in texts]
+
+
+if __name__ == "__main__":
+    sys.exit(compare_rank(*sys.argv[1:]))

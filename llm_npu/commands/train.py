@@ -12,12 +12,16 @@ after SIGHUP, with a checkpoint of the last finished step. docs/reference/exit_c
 of lost ranks.
 """
 
+import os
+import socket
+
 import virtual_npu
 from llm_npu import config, device, launch, profiling
-from llm_npu.cluster import hccl
 from llm_npu.commands import PROGRAM
-from llm_npu.core import console
-from llm_npu.doctor import explain
+from llm_npu.core import console, machines
+from llm_npu.core.errors import UserError
+from llm_npu.doctor import Setup, explain
+from llm_npu.doctor.checks import hccl
 from llm_npu.models import library
 from llm_npu.numerics import reproducible
 from paddle_fused import host_memory
@@ -36,7 +40,7 @@ def main(argv: list[str]) -> int:
     if early.profile_dir:
         profiling.prepare(early.profile_dir)
     with launch.watch_machines():
-        hccl.check_variables(chosen)
+        check_hccl_variables(chosen)
         return train(arguments, chosen)
 
 
@@ -58,9 +62,22 @@ def train(arguments: config.Arguments, chosen: device.Device) -> int:
     return run.report()
 
 
+def check_hccl_variables(chosen: device.Device) -> None:
+    """Raises UserError, with this machine's name, if a variable of HCCL is wrong; a card would time out.
+
+    The first rank of each machine checks, on a card and on the virtual NPU, before Paddle is imported.
+    """
+    if chosen.kind == "cpu" or not machines.read().is_first_rank_of_machine:
+        return
+    setup = Setup(os.environ, device_name="virtual_npu" if chosen.kind == "virtual" else "npu:card")
+    for finding in hccl.values(setup):
+        if finding.level == "error":
+            raise UserError(f"{finding.message} (on {socket.gethostname()}). {finding.fix}")
+
+
 def features() -> list:
     """All features of a run, in output order; ``Run.attach`` keeps those that the arguments enable."""
-    from llm_npu.cluster.feature import MachineCheck
+    from llm_npu.cluster.machine_check import MachineCheck
     from llm_npu.console.backend_report import BackendReport
     from llm_npu.console.results import Results
     from llm_npu.console.summary import Summary
@@ -71,7 +88,7 @@ def features() -> list:
     from llm_npu.training.dpo import DPO
     from llm_npu.training.dry_run.features import DryRun, Journal
 
-    split = [DPO(), AutoParallel(), Pipeline(), Overlap()]
-    said = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
-    observed = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
-    return [*split, *said, *observed]
+    trainers = [DPO(), AutoParallel(), Pipeline(), Overlap()]
+    reports = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
+    observers = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
+    return [*trainers, *reports, *observers]

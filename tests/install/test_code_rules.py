@@ -30,7 +30,7 @@ CHILDREN = (
     "benchmarks.worker",
     "llm_npu.acceptance.checks",
     "llm_npu.acceptance.rank",
-    "llm_npu.cluster.comparing_process",
+    "llm_npu.cluster.without_run",
     "llm_npu.cluster.rendezvous",
     "llm_npu.doctor.probe_program",
     "scripts.upstream_tests.one_file",
@@ -43,7 +43,7 @@ NO_FILES = {
     "benchmarks.overlap.jobs",
     "benchmarks.overlap.worker",
     "benchmarks.worker",
-    "llm_npu.cluster.comparing_process",
+    "llm_npu.cluster.without_run",
     "llm_npu.cluster.rendezvous",
     "llm_npu.data.text.chat_template",  # a filter of templates
     "llm_npu.doctor.probe_program",

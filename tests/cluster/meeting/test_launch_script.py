@@ -92,7 +92,7 @@ PLACES = {
     ),
     "another machine's address": (
         {"HOST_IP": "198.51.100.1"},
-        "HOST_IP is 198.51.100.1, which is no IPv4 address of this machine",
+        "HOST_IP is 198.51.100.1, which is not an IPv4 address of this machine",
     ),
     "a master that is not the first machine": (
         {"MASTER": "127.0.0.2:8090"},
@@ -117,7 +117,7 @@ PLACES = {
     ),
     "a port that is taken": (
         {},
-        "port {port} of 127.0.0.1, where the machines meet, cannot be used (Address already in use); end the",
+        "port {port} of 127.0.0.1, MASTER's, cannot be used (Address already in use); end the",
     ),
 }
 
@@ -164,7 +164,7 @@ def ends(machines, processes, limit):
     return [log.read_text().splitlines()[-1] for _, log in processes]
 
 
-GONE = "the launcher of the first machine, 10.77.0.1:8090, has ended before all machines had come; its output"
+GONE = "the launcher at MASTER 10.77.0.1:8090 exited before all machines had connected; see its output"
 
 
 @pytest.mark.slow
@@ -175,8 +175,8 @@ def test_a_machine_that_does_not_come(three_apart, tmp_path):
         two, started(two, tmp_path, [0, 1], MASTER="10.77.0.1:8090", RDZV_TIMEOUT=str(limit)), limit
     )
     late = (
-        f"error: 2 of 3 machines have come to 10.77.0.1:8090 within {limit} seconds (RDZV_TIMEOUT); start "
-        "the machine with NODE_RANK 2, too, and let it reach that address."
+        f"error: 2 of 3 machines connected to 10.77.0.1:8090 within {limit} seconds (RDZV_TIMEOUT); start "
+        "the machine with NODE_RANK 2 and check that it can reach that address."
     )
     assert first == late and (second == late or GONE in second), [first, second]
 
@@ -184,7 +184,7 @@ def test_a_machine_that_does_not_come(three_apart, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("secret", "said"),
-    [("fedcba9876543210", "another LLM_NPU_RUN_SECRET than"), ("", "a LLM_NPU_RUN_SECRET, unlike")],
+    [("fedcba9876543210", "differs from this machine"), ("", "is not set on this machine")],
 )
 def test_a_machine_with_another_secret(three_apart, tmp_path, secret, said):
     """It ends at once; the first one goes on waiting."""
@@ -197,9 +197,7 @@ def test_a_machine_with_another_secret(three_apart, tmp_path, secret, said):
         for rank, (machine, own) in enumerate(zip(three_apart[:2], secrets, strict=True))
     )
     assert second.wait(2 * IMPORT) == 2, log.read_text()
-    sentence = (
-        f"error: the launcher of the first machine, 10.77.0.1:8090, has {said} this machine; set the same"
-    )
+    sentence = f"error: LLM_NPU_RUN_SECRET of the launcher at MASTER 10.77.0.1:8090 {said}; set the same"
     assert log.read_text().splitlines()[-1].startswith(sentence)
     assert first[0].poll() is None
 
@@ -208,7 +206,7 @@ def test_a_machine_with_another_secret(three_apart, tmp_path, secret, said):
 def test_two_machines_with_one_number(three_apart, tmp_path):
     said = ends(three_apart, started(three_apart, tmp_path, [0, 1, 1], MASTER="10.77.0.1:8090"), 30)
     sentence = (
-        "error: the machines that have come to 10.77.0.1:8090 have the NODE_RANKs 0, 1, 1; give 3 machines "
+        "error: the machines connected to 10.77.0.1:8090 have the NODE_RANKs 0, 1, 1; give 3 machines "
         "the numbers from 0 to 2, each once."
     )
     assert said[0] == sentence
@@ -221,7 +219,7 @@ def test_two_machines_with_one_number(three_apart, tmp_path):
     [
         ("10.77.0.9:8090", "No route to host"),
         ("10.77.0.1:8091", "Connection refused"),
-        ("10.77.0.1:8092", "what answers there is not Paddle's launcher"),
+        ("10.77.0.1:8092", "the program that answers there is not Paddle's launcher"),
     ],
 )
 def test_a_wrong_master(three_apart, master, why, tmp_path):
@@ -230,7 +228,7 @@ def test_a_wrong_master(three_apart, master, why, tmp_path):
     alone = three_apart[1:2]
     (said,) = ends(alone, started(alone, tmp_path, [1], MASTER=master, RDZV_TIMEOUT="4"), 4)
     assert said.startswith(
-        f"error: no launcher has answered at MASTER {master} within 4 seconds (RDZV_TIMEOUT): "
+        f"error: no launcher answered at MASTER {master} within 4 seconds (RDZV_TIMEOUT): "
     )
     assert why in said
 

@@ -22,7 +22,7 @@ def serving(secret=SECRET, machines=2):
     """The port of a master, and what its paths begin with."""
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
-    word = master.path_word(secret, f"{HOST}:{port}")
+    word = master.path_prefix(secret, f"{HOST}:{port}")
     server = master.server_class(kv_server, HOST, machines, word)(port)
     server.start()
     try:
@@ -54,14 +54,14 @@ def test_a_launcher_of_the_run(secret):
 def test_another_secret_or_none():
     with serving() as (port, word):
         ask(port, f"{word}{KEY}", "POST", VALUE)
-        other = master.path_word("fedcba9876543210", f"{HOST}:{port}")
+        other = master.path_prefix("fedcba9876543210", f"{HOST}:{port}")
         for begin in ("", other, f"{word}0", "/run-", "/"):
-            assert ask(port, f"{begin}/healthy")[0] == master.OTHER_SECRET
-            assert ask(port, f"{begin}{KEY}", "DELETE")[0] == master.OTHER_SECRET
-            assert ask(port, f"{begin}/default/info/10.0.0.9/1", "POST", VALUE)[0] == master.OTHER_SECRET
+            assert ask(port, f"{begin}/healthy")[0] == master.WRONG_SECRET
+            assert ask(port, f"{begin}{KEY}", "DELETE")[0] == master.WRONG_SECRET
+            assert ask(port, f"{begin}/default/info/10.0.0.9/1", "POST", VALUE)[0] == master.WRONG_SECRET
         assert json.loads(ask(port, f"{word}/default/info")[1]) == {KEY: VALUE.decode()}
     with serving("") as (port, _):
-        assert ask(port, f"{other}/healthy")[0] == master.OTHER_SECRET
+        assert ask(port, f"{other}/healthy")[0] == master.WRONG_SECRET
 
 
 REQUESTS = {
@@ -69,7 +69,7 @@ REQUESTS = {
     "no text": (KEY, "POST", b"\xff\xfe", {}),
     "no object": (KEY, "POST", b"[1]", {}),
     "too deep": (KEY, "POST", b"[" * 60000, {}),
-    "too large": (KEY, "POST", b"{}" + b" " * master.LARGEST, {}),
+    "too large": (KEY, "POST", b"{}" + b" " * master.MAX_BODY, {}),
     "a length of words": (KEY, "POST", None, {"Content-Length": "many"}),
     "a negative length": (KEY, "POST", None, {"Content-Length": "-1"}),
     "a huge length": (KEY, "POST", None, {"Content-Length": "9" * 30}),
@@ -93,5 +93,5 @@ def test_idle_connections_keep_nobody_waiting(capfd):
             connection.sendall([b"", b"GET /", b"\x00\xff\n", b"[" * 1000][number % 4])
         begun = time.monotonic()
         assert ask(port, f"{word}/healthy")[0] == 200
-        assert time.monotonic() - begun < master.IDLE
+        assert time.monotonic() - begun < master.IDLE_TIMEOUT
     assert capfd.readouterr() == ("", "")

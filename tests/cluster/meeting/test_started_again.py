@@ -115,7 +115,7 @@ def test_a_launcher_that_comes_when_all_have_met_is_refused(launchers, machine):
     late, log = launchers.start(machine, 1)
     assert late.wait(START) == 2, log.read_text()
     assert log.read_text().endswith(
-        "error: the machines have met at 10.77.0.1:8090 already, with another launcher of NODE_RANK 1; end "
-        "the launchers of all machines, and start them again.\n"
+        "error: the rendezvous at 10.77.0.1:8090 is already complete, with another launcher of NODE_RANK 1; "
+        "end the launchers of all machines, and start them again.\n"
     )
     launchers.finish(*two)

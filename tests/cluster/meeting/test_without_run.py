@@ -44,7 +44,7 @@ def apart(two_machines):
 def test_equal_machines(apart, tmp_path):
     codes, said = compared(apart, tmp_path, {}, {})
     assert codes == [0, 0], said
-    assert all("2 machines, alike in versions, code, data and variables" in each for each in said)
+    assert all("2 machines with equal versions, code, data and variables" in each for each in said)
 
 
 @pytest.mark.slow
@@ -158,4 +158,4 @@ def test_a_port_that_another_program_has(tmp_path, capsys):
         other.bind(("127.0.0.1", PORT))
         other.listen()
         assert program.run(main, ["--cluster", str(hosts)]) == 2
-    assert f"port {PORT} of 127.0.0.1, where the machines meet, cannot be used" in capsys.readouterr().err
+    assert f"port {PORT} of 127.0.0.1, MASTER's, cannot be used" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The comparison of the machines as a part of a run."""
+"""The comparison of the machines in a run, before its first step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from llm_npu.doctor import Setup
 from llm_npu.training import resume
 from llm_npu.training.run import Feature, Run
 
-from . import differences, facts
+from . import comparison
 
-# Arguments beside those in ``run.json`` that make ranks do different things in one step.
-TOGETHER = (
+# Arguments that must be equal, besides those in ``run.json``: they decide what a rank does in a step.
+EQUAL_ARGUMENTS = (
     "sharding",
     "tensor_parallel_degree",
     "pipeline_parallel_degree",
@@ -33,10 +33,10 @@ TOGETHER = (
 
 
 class MachineCheck(Feature):
-    """On several machines: compare them when the data is read, before the model is built.
+    """On several machines, compares them after the data is read and before the model is built.
 
-    Each machine's first rank tells what it is (``facts``). Where something that must be equal differs, all
-    ranks raise, and rank 0 with the table. Nothing happens in a run on one machine.
+    The first rank of each machine gathers its facts. If facts differ that must be equal, all ranks raise,
+    and rank 0 with the table. Disabled in a run on one machine.
     """
 
     def takes_part(self, run: Run) -> bool:
@@ -48,23 +48,23 @@ class MachineCheck(Feature):
         with ranks.Ranks.of_run().raise_on_all_ranks():
             if here.is_first_rank_of_machine:
                 setup = Setup(os.environ, device_name=run.early.device, output_dir=run.early.output_dir)
-                own = facts.gather(setup, of_run(run))
+                own = comparison.gather(setup, of_run(run))
         ranks.wait()  # the clocks are read at one moment
-        told = ranks.gathered(own and own.now())
-        by_name = differences.by_name(here.all, [told[machine.ranks[0]] for machine in here.all])
-        if table := differences.table(by_name):
+        facts = ranks.gathered(own and own.now())
+        by_name = comparison.by_name(here.all, [facts[machine.ranks[0]] for machine in here.all])
+        if table := comparison.table(by_name):
             raise ErrorOfAllRanks(
                 f"the machines of this run differ; make them equal, or leave some out:\n{table}"
                 if ranks.is_first()
                 else f"the machines of this run differ; the table is in the log of rank 0, on {here.all[0]}."
             )
-        run.notes.append(differences.note(by_name))
+        run.notes.append(comparison.note(by_name))
 
 
 def of_run(run: Run) -> dict[str, object]:
     """The settings of the run that must be equal: hashes of tokenizer and data, the model, the arguments.
 
-    ``samples`` differ on their own where a cache or a .bin has another content than the machines' text has.
+    ``samples`` can differ although the text is equal: then a cache or a .bin has other content.
     """
     training = run.arguments.training
     return {
@@ -72,5 +72,5 @@ def of_run(run: Run) -> dict[str, object]:
         **run.settings["schedule"],
         "samples": run.samples.digest(),
         **{name: getattr(run.model_config, name, None) for name in resume.SHAPING_FIELDS},
-        **{name: getattr(training, name) for name in TOGETHER},
+        **{name: getattr(training, name) for name in EQUAL_ARGUMENTS},
     }

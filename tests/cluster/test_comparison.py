@@ -1,4 +1,4 @@
-"""What differs between machines: the table, and runs with planted differences."""
+"""What differs between machines: the table, and runs with planted comparison."""
 
 import fnmatch
 import json
@@ -9,18 +9,20 @@ import pytest
 import run_inputs
 import virtual_machines
 
-from llm_npu.cluster import differences, facts
+from llm_npu.cluster import comparison
 from llm_npu.core import machines
 from llm_npu.doctor import Setup
 
-FACTS = facts.Facts("machine0", {"CANN": "8.0.RC2", "data": "ab" * 32}, {}, {}, 1000.0, 4 * 2**30, 8 * 2**30)
+FACTS = comparison.Facts(
+    "machine0", {"CANN": "8.0.RC2", "data": "ab" * 32}, {}, {}, 1000.0, 4 * 2**30, 8 * 2**30
+)
 
 
-HASHES = ("?" * differences.HASH,) * 2
+HASHES = ("?" * comparison.HASH,) * 2
 
 
-def of(*each):
-    return {f"machine{number}": one for number, one in enumerate(each)}
+def of(*facts):
+    return {f"machine{number}": own for number, own in enumerate(facts)}
 
 
 def equal(**changed):
@@ -28,18 +30,18 @@ def equal(**changed):
 
 
 def test_equal_machines_have_no_table():
-    later = replace(FACTS, host="machine1", clock=FACTS.clock + differences.CLOCK, memory=None)
-    assert differences.table(of(FACTS, later)) == ""
-    said = differences.note(of(later, replace(FACTS, disk=2**30)))
+    later = replace(FACTS, host="machine1", clock=FACTS.clock + comparison.CLOCK, memory=None)
+    assert comparison.table(of(FACTS, later)) == ""
+    said = comparison.note(of(later, replace(FACTS, disk=2**30)))
     assert said == (
-        "2 machines, alike in versions, code, data and variables; least free memory: 4.0 GiB on machine1; "
+        "2 machines with equal versions, code, data and variables; least free memory: 4.0 GiB on machine1; "
         "least free disk: 1.0 GiB on machine1"
     )
 
 
 def test_each_difference_is_named_with_its_machines():
     odd = replace(equal(CANN="8.1.RC1", data="cd" * 32, HCCL_ALGO="ring"), clock=FACTS.clock - 61)
-    assert differences.table(of(FACTS, odd, FACTS)).splitlines() == [
+    assert comparison.table(of(FACTS, odd, FACTS)).splitlines() == [
         "  what       value         machines",
         "  CANN       8.0.RC2       machine0, machine2",
         "             8.1.RC1       machine1",
@@ -55,12 +57,12 @@ def test_each_difference_is_named_with_its_machines():
 def test_what_another_machine_says_is_printable():
     odd = replace(equal(CANN="\x1b[2J8.1\n"), host="\x1b]0;title\x07")
     here = [machines.Machine(f"10.0.0.{number}", range(number, number + 1)) for number in (0, 1)]
-    table = differences.table(differences.by_name(here, [FACTS, odd]))
+    table = comparison.table(comparison.by_name(here, [FACTS, odd]))
     assert table.replace("\n", "").isprintable() and r"\x1b[2J8.1\n" in table and r"\x1b]0;title\x07" in table
 
 
 def test_many_machines_and_long_values_are_shortened():
-    table = differences.table(of(*[FACTS] * 9, equal(CANN="8" * 100)))
+    table = comparison.table(of(*[FACTS] * 9, equal(CANN="8" * 100)))
     rows = [line.split(maxsplit=2) for line in table.splitlines()]
     assert rows[1] == ["CANN", "8.0.RC2", "machine0, machine1, machine2, machine3 and 5 more"]
     assert rows[2] == ["8" * 57 + "...", "machine9"]
@@ -68,8 +70,8 @@ def test_many_machines_and_long_values_are_shortened():
 
 def test_reported_values_may_differ():
     threads = [replace(FACTS, reported={"OMP_NUM_THREADS": number}) for number in ("4", "8")]
-    assert differences.table(of(*threads)) == ""
-    assert differences.note(of(*threads)).endswith("; OMP_NUM_THREADS is 4 on machine0, 8 on machine1")
+    assert comparison.table(of(*threads)) == ""
+    assert comparison.note(of(*threads)).endswith("; OMP_NUM_THREADS is 4 on machine0, 8 on machine1")
 
 
 def test_the_variables_that_are_compared():
@@ -78,21 +80,21 @@ def test_the_variables_that_are_compared():
     own |= {"ASCEND_HOME_PATH": "/opt/cann", "ASCEND_RT_VISIBLE_DEVICES": "0,1"}
     own |= {"ASCEND_VISIBLE_DEVICES": "1,0"}
     secret = {"ASCEND_API_KEY": "secret", "FLAGS_token": "secret"}
-    assert facts.variables({**compared, **own, **secret, "HOME": "/root"}) == compared
+    assert comparison.variables({**compared, **own, **secret, "HOME": "/root"}) == compared
 
 
 def test_the_facts_of_this_machine(tmp_path):
     setup = Setup({"VIRTUAL_NPU_CANN": "8.1.RC1"}, "virtual_npu", tmp_path / "not" / "there", root=tmp_path)
-    found = facts.gather(setup, {"data": 1})
-    assert {name: found.equal[name] for name in ("device", "CANN", "driver", "data")} == {
+    facts = comparison.gather(setup, {"data": 1})
+    assert {name: facts.equal[name] for name in ("device", "CANN", "driver", "data")} == {
         "device": "virtual",
         "CANN": "8.1.RC1",
-        "driver": facts.NOT_INSTALLED,
+        "driver": comparison.NOT_INSTALLED,
         "data": "1",
     }
-    assert found.memory is None and found.disk > 0
-    assert found.equal["code"] == facts.code()
-    assert found.cards == {}
+    assert facts.memory is None and facts.disk > 0
+    assert facts.equal["code"] == comparison.code()
+    assert facts.cards == {}
 
 
 def prepared(folder, **given):
@@ -173,7 +175,7 @@ def test_equal_machines_train_until_one_has_another_cache(two_machines, tmp_path
     job = virtual_machines.launch(two_machines, words, tmp_path, ranks=2)
     assert job.wait(300) == [0, 0], job.text()
     said = (job.logs / "0" / "workerlog.0").read_text()
-    assert "2 machines, alike in versions, code, data and variables" in said
+    assert "2 machines with equal versions, code, data and variables" in said
     built = [sorted(path.name for path in (tmp_path / number / "cache").iterdir()) for number in "01"]
     assert built[0] == built[1] and len(built[0]) == 1, "one folder, no lock, nothing unfinished"
     (file,) = (tmp_path / "1" / "cache").glob("tokens-*/tokens.bin")

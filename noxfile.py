@@ -16,6 +16,7 @@ Losses are compared between runs of the same Python only, because its library is
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def paddle(session: nox.Session, release: str) -> None:
         known.add({"install keeps Paddle": results.kept(*map(results.frozen, (before, after)))}, **about)
 
     environment = {
+        **{name: None for name in os.environ if name.startswith("VIRTUAL_NPU_")},
         "PYTHONNOUSERSITE": "1",
         "PYTHONPATH": None,
         "VERSIONS_STEPS": str(QUICK_STEPS if quick else STEPS),

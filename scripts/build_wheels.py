@@ -71,9 +71,9 @@ def make(target: wheels.Target, pythons: list[str], folder: Path) -> None:
         begin = time.monotonic()
         environment = wheels.environment(target, python)
         wheels.install(environment, wheel)
-        said = wheels.check(environment, target, TIMEOUT)
+        result = wheels.check(environment, target, TIMEOUT)
         where = f"emulated {target.processor}" if target.emulated else environment.site.parent.name
-        print(f"{wheel.name}: checked on {where}: {said} ({time.monotonic() - begin:.0f} s)", flush=True)
+        print(f"{wheel.name}: checked on {where}: {result} ({time.monotonic() - begin:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ setup(
     ext_modules=[Extension("paddle_fused.lib.native", sources=[])] if with_native else [],
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative, "bdist_wheel": Wheel},
     package_data={
-        "paddle_fused": ["lib/*.so"] if with_native else [],
+        "paddle_fused": ["*.pyi", *(["lib/*.so"] if with_native else [])],
         "virtual_npu": ["data/*.json", *(["plugin/*.so", "*.json"] if with_native else [])],
         "llm_npu": ["acceptance/data/*.json", "doctor/data/*.json", "core/data/*.json", "plan/data/*.json"],
     },

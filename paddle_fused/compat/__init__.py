@@ -2,10 +2,15 @@
 
 from .adamw import npu_apply_fused_adamw_v2
 from .attention import npu_fusion_attention
-from .gated import npu_geglu, npu_swiglu
+from .layer import (
+    npu_dropout_add_layer_norm,
+    npu_dropout_add_rms_norm,
+    npu_geglu,
+    npu_rms_norm,
+    npu_rotary_mul,
+    npu_swiglu,
+)
 from .moe import npu_grouped_matmul, npu_moe_token_permute, npu_moe_token_unpermute
-from .norms import npu_dropout_add_layer_norm, npu_dropout_add_rms_norm, npu_rms_norm
-from .rotary import npu_rotary_mul
 
 __all__ = [
     "npu_apply_fused_adamw_v2",

@@ -10,7 +10,7 @@ from itertools import accumulate
 import paddle
 
 from .. import masks
-from ..masks.explicit import SparseMode
+from ..masks.modes import SparseMode
 from ..ops.arguments import check_int, check_number
 from ..ops.attention.layout import heads_of
 from ..ops.attention.op import attend

@@ -10,7 +10,7 @@ from itertools import pairwise
 import paddle
 
 from .. import contracts, masks
-from ..masks.explicit import SparseMode
+from ..masks.modes import SparseMode
 from ..ops.arguments import check_ints, check_tensor, dtype_name
 from ..ops.attention.call import check_tensors
 from ..ops.attention.mask_contract import COMPRESSED_MODES, DENSE_MODES, VARLEN_MODES
@@ -197,5 +197,5 @@ def _check_varlen_band(chosen, shapes) -> None:
             _refuse("mode7_others", came)
         if mode == 8 and is_band and not (pre >= k and next_ >= q - k):
             _refuse("mode8_first", f"{came}, with {band}")
-        if mode in (0, 4) and chosen.sequence(q, k).has_blind_query:
+        if mode in (0, 4) and chosen.sequence(q, k).has_fully_masked_row:
             _refuse("hidden_rows", f"{came}, with {band}")

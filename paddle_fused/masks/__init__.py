@@ -1,4 +1,4 @@
-"""Attention masks by intent: ``causal``, ``band``, ``prefix``, ``documents``, ``dense``, combined by ``&``.
+"""Attention mask types: ``causal``, ``band``, ``prefix``, ``documents``, ``dense``, combined by ``&``.
 
     from paddle_fused import flash_attention, masks
 
@@ -13,12 +13,11 @@ create masks outside of the function: Paddle 3.3.1 cannot trace their constructi
 
 from .compiler import compile_mask
 from .explain import explain as _explain
-from .intents import Mask, band, causal, dense, documents, prefix
-from .modes import hidden_matrix, hidden_sequences
-from .plan import SparsePlan
+from .modes import SparsePlan, hidden_matrix, hidden_sequences
 from .row_indices import row_indices, within_bands
-from .shapes import Shapes, shapes_of
+from .sequences import Shapes, shapes_of
 from .tensors import compressed
+from .types import Mask, band, causal, dense, documents, prefix
 
 # Set here, because ``explain`` needs the compiler, which imports the class.
 Mask.explain = _explain

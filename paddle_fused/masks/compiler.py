@@ -13,15 +13,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from .. import contracts
-from .explicit import SparseMode
-from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
-from .plan import SparsePlan, tokens
+from .modes import SparseMode, SparsePlan, tokens
 from .row_indices import RowIndices
-from .rows_compiler import find
-from .sequences import Sequence, document_sequences
-from .shapes import Shapes
-from .unknown_lengths import unknown_lengths
-from .varlen import compile_varlen, packed_plan
+from .rows_compiler import meaning_of
+from .sequences import Sequence, Shapes, document_sequences
+from .types import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
+from .varlen import compile_varlen, packed_plan, unknown_lengths
 
 
 def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> SparsePlan:
@@ -103,7 +100,7 @@ def _compile_batch(parts, shapes, may_pack) -> SparsePlan:
 def band_plan(s: Sequence) -> SparsePlan:
     """The plan of one band over all queries and keys."""
     d = s.last_diagonal
-    common = {"packed": False, "zero_rows": s.has_blind_query, "sequences": (s,)}
+    common = {"packed": False, "zero_rows": s.has_fully_masked_row, "sequences": (s,)}
     if s.acts_like(None, None):
         return SparsePlan(
             sparse_mode=0, why="every query sees every key: no mask, which CANN takes in mode 0", **common
@@ -131,8 +128,10 @@ def _prefix_plan(prefix: Prefix, shapes) -> SparsePlan:
     s = Sequence(shapes.query_len, shapes.key_len, None, shapes.key_len - shapes.query_len)
     lengths = _prefix_lengths(prefix, shapes)
     why = "a prefix is mode 6, whose mask has one size for all shapes"
-    blind = s.has_blind_query and 0 in lengths
-    return SparsePlan(False, 6, why, "compressed_prefix", prefix=lengths, zero_rows=blind, sequences=(s,))
+    fully_masked = s.has_fully_masked_row and 0 in lengths
+    return SparsePlan(
+        False, 6, why, "compressed_prefix", prefix=lengths, zero_rows=fully_masked, sequences=(s,)
+    )
 
 
 def _documents_plan(documents: Documents, bands, shapes) -> SparsePlan | None:
@@ -157,18 +156,22 @@ def _rows_plan(mask: RowIndices, parts, shapes, may_pack) -> SparsePlan:
         )
     query_len, key_len = shapes.query_len, shapes.key_len
     causal = Band(None, 0, "bottom_right")
-    found = find(mask, query_len, key_len)
+    meaning = meaning_of(mask, query_len, key_len)
     if all(part is mask or (mask.causal and part == causal) for part in parts):
-        count = found.count_sequences(shapes.batch)
+        count = meaning.count_sequences(shapes.batch)
         fits = count == 0 or (may_pack and count <= contracts.limit("attention.sequences"))
-        if found.parts is not None and fits:
-            return replace(_compile_batch(found.parts, shapes, may_pack), blind=found.blind)
-        if found.sequences and fits:
+        if meaning.parts is not None and fits:
+            return replace(_compile_batch(meaning.parts, shapes, may_pack), fully_masked=meaning.fully_masked)
+        if meaning.sequences and fits:
             why = "questions that answers share are repeated for each answer: mode 3 in layout TND"
-            plan = packed_plan(list(found.sequences))
-            return replace(plan, why=why, blind=found.blind, tokens=found.tokens, own=found.own)
+            plan = packed_plan(list(meaning.sequences))
+            return replace(
+                plan, why=why, fully_masked=meaning.fully_masked, tokens=meaning.tokens, own=meaning.own
+            )
         s = Sequence(query_len, key_len, None, key_len - query_len if mask.causal else None)
-        return replace(_full_plan((mask,), s, shapes, True), zero_rows=False, blind=found.blind)
+        return replace(
+            _full_plan((mask,), s, shapes, True), zero_rows=False, fully_masked=meaning.fully_masked
+        )
     return _full_plan(parts, Sequence(query_len, key_len), shapes, True)
 
 
@@ -177,7 +180,7 @@ def _full_plan(parts, s: Sequence, shapes, zero_rows: bool = False) -> SparsePla
     prefixes = [part for part in parts if isinstance(part, Prefix)]
     has_tensor = any(isinstance(part, Dense) for part in parts)
     shape = shapes.query_len, shapes.key_len
-    zero_rows |= s.has_blind_query or any(getattr(part, "invalid_rows", False) for part in parts)
+    zero_rows |= s.has_fully_masked_row or any(getattr(part, "invalid_rows", False) for part in parts)
     if not has_tensor and not zero_rows and full.to_dense(*shape).all(-1).any():
         contracts.refuse(
             "attention.hidden_rows_of_intents", OPERATOR, f"{full!r} leaves queries that see no key"

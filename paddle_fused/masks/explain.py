@@ -9,10 +9,9 @@ import paddle
 from ..ops.arguments import check_ints
 from ..ops.attention.layout import check_rank
 from .compiler import compile_mask
-from .intents import OPERATOR, Mask
-from .modes import NAMES, compressed_mask, compressed_prefix_mask
-from .plan import SparsePlan
-from .shapes import Shapes, shapes_of
+from .modes import NAMES, SparsePlan, compressed_mask, compressed_prefix_mask
+from .sequences import Shapes, shapes_of
+from .types import OPERATOR, Mask
 
 BLOCK = 128  # CANN computes or skips blocks of this many rows and columns
 

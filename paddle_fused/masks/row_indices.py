@@ -1,6 +1,7 @@
 """FlashMask's masks: for each key, the rows of queries that do not see it.
 
-Their size is O(S). What CANN's sparse modes can say of them is found by ``rows_compiler``.
+Their size is O(S). ``rows_compiler`` finds the sparse mode of CANN that expresses them; `rows_of` gives
+the row indices of other masks.
 
 Legend: B batch, H 1 or the number of query heads, Sq queries, Skv keys; i counts queries and j keys.
 Source: paddle.nn.functional.flashmask_attention; arXiv 2410.01359.
@@ -15,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 import paddle
 
-from .intents import Band, Mask, diagonal
+from .types import Band, Documents, Mask, Prefix, diagonal
 
 COLUMNS = {True: (1, 2), False: (2, 4)}  # accepted, by ``causal``
 # Masks that are kept, each with its compiled plan: those of a model's layers and of micro-batches in flight.
@@ -76,7 +77,7 @@ class RowIndices(Mask):
         begin = np.concatenate([np.zeros_like(end[:1]), np.maximum.accumulate(end, axis=0)])
         return np.stack([begin, np.concatenate([first, np.full_like(first[:1], query_len)])], axis=1)
 
-    def blind(self, query_len: int) -> np.ndarray:
+    def fully_masked(self, query_len: int) -> np.ndarray:
         """The queries that see no key: bool [B, H, Sq]."""
         batch, heads = self.indices.shape[:2]
         width = query_len + 1
@@ -207,7 +208,7 @@ def hidden_in_graph(indices, causal: bool, rows, columns, shift):
     tensors, the positions of queries and keys; ``shift``: Skv - Sq.
     """
     i = rows.unsqueeze(-1)
-    column = [each.unsqueeze(-2) for each in indices.unbind(-1)]
+    column = [column.unsqueeze(-2) for column in indices.unbind(-1)]
     hidden = i >= column[0]
     if len(column) == 4 or (causal and len(column) == 2):
         hidden = paddle.logical_and(hidden, i < column[1])
@@ -219,3 +220,51 @@ def hidden_in_graph(indices, causal: bool, rows, columns, shift):
     else:
         hidden = paddle.logical_or(hidden, columns.unsqueeze(0) > i + shift)
     return hidden
+
+
+def rows_of(mask: Mask, query_len: int, key_len: int) -> RowIndices | None:
+    """Row indices that hide what ``mask`` hides; None if a part is no band, prefix or documents."""
+    if not all(isinstance(part, (Band, Prefix, Documents)) for part in mask.parts):
+        return None
+    return _intersection(mask, query_len, key_len)
+
+
+@lru_cache(maxsize=16)
+def _intersection(mask: Mask, query_len: int, key_len: int) -> RowIndices:
+    first = np.zeros((mask.batch_size or 1, key_len), np.int64)
+    end = np.full_like(first, query_len)
+    for part in mask.parts:
+        for b in range(len(first)):
+            own = 0 if part.batch_size is None else b
+            first_, end_ = _OF[type(part)](part, own, query_len, key_len)
+            first[b], end[b] = np.maximum(first[b], first_), np.minimum(end[b], end_)
+    columns = np.stack([end, first], -1).clip(0, query_len)
+    return RowIndices(columns[:, None].astype(np.int32), causal=False)
+
+
+def _band(band: Band, b: int, query_len: int, key_len: int):
+    row = np.arange(key_len) - diagonal(band.align, query_len, key_len)
+    first = 0 if band.right is None else row - band.right
+    return first, query_len if band.left is None else row + band.left + 1
+
+
+def _prefix(prefix: Prefix, b: int, query_len: int, key_len: int):
+    j = np.arange(key_len)
+    return np.where(j < prefix.lengths[b], 0, j - (key_len - query_len)), query_len
+
+
+def _documents(documents: Documents, b: int, query_len: int, key_len: int):
+    documents.check_lengths(query_len, key_len)
+    lengths, key_lengths = np.array(documents.rows[b]), np.array(documents.key_rows[b])
+    ends = lengths.cumsum() - (documents.query_start or 0)
+    starts = ends - lengths
+    of_key = np.repeat(np.arange(len(key_lengths)), key_lengths)
+    first, end = starts[of_key], ends[of_key]
+    if documents.causal:
+        position = np.arange(key_len) - (key_lengths.cumsum() - key_lengths)[of_key]
+        shift = (key_lengths - lengths)[of_key] if documents.align == "bottom_right" else 0
+        first = np.maximum(first, first + position - shift)
+    return first, end
+
+
+_OF = {Band: _band, Prefix: _prefix, Documents: _documents}

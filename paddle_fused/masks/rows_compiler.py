@@ -1,4 +1,4 @@
-"""Finds the intent behind FlashMask's row indices, so that CANN's sparse modes can express it.
+"""Recognizes mask types in FlashMask's row indices, so that CANN's sparse modes can express them.
 
 Queries that see no key, such as padding at the end of a packed row, give zeros whatever the mask lets them
 see. They are free: a run of such tokens becomes a document, and its rows are zeroed after the call.
@@ -13,27 +13,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .intents import Band, Documents, Mask, Prefix
 from .row_indices import RowIndices
 from .sequences import Sequence
+from .types import Band, Documents, Mask, Prefix
 
 REPEATED = 2  # shared questions: packed are at most this many times the tokens
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What row indices mean. One of ``parts``, ``sequences``, or neither: no intent that CANN has.
+class Meaning:
+    """The mask types or sequences that row indices express. Both are None if CANN has no mode for them.
 
-    ``parts``: masks whose intersection it is. ``sequences``: causal sequences whose tokens are ``tokens`` of
-    the batch [B * S]; ``own`` is where each token of the batch is among them (a shared question: in its first
-    sequence). ``blind``: bool [B, H, S], the queries that see no key, or None if there are none.
+    Attributes:
+        parts: masks; their intersection equals the row indices.
+        sequences: causal sequences over ``tokens``.
+        tokens: the index in the batch [B * S] of each packed token.
+        own: the index among the packed tokens of each token of the batch; a shared question's is in its
+            first sequence.
+        fully_masked: bool [B, H, S], the queries that see no key; None if there are none.
     """
 
     parts: tuple[Mask, ...] | None = None
     sequences: tuple[Sequence, ...] | None = None
     tokens: np.ndarray | None = None
     own: np.ndarray | None = None
-    blind: np.ndarray | None = None
+    fully_masked: np.ndarray | None = None
 
     def count_sequences(self, batch: int) -> int:
         """The sequences of the packed batch; 0 if nothing is to be packed."""
@@ -45,29 +49,29 @@ class Found:
         return 0
 
 
-def find(mask: RowIndices, query_len: int, key_len: int) -> Found:
-    """The intent of ``mask`` on these sizes."""
+def meaning_of(mask: RowIndices, query_len: int, key_len: int) -> Meaning:
+    """The mask types or sequences that ``mask`` expresses on these sizes."""
     mask.check_keys(key_len)
-    blind = mask.blind(query_len)
-    blind = blind if blind.any() else None
+    fully_masked = mask.fully_masked(query_len)
+    fully_masked = fully_masked if fully_masked.any() else None
     ranges = mask.visible(query_len)
     if mask.causal and not (mask.ranges(query_len)[:, 0] < query_len).any():
-        return Found(parts=(Band(None, 0, "bottom_right"),), blind=blind)
+        return Meaning(parts=(Band(None, 0, "bottom_right"),), fully_masked=fully_masked)
     seen = ranges[:, 0] < ranges[:, 1]
     if mask.heads > 1 or query_len != key_len or (seen.sum(0) > 1).any():
-        return Found(blind=blind)
+        return Meaning(fully_masked=fully_masked)
     first, end = np.where(seen, ranges[:, 0], 0).max(0)[:, 0], np.where(seen, ranges[:, 1], 0).max(0)[:, 0]
-    free = (first >= end) & (False if blind is None else blind[:, 0])
+    free = (first >= end) & (False if fully_masked is None else fully_masked[:, 0])
     parts = _documents(first, end, free, mask.batch_size)
     if parts is None and not free.any():
         parts = _prefix(first, end, mask.batch_size)
     if parts is not None:
-        return Found(parts=parts, blind=blind)
-    return _shared_questions(first, end, free, blind)
+        return Meaning(parts=parts, fully_masked=fully_masked)
+    return _shared_questions(first, end, free, fully_masked)
 
 
 def _documents(first, end, free, batch_size) -> tuple[Mask, ...] | None:
-    """Documents one after the other, and in them a band: [B, S] each."""
+    """Documents one after the other, with a band inside of them. ``first``, ``end``, ``free``: [B, S]."""
     size = first.shape[1]
     j = np.arange(size)
     kept = ~free
@@ -110,37 +114,37 @@ def _prefix(first, end, batch_size) -> tuple[Mask, ...] | None:
     return (Prefix(tuple(lengths.tolist()), batch_size),)
 
 
-def _shared_questions(first, end, free, blind) -> Found:
+def _shared_questions(first, end, free, fully_masked) -> Meaning:
     """Causal sequences that begin with the same tokens: a question and its answers, in a tree.
 
-    Each path from a root to a leaf is a sequence of its own, with its own copy of what it shares.
+    Each path from a root to a leaf is one sequence, with its own copy of the shared tokens.
     """
     size = first.shape[1]
     sequences, tokens, own = [], [], np.empty(first.size, np.int64)
     if (~free & (first != np.arange(size))).any():
-        return Found(blind=blind)
+        return Meaning(fully_masked=fully_masked)
     count = 0
     for b, (end_, free_) in enumerate(zip(end, free, strict=True)):
         paths = _paths(_ends(end_, free_))
         if paths is None:
-            return Found(blind=blind)
+            return Meaning(fully_masked=fully_masked)
         for path in paths:
             of_row = b * size + np.concatenate([np.arange(*segment) for segment in path])
             tokens.append(of_row)
             sequences.append(Sequence(len(of_row), len(of_row), None, 0, count, count))
             count += len(of_row)
     if count > REPEATED * first.size:
-        return Found(blind=blind)
+        return Meaning(fully_masked=fully_masked)
     tokens = np.concatenate(tokens)
     own[tokens[::-1]] = np.arange(count)[::-1]  # the first place of each token is written last
-    return Found(sequences=tuple(sequences), tokens=tokens, own=own, blind=blind)
+    return Meaning(sequences=tuple(sequences), tokens=tokens, own=own, fully_masked=fully_masked)
 
 
 def _ends(end, free) -> np.ndarray:
     """``end``, where a run of free tokens has its own end."""
     stops = np.flatnonzero(np.diff(free, append=False)) + 1  # of the runs, and of what lies between them
-    found = np.searchsorted(stops, np.arange(len(end)), side="right")
-    return np.where(free, np.append(stops, len(end))[found], end)
+    run = np.searchsorted(stops, np.arange(len(end)), side="right")
+    return np.where(free, np.append(stops, len(end))[run], end)
 
 
 def _paths(end) -> list[list[tuple[int, int]]] | None:

@@ -8,9 +8,8 @@ import numpy as np
 import paddle
 
 from .. import contracts
-from .intents import OPERATOR, Dense, Intersection, Mask
-from .modes import compressed_mask, compressed_prefix_mask
-from .plan import SparsePlan
+from .modes import SparsePlan, compressed_mask, compressed_prefix_mask
+from .types import OPERATOR, Dense, Intersection, Mask
 
 
 def compressed(prefix: bool = False):

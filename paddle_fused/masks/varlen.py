@@ -1,17 +1,17 @@
-"""The compiler for layout TND: sequences of different lengths, one after the other.
+"""The compiler for layout TND (sequences of different lengths), and plans for unknown lengths.
 
-A card does not allow queries that see no key here. Legend: Sq queries and Skv keys of one sequence, d = Skv -
-Sq.
+A card does not allow queries that see no key in this layout. `unknown_lengths` also serves batches: it plans
+for a static graph that does not know the sequence lengths.
+
+Legend: Sq queries and Skv keys of one sequence, d = Skv - Sq.
 """
 
 from __future__ import annotations
 
 from .. import contracts
-from .intents import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
-from .plan import SparsePlan, tokens
-from .sequences import Blocks, Sequence, document_sequences
-from .shapes import Shapes
-from .unknown_lengths import unknown_lengths
+from .modes import UNBOUNDED, SparsePlan, tokens
+from .sequences import Blocks, Sequence, Shapes, document_sequences
+from .types import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
 
 
 def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> SparsePlan:
@@ -120,9 +120,9 @@ def _check_queries(active: list[Sequence]) -> None:
         lengths = f"a sequence with {s.query_len} queries and {s.key_len} keys"
         if s.key_len == 0:
             contracts.refuse("attention.no_keys", OPERATOR, lengths)
-        if s.has_blind_query and s.low is None and s.high == s.last_diagonal:
+        if s.has_fully_masked_row and s.low is None and s.high == s.last_diagonal:
             contracts.refuse("attention.mode3_varlen", OPERATOR, f"{lengths}, causal from the bottom right")
-        if s.has_blind_query:
+        if s.has_fully_masked_row:
             came = f"{lengths} and the band {s.low} <= j - i <= {s.high} leaves queries that see no key"
             contracts.refuse("attention.hidden_rows_of_intents", OPERATOR, came)
 
@@ -147,3 +147,26 @@ def _shared_mask_plan(active, tensors, common) -> SparsePlan | None:
     pre, next_ = tokens(low, high, 0)
     why = "one full mask for all sequences inside a band from the top left is mode 0, which computes the band"
     return SparsePlan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, **common)
+
+
+def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> SparsePlan:
+    """The plan of a mask that does not depend on the lengths. Raises ValueError for one that does."""
+    if not bands and not others:
+        return SparsePlan(packed, 0, "no mask")
+    if not bands and len(others) == 1 and isinstance(others[0], Dense):
+        dense = others[0]
+        return SparsePlan(packed, 1, "a mask of its own", "full", full=dense, zero_rows=not packed)
+    aligns = {band.align for band in bands}
+    if not others and len(aligns) == 1:
+        left = min((b.left for b in bands if b.left is not None), default=None)
+        right = min((b.right for b in bands if b.right is not None), default=None)
+        bottom_right = aligns == {"bottom_right"}
+        if (left, right) == (None, 0):
+            return SparsePlan(packed, 3 if bottom_right else 2, "causal, whatever the lengths", "compressed")
+        if bottom_right:
+            pre, next_ = (UNBOUNDED if bound is None else bound for bound in (left, right))
+            return SparsePlan(packed, 4, "a band, whatever the lengths", "compressed", pre, next_)
+    raise ValueError(
+        f"{Intersection((*bands, *others))!r} needs the sequence lengths, which this static graph does not "
+        "know: give them in the InputSpec."
+    )

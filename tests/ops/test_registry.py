@@ -1,9 +1,11 @@
 """The registrations of the operators are complete, and everything derived from them agrees."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,17 @@ def test_a_registration_names_what_is_there(operator):
     forward, both = (operator.cost(2, backward, **sizes) for backward in (False, True))
     assert 0 < forward.bytes <= both.bytes and 0 <= forward.flops <= both.flops
     assert operator.random_case(np.random.default_rng(0)).operator == operator.name
+
+
+def test_the_names_for_editors_are_the_public_names():
+    stub = ast.parse(Path(paddle_fused.__file__).with_suffix(".pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    names = {alias.asname: (node.module, alias.name) for node in imports for alias in node.names}
+    assert sorted(names) == paddle_fused.__all__
+    for name, (module, attribute) in names.items():
+        home = importlib.import_module(f"paddle_fused.{module or attribute}")
+        value = home if module is None else getattr(home, attribute)
+        assert getattr(paddle_fused, name) is value
 
 
 def test_every_folder_has_the_cases_of_its_operators():

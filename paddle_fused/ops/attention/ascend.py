@@ -22,10 +22,10 @@ import paddle.nn.functional as F
 from paddle_fused import ascend, contracts
 from paddle_fused.devices import is_captured
 from paddle_fused.masks.explain import computed_fraction
-from paddle_fused.masks.intents import Band, Mask
 from paddle_fused.masks.row_indices import RowIndices
 from paddle_fused.masks.sequences import Sequence
 from paddle_fused.masks.tensors import hidden_tensor
+from paddle_fused.masks.types import Band, Mask
 
 from ..arguments import dtype_name
 from . import tiles

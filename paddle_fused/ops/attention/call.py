@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddle_fused import contracts, masks
-from paddle_fused.masks.intents import Dense, Documents
 from paddle_fused.masks.row_indices import RowIndices
 from paddle_fused.masks.tensors import check_rows
+from paddle_fused.masks.types import Dense, Documents
 
 from ..arguments import check_one_device, check_tensor, dtype_name
 from .layout import Heads, check_rank

@@ -8,8 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from paddle_fused import masks
-from paddle_fused.masks.explicit import SparseMode
-from paddle_fused.masks.modes import UNBOUNDED
+from paddle_fused.masks.modes import UNBOUNDED, SparseMode
 
 from ..case import OpCase
 from .op import flash_attention
@@ -160,7 +159,7 @@ CASES = [
     packed_case(masks.causal(), *_LENGTHS),
     packed_case(None, *_LENGTHS),
     packed_case(masks.band(4, 0), [7, 1, 20], [9, 1, 24]),
-    # CANN's modes that no single intent above compiles to, as npu_fusion_attention asks for them.
+    # CANN's modes that no single mask type above compiles to; npu_fusion_attention takes them.
     batch_case(SparseMode(5, UNBOUNDED, UNBOUNDED, (4, 30)) & _random_mask(33, 33, 4), name="sparse_mode 5"),
     packed_case(SparseMode(7, UNBOUNDED, -3), [5, 9, 12], [7, 9, 15]),
     packed_case(SparseMode(8, UNBOUNDED, 2), [5, 9, 12], [7, 9, 15]),

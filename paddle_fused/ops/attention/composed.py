@@ -9,8 +9,8 @@ from __future__ import annotations
 import paddle
 import paddle.nn.functional as F
 
-from paddle_fused.masks.intents import Dense, Intersection
 from paddle_fused.masks.tensors import hidden_tensor
+from paddle_fused.masks.types import Dense, Intersection
 
 from ..arguments import dtype_name, no_16_bit_on_cpu
 from .call import AttentionCall
@@ -95,9 +95,9 @@ def _attention(q, k, v, bias, hidden, call):
     scores = paddle.matmul(q, k, transpose_y=True)
     scores = (scores if bias is None else scores + bias) * call.scale
     if hidden is not None:
-        blind = hidden.all(-1, keepdim=True)  # queries that see no key: kept finite here, zeroed below
+        fully_masked = hidden.all(-1, keepdim=True)  # queries that see no key: kept finite here, zeroed below
         lowest = paddle.full([], float("-inf"), scores.dtype)
-        scores = paddle.where(paddle.logical_and(hidden, paddle.logical_not(blind)), lowest, scores)
+        scores = paddle.where(paddle.logical_and(hidden, paddle.logical_not(fully_masked)), lowest, scores)
     probability = F.softmax(scores, axis=-1)
     if hidden is not None:  # Paddle's CPU softmax gives exp(-64) where it should give 0
         probability = paddle.where(hidden, paddle.zeros([], scores.dtype), probability)

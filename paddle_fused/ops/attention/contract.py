@@ -41,11 +41,11 @@ BUT_PLUGIN = (
     "flash_attention",
 )
 VARLEN_BUT_PLUGIN = BUT_PLUGIN[1:]
-# flash_attention has intents instead of modes, and cannot break their rules.
+# flash_attention has mask types instead of modes, and cannot break the rules of modes.
 FUSION = BUT_PLUGIN[:-1]
 VARLEN_FUSION = FUSION[1:]
-INTENTS = ("flash_attention",)
-BUT_INTENTS = tuple(operator for operator in ALL if operator not in INTENTS)
+MASK_TYPES = ("flash_attention",)
+NOT_MASK_TYPES = tuple(operator for operator in ALL if operator not in MASK_TYPES)
 
 SCORE_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md"
 VARLEN_DOC = "hicann/ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionVarLenScore.md"
@@ -215,7 +215,7 @@ RULES = (
     ),
     ContractRule(
         "attention.lengths_from_0",
-        INTENTS,
+        MASK_TYPES,
         None,
         "cu_seqlens_q and cu_seqlens_k, both, for layout TND",
         "For lengths 3, 2 pass [0, 3, 5], or the mask masks.documents([3, 2]).",
@@ -239,7 +239,7 @@ RULES = (
     ),
     ContractRule(
         "attention.lengths_order_from_0",
-        INTENTS,
+        MASK_TYPES,
         None,
         "cumulative lengths, which never decrease (for lengths 3, 2: [0, 3, 5])",
         "Take their cumulative sum.",

@@ -6,11 +6,11 @@ Legend: B batch, N heads, S sequence length; q and kv: of query, of key and valu
 from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
 
 from .contract import (
-    BUT_INTENTS,
     BUT_PLUGIN,
     DENSE,
     FUSION,
-    INTENTS,
+    MASK_TYPES,
+    NOT_MASK_TYPES,
     SCORE_DOC,
     TILING_SOURCE,
     VARLEN,
@@ -127,7 +127,7 @@ RULES = (
     ),
     ContractRule(
         "attention.hidden_rows",
-        BUT_INTENTS,
+        NOT_MASK_TYPES,
         None,
         "a visible key for every query, or inner_precise 2 in layouts other than TND",
         "A card gives wrong numbers in rows whose keys are all hidden.",
@@ -135,7 +135,7 @@ RULES = (
     ),
     ContractRule(
         "attention.hidden_rows_of_intents",
-        INTENTS,
+        MASK_TYPES,
         None,
         "a visible key for every query, or masks.dense(hidden, invalid_rows=True) in layouts other than TND",
         "With invalid_rows such queries get zeros; a card gives wrong numbers there.",

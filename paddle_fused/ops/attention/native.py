@@ -53,9 +53,12 @@ def run(query, key, value, bias, call: AttentionCall):
         plan.next_tokens,
     )
     if plan.mask == "full" and not plan.packed and (plan.zero_rows or not paddle.in_dynamic_mode()):
-        blind = mask.all(-1)
+        fully_masked = mask.all(-1)
         out = zero_queries(
-            out, blind if blind.ndim > 1 else blind.reshape([1, 1, -1]), operator_layout, heads.query
+            out,
+            fully_masked if fully_masked.ndim > 1 else fully_masked.reshape([1, 1, -1]),
+            operator_layout,
+            heads.query,
         )
     if plan.packed and layout != "TND":
         batch, query_len = call.shapes.batch, call.shapes.query_len

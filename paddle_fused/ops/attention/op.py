@@ -1,4 +1,4 @@
-"""Attention with masks by intent: the public function. Each backend has its own file.
+"""Attention with mask types: the public function. Each backend has its own file.
 
 Legend: B batch, Sq and Skv queries and keys of one sequence, T tokens of all sequences, N and Nkv heads of
 query and of key and value, D and Dv head sizes.

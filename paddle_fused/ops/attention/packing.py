@@ -49,23 +49,23 @@ def _gather(x, index):
 
 
 def zeroing(run):
-    """A backend's ``run`` that zeroes the plan's blind queries, and so their gradients."""
+    """A backend's ``run`` that zeroes the plan's fully masked rows and their gradients."""
 
     def zeroed(query, key, value, bias, call: AttentionCall):
         out, *others = run(query, key, value, bias, call)
-        if call.plan.blind is not None:
-            blind = constant(call.plan, "blind", call.plan.blind, "bool")
-            out = zero_queries(out, blind, call.layout, call.heads.query)
+        if call.plan.fully_masked is not None:
+            fully_masked = constant(call.plan, "fully_masked", call.plan.fully_masked, "bool")
+            out = zero_queries(out, fully_masked, call.layout, call.heads.query)
         return out, *others
 
     return zeroed
 
 
-def zero_queries(out, blind, layout: str, heads: int):
-    """Zeros where ``blind`` ([B or 1, N or 1, S]) is True, as CANN's inner_precise 2 gives them."""
-    blind = blind.transpose(_ORDER[layout]).unsqueeze(-1)
+def zero_queries(out, fully_masked, layout: str, heads: int):
+    """Zeros where ``fully_masked`` ([B or 1, N or 1, S]) is True, as CANN's inner_precise 2 gives them."""
+    fully_masked = fully_masked.transpose(_ORDER[layout]).unsqueeze(-1)
     wide = with_heads(out, layout, heads)
     if device_of(out) == "cpu":  # Paddle has no 16-bit `where` there
         wide = wide.astype("float32")
-    zeroed = paddle.where(blind, paddle.zeros([], wide.dtype), wide).astype(out.dtype)
+    zeroed = paddle.where(fully_masked, paddle.zeros([], wide.dtype), wide).astype(out.dtype)
     return without_heads(zeroed, layout)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paddle_fused import masks
-from paddle_fused.masks.intents import Dense, Intersection, Mask
+from paddle_fused.masks.types import Dense, Intersection, Mask
 from paddle_fused.sharding import Layout, Sharding, ShardingRule
 from paddle_fused.sharding.local_map import is_split
 

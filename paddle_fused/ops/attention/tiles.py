@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import paddle
 
-from paddle_fused.masks.intent_rows import rows_of
-from paddle_fused.masks.row_indices import RowIndices, hidden_in_graph
+from paddle_fused.masks.row_indices import RowIndices, hidden_in_graph, rows_of
 
 from ..layer import OperatorLayer
 from .call import AttentionCall
@@ -60,9 +59,9 @@ class Tiles:
             paddle.arange(first_key, end_key, dtype="int32"),
             shapes.key_len - shapes.query_len,
         )
-        if self.call.plan.blind is not None:
-            blind = constant(self.call.plan, "blind", self.call.plan.blind, "bool")
-            sees = paddle.logical_not(blind[:, :, first_row:end_row]).unsqueeze(-1)
+        if self.call.plan.fully_masked is not None:
+            fully_masked = constant(self.call.plan, "fully_masked", self.call.plan.fully_masked, "bool")
+            sees = paddle.logical_not(fully_masked[:, :, first_row:end_row]).unsqueeze(-1)
             hidden = paddle.logical_and(hidden, sees)
         if mask.heads > 1 and hidden.shape[0] != shapes.batch:
             hidden = hidden.expand([shapes.batch, *hidden.shape[1:]])

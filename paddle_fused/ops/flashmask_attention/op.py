@@ -225,12 +225,12 @@ def _log_sum_exp(row_max, row_sum, mask, query):
     """[B, N, Sq] of the statistics [B, N, Sq, 8]."""
     lse = (row_max + paddle.log(row_sum))[..., 0]
     if isinstance(mask, RowIndices):
-        blind = mask.blind(query.shape[1])
-        if not blind.any():
+        fully_masked = mask.fully_masked(query.shape[1])
+        if not fully_masked.any():
             return lse
-        blind = paddle.to_tensor(blind)
+        fully_masked = paddle.to_tensor(fully_masked)
     elif mask is not None and hasattr(mask, "hidden"):
-        blind = mask.hidden.all(-1)
+        fully_masked = mask.hidden.all(-1)
     else:
         return lse
-    return paddle.where(blind, paddle.full([], float("-inf"), "float32"), lse)
+    return paddle.where(fully_masked, paddle.full([], float("-inf"), "float32"), lse)

@@ -1,4 +1,4 @@
-"""Mask intents and their reference; every plan of the compiler is valid and equals the mask."""
+"""Mask types and their reference; every plan of the compiler is valid and equals the mask."""
 
 import numpy as np
 import pytest
@@ -232,14 +232,14 @@ REFUSED = {
         561002,
         lambda: compile_mask(masks.causal("top_left") & masks.band(2, None), batch(4, 9)),
     ),
-    "blind queries": (
+    "fully masked rows": (
         "attention.hidden_rows_of_intents",
         None,
         lambda: compile_mask(
             masks.prefix(3) & masks.documents([2, 2], key_seqlens=[0, 4], causal=False), batch(4)
         ),
     ),
-    "blind queries in TND": (
+    "fully masked rows in TND": (
         "attention.hidden_rows_of_intents",
         None,
         lambda: compile_mask(masks.band(1, 1, "top_left"), packed([5], [2])),

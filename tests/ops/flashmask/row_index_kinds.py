@@ -78,7 +78,7 @@ def tensors(random, indices, query_len: int, heads=(4, 2), dim=16):
 
 
 def dense(query, key, value, out_grad, hidden):
-    """out, dq, dk, dv [B, S, N, D] in float64; ``hidden`` [B, N, Sq, Skv]. Blind queries give zeros."""
+    """out, dq, dk, dv [B, S, N, D] in float64; ``hidden`` [B, N, Sq, Skv]. Fully masked rows give zeros."""
     q, k, v, g = (x.transpose(0, 2, 1, 3) for x in (query, key, value, out_grad))
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat(groups, 1), v.repeat(groups, 1)

@@ -66,10 +66,10 @@ def check(random, causal, columns, backend, dtype, errors):
     ours = run(arrays, indices, causal, backend, dtype, "npu:0")
     composed = run(arrays, indices, causal, "composed", dtype, "npu:0")
     errors.add(ours, composed, truth(arrays, indices, causal), f"{indices.tolist()}, Sq {query_len}")
-    blind = hidden_by(indices, causal, query_len).all(-1)
-    blind = blind.repeat(arrays[0].shape[2] // blind.shape[1], 1)
+    fully_masked = hidden_by(indices, causal, query_len).all(-1)
+    fully_masked = fully_masked.repeat(arrays[0].shape[2] // fully_masked.shape[1], 1)
     for x in (*ours[:2], *composed[:2]):  # zeros, not small numbers
-        assert not values(x).transpose(0, 2, 1, 3)[blind].any()
+        assert not values(x).transpose(0, 2, 1, 3)[fully_masked].any()
 
 
 def check_many(causal, columns, count, seed):

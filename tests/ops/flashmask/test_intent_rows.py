@@ -1,4 +1,4 @@
-"""Masks of intents as row indices, and in tiles on the plugin's operator."""
+"""Mask types as row indices, and in tiles on the plugin's operator."""
 
 import numpy as np
 import paddle
@@ -7,7 +7,7 @@ from precision import values
 from row_index_kinds import NAMES, cuts, dense, tensors
 
 from paddle_fused import dispatch_log, flash_attention, masks, reset_dispatch_log, use_backend
-from paddle_fused.masks.intent_rows import rows_of
+from paddle_fused.masks.row_indices import rows_of
 from paddle_fused.ops.attention import tiles
 from paddle_fused.parity import ROUNDING
 

@@ -64,12 +64,12 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mode_of_each_kind(kind):
-    rows, causal, mode, packed, lengths, blind = KINDS[kind]
+    rows, causal, mode, packed, lengths, fully_masked = KINDS[kind]
     mask = mask_of(*rows, causal=causal)
     plan = plan_of(mask)
     assert (plan.sparse_mode, plan.packed, list(plan.query_lens)) == (mode, packed, lengths), plan.why
-    found = [] if plan.blind is None else np.flatnonzero(plan.blind).tolist()
-    assert found == (np.flatnonzero(mask.blind(20)).tolist() if blind is None else blind)
+    found = [] if plan.fully_masked is None else np.flatnonzero(plan.fully_masked).tolist()
+    assert found == (np.flatnonzero(mask.fully_masked(20)).tolist() if fully_masked is None else fully_masked)
     assert plan_of(mask) is plan
 
 
@@ -100,7 +100,7 @@ def test_the_reference_is_the_definition(causal, columns):
         mask, hidden = masks.row_indices(indices, causal), hidden_by(indices, causal, query_len)
         dense = mask.to_dense(query_len, indices.shape[2])
         np.testing.assert_array_equal(np.broadcast_to(dense, hidden.shape), hidden)
-        np.testing.assert_array_equal(mask.blind(query_len), hidden.all(-1))
+        np.testing.assert_array_equal(mask.fully_masked(query_len), hidden.all(-1))
         rows, visible = np.arange(query_len)[:, None], np.zeros(hidden.shape, bool)
         for first, end in mask.visible(query_len)[..., None, :]:
             visible |= (rows >= first) & (rows < end)

@@ -1,4 +1,4 @@
-"""Masks as objects that express intent: what each query may see, independent of layout, mode and device.
+"""Attention mask types: which keys a query sees, independent of layout, sparse mode and device.
 
 Legend: B batch, N heads, Sq queries, Skv keys; i counts queries and j keys, both from 0. ``to_dense`` defines
 each mask in plain numpy and is the reference for the compiler.
@@ -274,7 +274,7 @@ def band(left: int | None, right: int | None, align: str = "bottom_right") -> Ma
         if bound is not None and bound < 0:
             raise ValueError(
                 f"{name} is {bound}; accepted: a number of keys from 0 on, or None (or -1) for no bound. "
-                "No mask of intent is a band beside the diagonal; sparse_mode 4 of "
+                "These mask types have no band beside the diagonal; sparse_mode 4 of "
                 "paddle_fused.compat.npu_fusion_attention is."
             )
     return Band(left, right, align)

@@ -16,24 +16,36 @@ if not __package__:  # a launcher has started this file, whose folder would hide
 
 
 class Command(NamedTuple):
-    """``listens``: the moment named if a signal comes before the command handles signals itself.
+    """A row of the table of commands.
 
-    ``prints_result``: whether lost output makes the exit code 1.
+    Attributes:
+        listens: the moment named if a signal comes before the command handles signals itself.
+        explains: whether errors that Paddle raises get the doctor's explanation.
+        prints_result: whether lost output makes the exit code 1.
     """
 
     module: str
     summary: str
     listens: str = ""
+    explains: bool = False
     prints_result: bool = True
 
 
 COMMANDS = {
     "train": Command(
-        "commands.train", "train or fine-tune a language model", "before the first step", prints_result=False
+        "commands.train",
+        "train or fine-tune a language model",
+        "before the first step",
+        explains=True,
+        prints_result=False,
     ),
-    "generate": Command("commands.generate", "continue prompts with a checkpoint", "before the last prompt"),
-    "export": Command("commands.export", "write a checkpoint as a program for paddle.inference"),
-    "prepare_data": Command("commands.prepare_data", "tokenise text once, for many runs"),
+    "generate": Command(
+        "commands.generate", "continue prompts with a checkpoint", "before the last prompt", explains=True
+    ),
+    "export": Command(
+        "commands.export", "write a checkpoint as a program for paddle.inference", explains=True
+    ),
+    "prepare_data": Command("commands.prepare_data", "tokenise text once, for many runs", explains=True),
     "merge_checkpoint": Command(
         "training.checkpoint.__main__", "merge the parts of a checkpoint from several machines"
     ),
@@ -42,11 +54,13 @@ COMMANDS = {
     ),
     "doctor": Command("doctor.__main__", "examine the installation and the device, or explain a log"),
     "profile": Command("profiling.__main__", "explain a profile"),
-    "check_dtypes": Command("commands.check_dtypes", "does a model stay on an Ascend card's cores?"),
+    "check_dtypes": Command(
+        "commands.check_dtypes", "does a model stay on an Ascend card's cores?", explains=True
+    ),
     "dtypes": Command("dtypes.__main__", "run a Paddle program with a warning for each line of float64"),
     "numerics": Command("numerics.__main__", "compare the tensors that two runs have dumped"),
     "formers": Command("formers.__main__", "run PaddleFormers' programs on npu with fused operators"),
-    "accept_card": Command("acceptance.command", "compare a card with the virtual NPU"),
+    "accept_card": Command("acceptance.command", "compare a card with the virtual NPU", explains=True),
 }
 HELP = """usage: llm-npu COMMAND [arguments]        (or python -m llm_npu COMMAND)
 
@@ -73,6 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         stopping.listen(command.listens)  # early: signals may come while the rest is imported
     module = importlib.import_module(f"llm_npu.{command.module}")
     from llm_npu.core import program
+
+    if not command.explains:
+        return program.run(module.main, words, output_is_result=command.prints_result)
     from llm_npu.doctor import explain
 
     explain.after_tracebacks()
@@ -88,8 +105,8 @@ def _list(words: list[str]) -> int:
         print(HELP.format(commands="\n".join(lines)), end="", file=sys.stdout if words[1:] else sys.stderr)
         return 0 if words[1:] else BAD_INPUT
     wrong = words[0] or words[1]
-    meant = nearest_name(wrong, COMMANDS)
-    hint = f"did you mean {meant}?" if meant else "llm-npu --help lists the commands"
+    nearest = nearest_name(wrong, COMMANDS)
+    hint = f"did you mean {nearest}?" if nearest else "llm-npu --help lists the commands"
     raise UserError(f"{wrong!r:.80} is not a command; {hint}")
 
 

@@ -40,7 +40,7 @@ class SetupError(RuntimeError):
 @functools.cache
 def folder() -> Path:
     """The folder of the packages whose libraries this process uses, whether or not they are built."""
-    hidden = hidden_package()
+    hidden = shadowed_installation()
     if hidden is None:
         return ROOT
     sources = sources_digest()
@@ -50,7 +50,7 @@ def folder() -> Path:
 
 
 @functools.cache
-def hidden_package() -> Path | None:
+def shadowed_installation() -> Path | None:
     """The folder of installed packages with libraries that these sources shadow, or None."""
     if not _has_sources():
         return None
@@ -133,7 +133,7 @@ def how_to_build() -> str:
 
 def _unfit_installation() -> Path | None:
     """The installation that these sources shadow, if it was built from others and these are not."""
-    return hidden_package() if folder() == ROOT and not is_built() else None
+    return shadowed_installation() if folder() == ROOT and not is_built() else None
 
 
 def _has_sources() -> bool:

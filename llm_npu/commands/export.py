@@ -17,7 +17,6 @@ from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.inference import export
 from llm_npu.inference.mesh import Mesh
-from llm_npu.models import library
 from paddle_fused import command_line
 
 
@@ -36,23 +35,16 @@ def main(argv: list[str]) -> int:
 
 def write(arguments: argparse.Namespace, mesh: Mesh, chosen: device.Device) -> int:
     """Export on this rank; rank 0 has the terminal."""
-    console.import_frameworks(library.installed())
-    import paddle
-
-    from llm_npu import patches
+    ranks.import_and_join(chosen, mesh)
     from llm_npu.inference.export_ranks import export_ranks
 
-    patches.apply()
-    paddle.set_device(chosen.name)
-    console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
-    how = {"dtype": arguments.dtype, "backend": arguments.backend}
+    options = {"dtype": arguments.dtype, "backend": arguments.backend}
     with caused_by_the_user():  # damaged or missing files
         if mesh.ranks > 1:
-            mesh.join()
-            export_ranks(arguments.checkpoint, arguments.folder, mesh, tuple(arguments.shape), **how)
+            export_ranks(arguments.checkpoint, arguments.folder, mesh, tuple(arguments.shape), **options)
         else:
             shape = arguments.shape and tuple(arguments.shape)
-            export.export(arguments.checkpoint, arguments.folder, shape=shape, **how)
+            export.export(arguments.checkpoint, arguments.folder, shape=shape, **options)
     console.say(f"written {arguments.folder}")
     return 0
 

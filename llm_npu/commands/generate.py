@@ -58,18 +58,13 @@ def mesh_of(arguments: argparse.Namespace) -> Mesh:
 
 def generate(arguments: argparse.Namespace, prompts: list[str], chosen: device.Device, mesh: Mesh) -> int:
     """Generate and print, on this rank; rank 0 has the terminal."""
-    console.import_frameworks(library.installed())
+    ranks.import_and_join(chosen, mesh)
     import paddle
 
-    from llm_npu import patches, surgery
+    from llm_npu import surgery
     from llm_npu.data.text import chat_template, tokenizer
     from llm_npu.inference.generate import continuations
 
-    patches.apply()
-    paddle.set_device(chosen.name)
-    if mesh.ranks > 1:
-        mesh.join()
-    console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
     with caused_by_the_user():  # damaged or missing files
         tokens = tokenizer.load_tokenizer(
             arguments.checkpoint if arguments.tokenizer is None else arguments.tokenizer
@@ -85,9 +80,9 @@ def generate(arguments: argparse.Namespace, prompts: list[str], chosen: device.D
     done = []
     for first in range(0, len(prompts), arguments.batch_size):
         batch = prompts[first : first + arguments.batch_size]
-        asked = [chat_template.question(tokens, prompt) for prompt in batch] if arguments.chat else batch
+        rows = [chat_template.question(tokens, prompt) for prompt in batch] if arguments.chat else batch
         texts, generated = continuations(
-            model, tokens, asked, arguments.max_new_tokens, arguments.decode, **options_of(arguments)
+            model, tokens, rows, arguments.max_new_tokens, arguments.decode, **options_of(arguments)
         )
         done.append(generated)
         for prompt, text in zip(batch, texts, strict=True):
@@ -102,9 +97,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "checkpoint", type=paths.expanded, help="folder with config.json, safetensors files, tokenizer"
     )
-    given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--prompt", action="append", help="text to continue; may be given several times")
-    given.add_argument("--batch", type=paths.given, help="text file with a prompt in each line")
+    prompts = parser.add_mutually_exclusive_group(required=True)
+    prompts.add_argument("--prompt", action="append", help="text to continue; may be given several times")
+    prompts.add_argument("--batch", type=paths.given, help="text file with a prompt in each line")
     parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
     parser.add_argument("--batch_size", type=ranks.positive, default=8, help="prompts at once (default: 8)")
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)
@@ -152,8 +147,8 @@ SEED = Option(int, "0 to 2**63 - 1", lambda value: 0 <= value < 1 << 63)
 
 
 def options_of(arguments: argparse.Namespace) -> dict:
-    given = {name: getattr(arguments, name) for name in STRATEGIES}
-    return {name: value for name, value in given.items() if value is not None}
+    options = {name: getattr(arguments, name) for name in STRATEGIES}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def lines_of(file: Path) -> list[str]:
@@ -165,5 +160,5 @@ def lines_of(file: Path) -> list[str]:
 
 def speed(done: list, tokens: str, seconds: str) -> str:
     """``12 tokens in 0.5 s (24 tokens/s)`` of all batches."""
-    count, time = (sum(getattr(each, name) for each in done) for name in (tokens, seconds))
+    count, time = (sum(getattr(batch, name) for batch in done) for name in (tokens, seconds))
     return f"{count} tokens in {time:.3f} s ({count / time:,.1f} tokens/s)"

@@ -1,4 +1,4 @@
-"""A command that runs alone, or on each rank of ``--nproc``. Importing this module imports no framework."""
+"""A command that runs in one process, or on each rank of ``--nproc``. Importing it imports no framework."""
 
 import dataclasses
 import shutil
@@ -8,9 +8,11 @@ from pathlib import Path
 
 from llm_npu import config, device, launch
 from llm_npu.commands import PROGRAM
+from llm_npu.core import console
 from llm_npu.core.errors import UserError
 from llm_npu.doctor import explain
 from llm_npu.inference.mesh import Mesh
+from llm_npu.models import library
 
 
 def run(name: str, argv: Sequence[str], wanted: str, nproc: int, work: Callable[[device.Device], int]) -> int:
@@ -36,6 +38,20 @@ def _start(name: str, early: config.Early, chosen: device.Device) -> int:
     if code in (0, 2):
         shutil.rmtree(folder)
     return code
+
+
+def import_and_join(chosen: device.Device, mesh: Mesh) -> None:
+    """Import Paddle and the library with their patches, set the device, and join the ranks of ``mesh``."""
+    console.import_frameworks(library.installed())
+    import paddle
+
+    from llm_npu import patches
+
+    patches.apply()
+    paddle.set_device(chosen.name)
+    if mesh.ranks > 1:
+        mesh.join()
+    console.say(f"device {chosen.name} ({chosen.kind}): {chosen.reason}")
 
 
 def check_processes(mesh: Mesh, nproc: int) -> None:

@@ -62,8 +62,7 @@ def export(
     from llm_npu.models.pretrained import load_model
     from llm_npu.surgery.apply import applied_kernels
 
-    from .generate import inference
-    from .tables import whole_tables
+    from .generate import inference, whole_tables
 
     folder = Path(folder)
     check_target(folder, backend)
@@ -75,8 +74,8 @@ def export(
     family = FAMILIES.get(model.config.model_type)  # None is refused below, where no layer can be fused
     if family and family.exported_as:
         model = _as(family.exported_as, model)
-    ours = not applied_kernels(model)
-    if ours:
+    is_upstream = not applied_kernels(model)
+    if is_upstream:
         surgery.apply_fused_kernels(model, kernels or "auto")
     try:
         with inference(model), whole_tables(model), paddle_fused.use_backend(backend, strict=True):
@@ -84,7 +83,7 @@ def export(
     except paddle_fused.BackendError as error:
         raise unsupported(backend, error) from None
     finally:
-        if ours:
+        if is_upstream:
             surgery.remove_fused_kernels(model)
     return folder
 
@@ -146,9 +145,7 @@ def load(folder: str | Path, device: str = "npu") -> Predictor:
 
     paddle_fused.load_operators()
     if several:
-        from .rings import join
-
-        folder = join(folder, about)
+        folder = _join(folder, about)
     config = inference.Config(str(folder / PROGRAM), str(folder / PARAMETERS))
     config.disable_glog_info()
     if chosen.kind != "cpu":
@@ -171,6 +168,25 @@ def _check_processes(folder: Path, about: dict, chosen: devices.Device) -> bool:
         )
     launch.prepare_rank(configuration.Early(argv=(), is_rank=True), chosen)
     return True
+
+
+def _join(folder: Path, about: dict) -> Path:
+    """Set up the communicators that this rank's program refers to by number; its folder."""
+    import paddle.distributed as dist
+    from paddle.distributed.auto_parallel.static import process_group
+
+    from llm_npu.patches import auto_parallel
+
+    auto_parallel.apply()
+    dist.init_parallel_env()
+    for ring in about["rings"]:
+        process_group.new_process_group(list(range(about["ranks"])), group_id=ring).instantiate()
+    return folder / of_rank(dist.get_rank())
+
+
+def of_rank(rank: int) -> str:
+    """The name of the folder of a rank's program."""
+    return f"rank-{rank}"
 
 
 def _device_number(chosen: devices.Device) -> int:

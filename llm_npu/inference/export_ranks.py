@@ -24,11 +24,10 @@ from llm_npu.core.ranks import Ranks, wait
 from llm_npu.parallel.mesh import Degrees
 from paddle_fused import strict_json
 
-from . import export, placed
+from . import export, parts
 from .generate import inference
 from .mesh import Mesh
 from .program import Logits, Program
-from .rings import of_rank
 
 # Of auto-parallel's passes; files of programs cannot have them.
 ATTRIBUTES = ("chunk_id", "op_role")
@@ -61,7 +60,7 @@ def export_ranks(
         )
     mesh.check(checkpoint)
     export.check_target(folder, backend)
-    model = placed.load_model(checkpoint, dtype, Degrees(tp=mesh.tensor), to_static=True)
+    model = parts.load_placed(checkpoint, dtype, Degrees(tp=mesh.tensor), to_static=True)
     about = export.describe(model, backend, shape) | {"ranks": mesh.ranks}
     surgery.apply_fused_kernels(model)
     placed_on = dist.auto_parallel.get_mesh()
@@ -73,7 +72,7 @@ def export_ranks(
     with unfinished(folder) if of_run.first else nullcontext() as own:
         new = of_run.from_first(own)
         with of_run.raise_on_all_ranks():
-            about["rings"] = _save(program, new / of_rank(of_run.rank))
+            about["rings"] = _save(program, new / export.of_rank(of_run.rank))
         if of_run.first:
             (new / export.ABOUT).write_text(strict_json.dumps(about, indent=2) + "\n")
             publish(new, folder)

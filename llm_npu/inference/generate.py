@@ -9,6 +9,7 @@ B prompts (rows), T tokens of the longest prompt.
 from __future__ import annotations
 
 import time
+import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -243,3 +244,24 @@ def inference(model) -> Iterator[None]:
             layer.use_fused_rope = fused
         model.config.use_flash_attention = flash
         model.train() if training else model.eval()
+
+
+@contextmanager
+def whole_tables(model) -> Iterator[None]:
+    """Make rotary layers return their whole tables while a program is captured.
+
+    They extend their tables for longer rows even then, which would leave the program's variables in the
+    model.
+    """
+    layers = [layer for layer in model.sublayers() if hasattr(layer, "cos_cached")]
+    for layer in layers:
+        layer.__dict__["forward"] = types.MethodType(_tables, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["forward"]
+
+
+def _tables(self, x, seq_len=None):
+    return self.cos_cached.cast(x.dtype), self.sin_cached.cast(x.dtype)

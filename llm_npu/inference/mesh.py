@@ -1,4 +1,4 @@
-"""A model on several ranks for inference, split as training splits it.
+"""A model on several ranks for inference, split as in training.
 
     mesh = Mesh(tensor=2, pipeline=2)
     mesh.check("output/checkpoint-100")            # before anything is loaded; imports no framework
@@ -6,9 +6,8 @@
     mesh.join()
     model = mesh.load_model("output/checkpoint-100")
 
-``tensor`` ranks share each layer, whose key/value cache is split by heads: by the library's own layers
-(``split``) or by annotations (``placed``). ``pipeline`` stages hold the layers one after another
-(``stages``). All ranks call ``generate`` alike, and all get its tokens.
+``tensor`` ranks share each layer and split its key/value cache by heads; ``pipeline`` stages hold consecutive
+layers (``parts``). All ranks call ``generate`` with the same arguments, and all get its tokens.
 
 Importing this module imports no framework.
 """
@@ -21,17 +20,22 @@ from types import SimpleNamespace
 
 from llm_npu.core.errors import UserError
 from llm_npu.models import degrees, other_library, presets
-from llm_npu.models.families import FAMILIES, set_seed
+from llm_npu.models.families import FAMILIES
 
 ANNOTATED = ("llama", "qwen2")  # families that the plan of auto-parallel places
+# The libraries' layers draw initial weights from these generators; the checkpoint's replace them.
+GENERATORS = ("global_seed", "local_seed")
+FIRST_SEED = 1 << 20  # fleet.init draws its seeds below 1 << 16, and all must differ
 
 
 @dataclass(frozen=True)
 class Mesh:
     """The degrees of tensor and pipeline parallelism; rank ``p * tensor + t`` is rank t of stage p.
 
-    ``auto``: the plan of auto-parallel training places PaddleNLP's single-device model. ``to_static``: it
-    computes by programs, without a cache.
+    Attributes:
+        auto: annotations split PaddleNLP's single-device model, as in auto-parallel training; otherwise the
+            library's own tensor-parallel layers are used.
+        to_static: with ``auto``, compute by programs, without a cache.
     """
 
     tensor: int = 1
@@ -45,7 +49,7 @@ class Mesh:
         return self.tensor * self.pipeline
 
     def check(self, folder: str | Path) -> None:
-        """UserError if the model of the checkpoint in ``folder`` cannot be split like this."""
+        """UserError if the model of the checkpoint in ``folder`` cannot be split by these degrees."""
         if self.auto:
             other_library.refuse_flag("enable_auto_parallel")
         if self.to_static and not (self.auto and self.ranks > 1):
@@ -79,6 +83,7 @@ class Mesh:
         """Set up the communication of this rank; collective. The device is set, the patches are applied."""
         from paddle import distributed
         from paddle.distributed import fleet
+        from paddle.distributed.fleet import meta_parallel
 
         if self.auto:
             distributed.init_parallel_env()
@@ -86,27 +91,31 @@ class Mesh:
         strategy = fleet.DistributedStrategy()
         strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": self.tensor, "pp_degree": self.pipeline}
         fleet.init(is_collective=True, strategy=strategy)
-        set_seed(0)  # layers that processes share draw weights from the generators that this makes
+        tracker = meta_parallel.get_rng_state_tracker()
+        for seed, name in enumerate(GENERATORS, FIRST_SEED):
+            if name not in tracker.states_:
+                tracker.add(name, seed)
 
     def load_model(self, folder: str | Path, dtype: str | None = None):
         """This rank's part of the model of a checkpoint, which any mesh may have written, for ``generate``.
 
-        Arguments and errors as of ``pretrained.load_model``.
+        Arguments and errors as of ``pretrained.load_model``, and errors as of ``check``.
         """
+        self.check(folder)
         from paddle import distributed
 
         from llm_npu.models import pretrained
         from llm_npu.parallel.mesh import Degrees
 
-        from . import placed, split
+        from . import parts
 
         if self.ranks == 1:
             return pretrained.load_model(folder, dtype)
         if self.auto:
             mesh = Degrees(tp=self.tensor, pp=self.pipeline)
-            model = placed.load_model(folder, dtype, mesh, self.to_static)
+            model = parts.load_placed(folder, dtype, mesh, self.to_static)
         else:
-            model = split.load_model(folder, dtype, self.pipeline)
+            model = parts.load_split(folder, dtype, self.pipeline)
         # The library's sampling broadcasts the token of this group's first rank.
         model.pp_group = distributed.new_group(list(range(self.ranks)))
         return model

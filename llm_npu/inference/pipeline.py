@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from llm_npu import device as devices
@@ -29,12 +29,13 @@ from llm_npu.data.text.tokenizer import load_tokenizer, tokenizer_file
 from llm_npu.models import ends, library, presets
 
 from . import options as generation_options
-from .streaming import TextStreamer
 
 TASKS = ("text-generation",)
 NEW_TOKENS = 256  # where neither a call nor generation_config.json says how many
 SETTINGS: Mapping[str, tuple[type, object]] = {"return_full_text": (bool, True), "batch_size": (int, 8)}
 Chat = Sequence[dict]
+CONTEXT = 8  # tokens of the prompt before the first new one, on which its blank depends
+INCOMPLETE = "\ufffd"  # how the bytes of an incomplete character are decoded
 
 
 def apply_fused_kernel(**switches: bool) -> None:
@@ -226,6 +227,50 @@ class TextGeneration:
         found = messages.listed([*prompt], "role", "content", messages.OPENAI_ROLES, "the prompt")
         messages.check(found, "the prompt")
         return chat_template.prompt(self.tokenizer, found)
+
+
+class TextStreamer:
+    """A streamer for the library's ``generate``: calls ``show(text)`` with what each token adds to the text.
+
+    A character of several tokens is shown with its last one. After ``finish`` the joined texts are the
+    continuation, except that tokenizers may decode invalid UTF-8 differently as a whole.
+    """
+
+    def __init__(
+        self, show: Callable[[str], object], tokenizer, prompt: Sequence[int], ends: Collection[int]
+    ):
+        self._show, self._tokenizer, self._ends = show, tokenizer, ends
+        self._ids = [*prompt[-CONTEXT:]]
+        self._start, self._done = 0, len(self._ids)  # ids[start:done] stand in front of what comes next
+        self._shown = 0
+        self._skip = library.names.STREAMS_PROMPT
+
+    def put(self, tokens) -> None:
+        """The new token of each row, int64 [1, 1]; with some libraries first the prompt."""
+        if self._skip:
+            self._skip = False
+            return
+        (token,) = tokens.flatten().tolist()
+        if token in self._ends:
+            return
+        self._ids.append(token)
+        rows = [self._ids[self._start : self._done], self._ids[self._start :]]
+        before, text = encoding.decoded(self._tokenizer, rows)
+        if len(text) > len(before) and not text.endswith(INCOMPLETE):
+            self._start, self._done = self._done, len(self._ids)
+            self._say(text[len(before) :])
+
+    def end(self) -> None:
+        """The library calls this after the last token; ``finish`` shows the rest."""
+
+    def finish(self, text: str) -> None:
+        """Show the rest of the continuation ``text``."""
+        if self._shown < len(text):
+            self._say(text[self._shown :])
+
+    def _say(self, text: str) -> None:
+        self._shown += len(text)
+        self._show(text)
 
 
 def _is_chat(prompt: object) -> bool:

@@ -20,7 +20,7 @@ from paddle.distributed.auto_parallel.static.dist_input_spec import DistributedI
 from llm_npu.parallel.plan import placements
 from llm_npu.parallel.program import share
 
-from .tables import whole_tables
+from .generate import whole_tables
 
 SHORTEST = 64  # tokens of a program's rows; longer ones are powers of two
 

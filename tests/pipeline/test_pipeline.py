@@ -7,7 +7,7 @@ import pytest
 
 import llm_npu
 from llm_npu.inference.generate import continuation, continuations, generate
-from llm_npu.inference.streaming import TextStreamer
+from llm_npu.inference.pipeline import TextStreamer
 from llm_npu.models import library
 from llm_npu.surgery import remove_fused_kernels
 from paddle_fused import dispatch_log, reset_dispatch_log

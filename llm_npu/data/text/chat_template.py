@@ -60,7 +60,7 @@ def find(folder: str | Path) -> str | dict | None:
         if (Path(folder) / name).is_file() and _text(Path(folder) / name).strip():
             return read(Path(folder) / name)
     file = Path(folder) / CONFIG_FILE
-    return _in_config(_json(file), file) if file.is_file() else None
+    return _in_config(plain_json.mapping(file), file) if file.is_file() else None
 
 
 def read(file: str | Path) -> str | dict:
@@ -70,7 +70,7 @@ def read(file: str | Path) -> str | dict:
         raise UserError(f"{file} is empty; give a file with a chat template")
     if file.suffix != ".json":
         return _text(file)
-    content = _json(file)
+    content = plain_json.mapping(file)
     if "conversation" not in content:
         template = _in_config(content, file)
         if template is None:
@@ -285,18 +285,7 @@ def _in_config(config: dict, file: Path) -> str | None:
 
 
 def _text(file: Path) -> str:
-    with _opening(file):
-        return plain_json.text_of(file)
-
-
-def _json(file: Path) -> dict:
-    with _opening(file):
-        return plain_json.mapping(file)
-
-
-@contextlib.contextmanager
-def _opening(file: Path) -> Iterator[None]:
     try:
-        yield
+        return plain_json.text_of(file)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error}") from error

@@ -59,7 +59,7 @@ def code(setup: Setup) -> Iterator[Finding]:
 
     A problem: other code: `python -m` runs the clone's, scripts run what is installed.
     """
-    hidden = libraries.hidden_package()
+    hidden = libraries.shadowed_installation()
     if hidden is None:
         return
     here, there = libraries.ROOT, hidden

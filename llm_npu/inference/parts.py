@@ -1,4 +1,4 @@
-"""Pipeline stages for inference: each rank has some of the layers, and all run the library's ``generate``.
+"""This rank's part of a checkpoint's model, for ``generate``: its stage's layers, and its share of each.
 
 A stage is the library's model with fewer layers. Three of its layers are replaced, so that a forward pass
 goes through the stages one after another:
@@ -16,19 +16,70 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import paddle
 from paddle import distributed
+from paddle.distributed import fleet
 
-from llm_npu.core.errors import UserError
+from llm_npu.models import degrees, families, pretrained, weights
 from llm_npu.models.families import FAMILIES
+from llm_npu.parallel import mesh as meshes
+from llm_npu.parallel.apply import parallelize
+from llm_npu.parallel.plan import dense, placements
 from llm_npu.parallel.stages import layers_of
+
+from . import program
 
 # Fields with one entry for each layer.
 BY_LAYER = ("layer_types",)
 
 
-def narrow(config, stage: int, stages: int) -> range:
+def load_split(folder: str | Path, dtype: str | None, pipeline: int):
+    """This rank's part of a model with the library's own tensor-parallel layers, after ``fleet.init``."""
+    groups = fleet.get_hybrid_communicate_group()
+    config = pretrained.config_of(folder)
+    degrees.divide(config, groups.get_model_parallel_world_size(), groups.get_model_parallel_rank())
+    layers = _narrow(config, groups.get_stage_id(), pipeline)
+    model = families.cast(families.new_model(config), pretrained.dtype_of(config, dtype))
+    weights.load(model, folder, layers)
+    model.eval()
+    if pipeline > 1:
+        _connect(model, groups.get_pipe_parallel_group())
+    return model
+
+
+def load_placed(folder: str | Path, dtype: str | None, of_run: meshes.Degrees, to_static: bool = False):
+    """This rank's part of PaddleNLP's single-device model, placed by auto-parallel's annotations. Collective.
+
+    Parameters and the key/value cache are distributed tensors; the logits are dense and whole on every rank.
+    ``to_static``: the model computes by programs (``program``), without stages.
+    """
+    mesh = meshes.make(of_run)[of_run.stage]
+    config = pretrained.config_of(folder)
+    layers = _narrow(config, of_run.stage, of_run.pp)
+    model = families.cast(families.new_model(config), pretrained.dtype_of(config, dtype))
+    parallelize(model, mesh, dense(model.base_model_prefix))
+    weights.load(model, folder, layers)
+    model.eval()
+
+    def whole(tensor):
+        return (
+            distributed.reshard(tensor, mesh, placements(None, None))._local_value()
+            if tensor.is_dist()
+            else tensor
+        )
+
+    if to_static:
+        program.StaticForward(model, mesh)
+    elif of_run.pp > 1:
+        _connect(model, meshes.column(of_run), whole)
+    else:
+        model.lm_head.register_forward_post_hook(lambda _layer, _inputs, logits: whole(logits))
+    return model
+
+
+def _narrow(config, stage: int, stages: int) -> range:
     """Reduce ``config`` to the layers of ``stage``, and return their numbers in the whole model.
 
     The last stage's have no end: it refuses a file with more layers than the model.
@@ -45,7 +96,7 @@ def narrow(config, stage: int, stages: int) -> range:
     return range(layers.start, sys.maxsize) if stage == stages - 1 else layers
 
 
-def connect(model, group, whole: Callable = lambda hidden: hidden) -> None:
+def _connect(model, group, whole: Callable = lambda hidden: hidden) -> None:
     """Make ``model``, whose layers are those of this rank's stage, one stage of the whole.
 
     The embedding and the output layer remain on the stages that use them. ``group``: one rank of each stage,
@@ -54,11 +105,6 @@ def connect(model, group, whole: Callable = lambda hidden: hidden) -> None:
     dtype = model.parameters()[0].dtype
     stage, last = group.ranks.index(distributed.get_rank()), len(group.ranks) - 1
     inner = getattr(model, model.base_model_prefix)
-    if not all(hasattr(inner, name) for name in ("embed_tokens", "layers", "norm")):
-        raise UserError(
-            f"{type(model).__name__} is not cut into stages for inference; leave "
-            "--pipeline_parallel_degree out"
-        )
     if stage > 0:
         inner.embed_tokens = _Received(group, stage - 1, model.config.hidden_size, dtype)
     if stage < last:

@@ -186,7 +186,7 @@ def page(found: Validation) -> str:
     median, bias, worst, inside = _figures(found.held_out, found)
     return f"""# Accuracy of predicted step times and memory
 
-`python -m llm_npu.plan` predicts runs that this project has not made; no figure on this page was measured by
+`llm-npu plan` predicts runs that this project has not made; no figure on this page was measured by
 it. The page compares the models with published figures, run by run, and states the error.
 `python -m benchmarks planner` prints these tables; with `--write` it also writes what plans use.
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks profile [--events N] [--ranks R] [--json]
 
-Writes a synthetic profile with that many events, runs ``python -m llm_npu.profiling report`` on it with a
+Writes a synthetic profile with that many events, runs ``llm-npu profile report`` on it with a
 page, in a separate process, checks that every task is in the report, and prints its seconds, its peak memory,
 and whether the goals (20 s and 2 GB for a million events) are met.
 """

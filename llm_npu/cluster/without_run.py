@@ -1,4 +1,4 @@
-"""``python -m llm_npu.doctor --cluster HOSTFILE``, on every machine: compare the machines without a run.
+"""``llm-npu doctor --cluster HOSTFILE``, on every machine: compare the machines without a run.
 
 Each machine starts this file as a program through Paddle's launcher, as a run would start its ranks. The
 programs exchange their facts through Paddle's store, and write their result beside their log.

@@ -1,4 +1,4 @@
-"""Diagnoses an installation and names the fixes: ``python -m llm_npu.doctor``.
+"""Diagnoses an installation and names the fixes: ``llm-npu doctor``.
 
     findings = examine(Setup(os.environ))
     print(text(findings))

@@ -6,7 +6,7 @@
         train()
     print(watched.report())
 
-    python -m llm_npu.dtypes run train.py        # warnings in any program
+    llm-npu dtypes run train.py        # warnings in any program
 
 The cores of an Ascend card compute in float32, float16 and bfloat16. float64 and complex128 run on its AICPU,
 a control processor that is orders of magnitude slower. A kernel that paddle-custom-npu does not register for

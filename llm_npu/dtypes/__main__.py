@@ -12,8 +12,8 @@ import sys
 from llm_npu import device
 from llm_npu.core import on_import, program
 
-USAGE = """usage: python -m llm_npu.dtypes run [--host] [--operators] PROGRAM [ARGS ...]
-       python -m llm_npu.dtypes run [--host] [--operators] -m MODULE [ARGS ...]
+USAGE = """usage: llm-npu dtypes run [--host] [--operators] PROGRAM [ARGS ...]
+       llm-npu dtypes run [--host] [--operators] -m MODULE [ARGS ...]
 
 Runs a Paddle program as it is on an Ascend card, or without one on the virtual NPU, with an AICPUWarning for
 each line that uses float64: once for each operator, dtype and line, at most 10, and a summary at the end.

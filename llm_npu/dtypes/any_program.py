@@ -1,4 +1,4 @@
-"""Prepares a process of ``python -m llm_npu.dtypes run`` on a card, around its import of paddle."""
+"""Prepares a process of ``llm-npu dtypes run`` on a card, around its import of paddle."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _tensors(values) -> Iterator[paddle.Tensor]:
 
 def start() -> None:
     """Warns until the process ends."""
-    site_warnings = AICPUWarnings("python -m llm_npu.dtypes run")
+    site_warnings = AICPUWarnings("llm-npu dtypes run")
     atexit.register(site_warnings.print_summary)
     warnings = OperatorWarnings(site_warnings, every=os.environ.get(HOST) == "1")
     OperatorHooks(warnings.called).__enter__()

@@ -1,4 +1,4 @@
-"""The programs of PaddleFormers and ERNIE, unmodified, on npu: ``python -m llm_npu.formers train FILE.yaml``.
+"""The programs of PaddleFormers and ERNIE, unmodified, on npu: ``llm-npu formers train FILE.yaml``.
 
     __main__   chooses the device, and replaces this process by the program
     switches   keys of a file that have no effect

@@ -17,14 +17,14 @@ from llm_npu.core import on_import, program
 from llm_npu.core.errors import UserError
 from llm_npu.formers import switches
 
-USAGE = """usage: python -m llm_npu.formers train FILE.yaml [KEY=VALUE ...]    as paddleformers-cli train ...
-       python -m llm_npu.formers SCRIPT [ARGS ...]
-       python -m llm_npu.formers -m MODULE [ARGS ...]    such as -m paddle.distributed.launch ... train.py ...
-       python -m llm_npu.formers --env
+USAGE = """usage: llm-npu formers train FILE.yaml [KEY=VALUE ...]    as paddleformers-cli train ...
+       llm-npu formers SCRIPT [ARGS ...]
+       llm-npu formers -m MODULE [ARGS ...]    such as -m paddle.distributed.launch ... train.py ...
+       llm-npu formers --env
 
 Runs the program as it is on an Ascend card, or without one on the virtual NPU, with the fused operators of
 paddle_fused in every process of the job.
-  --env    print the environment as shell commands: eval "$(python -m llm_npu.formers --env)"
+  --env    print the environment as shell commands: eval "$(llm-npu formers --env)"
 """
 COMMANDS = ("train", "export")  # of paddleformers-cli, which start processes
 COMMAND_LINE = ("-m", "paddleformers.cli.cli")

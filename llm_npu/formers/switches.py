@@ -143,7 +143,7 @@ def _one_rank(given: Mapping[object, object]) -> list[str]:
     if str(given.get("stage")).upper() == "DPO" and full and not given.get("reference_free"):
         found.append(
             "stage: DPO with a reference model fails in PaddleFormers on one rank; make two devices visible, "
-            "or train with scripts/run_llama_npu.py --stage dpo."
+            "or train with llm-npu train --stage dpo."
         )
     if given.get("resume_from_checkpoint") and given.get("load_checkpoint_format", FLEX) == FLEX:
         found.append(

@@ -68,7 +68,7 @@ class Stored(Mapping[str, np.ndarray]):
         if any(PART in name for name in found):
             raise UserError(
                 f"{self._folder} holds one machine's parts of a checkpoint; merge those of all machines with "
-                "python -m llm_npu.training.checkpoint."
+                "llm-npu merge_checkpoint."
             )
         if not found:
             if pickle := pickles.first(self._folder):

@@ -7,6 +7,6 @@
     reproducible.py       the same bits in every run (--deterministic)
     options.py            the trainer's features, and the files of --dump_tensors; dumped.py reads them
 
-``python -m llm_npu.numerics compare DIR DIR2`` compares the dumps of two runs. Importing this package imports
+``llm-npu numerics compare DIR DIR2`` compares the dumps of two runs. Importing this package imports
 no framework: ``reproducible`` runs before paddle is imported.
 """

@@ -1,4 +1,4 @@
-"""Does a run fit on N cards, how fast is it, and what limits it?  ``python -m llm_npu.plan``"""
+"""Does a run fit on N cards, how fast is it, and what limits it?  ``llm-npu plan``"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@
             train(batch)
             capture.step()
 
-``docs/profiling.md`` describes the files, and ``python -m llm_npu.profiling report`` explains them. Importing
+``docs/profiling.md`` describes the files, and ``llm-npu profile report`` explains them. Importing
 this package imports neither paddle nor paddlenlp.
 """
 

@@ -6,7 +6,6 @@ runs after it, whichever tests are asked for.
 """
 
 import functools
-import importlib.util
 import os
 import re
 import shlex
@@ -105,7 +104,7 @@ import paddle
 paddle.set_device("npu")
 print(sys.argv[1:], paddle.ones([2]).place)
 """
-# In place of a person's shell, with "python" as this interpreter.
+# In place of a person's shell, with "python" as this interpreter, and "llm-npu" run by it.
 SHELL = "import os, sys; os.execvp('bash', ['bash', '-c', sys.argv[1]])"
 
 
@@ -181,9 +180,10 @@ class Folder:
             shutil.copy(Path(os.__file__).parent / name, path / "corpus")
         (path / "train.py").write_text(TRAIN)
         (path / "bin").mkdir()
-        shim = path / "bin/python"
-        shim.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
-        shim.chmod(0o755)
+        for name, program in (("python", ""), ("llm-npu", "-m llm_npu")):
+            shim = path / "bin" / name
+            shim.write_text(f'#!/bin/sh\nexec "{python}" {program} "$@"\n')
+            shim.chmod(0o755)
 
     def run(self, text: str):
         """What became of the command; those whose results it reads run first."""
@@ -267,7 +267,7 @@ def test_everything_that_is_read_is_made():
     made = [made for command in EVERY if command.kind == "" and (made := made_by(command.text))]
     for command in of_kind(""):
         for name in ("input_dir", "config", "compare"):
-            value = option(command.text, name) if command.text.startswith("python") else None
+            value = option(command.text, name) if command.text.startswith(("python", "llm-npu")) else None
             if value is not None:
                 there = (ROOT / value).exists() or value in ("corpus/",)
                 assert there or any(f"{value}/".startswith(f"{each}/") for each in made), command.text
@@ -305,12 +305,11 @@ def test_what_needs_a_card_is_spelt_right(command):
         assert wanted.name == "paddle-custom-npu"  # not published for every release of Paddle
         assert str(wanted.specifier).removeprefix("==") in RELEASES["x86_64"]
         return
-    assert first == "python", command.text
-    if arguments[0] == "-m":
-        assert importlib.util.find_spec(arguments[1])
-        assert arguments[1] == "llm_npu.doctor"
-        assert doctor_parser().parse_args(arguments[2:]).device == "npu:card"
+    if first == "llm-npu":
+        assert arguments[0] == "doctor"
+        assert doctor_parser().parse_args(arguments[1:]).device == "npu:card"
     else:
+        assert first == "python", command.text
         assert SCRIPTS_OF_A_CARD[arguments[0]](arguments[1:]) == "npu:card"
 
 

@@ -24,8 +24,8 @@ def test_the_commands_run(run_python, tmp_path):
     (commands,) = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
     for command in commands.strip().splitlines():
         program, *arguments = shlex.split(command, comments=True)
-        assert program == "python"
-        result = run_python(*arguments, cwd=tmp_path)
+        assert program == "llm-npu"
+        result = run_python("-m", "llm_npu", *arguments, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
     assert (tmp_path / "report.html").exists()
 

@@ -73,10 +73,10 @@ OF_STAGE = {
 
 
 def of_page(program: str) -> list[str]:
-    """The words behind ``python`` of the page's command with this word."""
+    """The arguments of Python for the page's command of ``llm-npu formers`` with this word."""
     texts = [command.text for command in document_commands.commands(PAGE)]
-    (found,) = [text for text in texts if program in text.split() and "llm_npu.formers" in text]
-    return shlex.split(found.partition("python ")[2])
+    (found,) = [text for text in texts if program in text.split() and "llm-npu formers" in text]
+    return ["-m", "llm_npu", *shlex.split(found.partition("llm-npu ")[2])]
 
 
 def yaml_of_page() -> tuple[dict, dict]:

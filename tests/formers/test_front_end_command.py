@@ -1,4 +1,4 @@
-"""``python -m llm_npu.formers`` prepares each process of a job, and says which switches do nothing."""
+"""``llm-npu formers`` prepares each process of a job, and says which switches do nothing."""
 
 import ast
 import dataclasses

@@ -1,4 +1,4 @@
-"""``paddleformers-cli train`` on two virtual ranks: unmodified, and by ``python -m llm_npu.formers``."""
+"""``paddleformers-cli train`` on two virtual ranks: unmodified, and by ``llm-npu formers``."""
 
 import shutil
 import sys

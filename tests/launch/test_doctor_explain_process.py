@@ -1,4 +1,4 @@
-"""``python -m llm_npu.doctor --explain`` as a user runs it, and what the trainer says of its own failures."""
+"""``llm-npu doctor --explain`` as a user runs it, and what the trainer says of its own failures."""
 
 import io
 import json
@@ -134,8 +134,8 @@ def test_a_gigabyte_takes_seconds(doctor, tmp_path):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.text)
 def test_a_command_of_the_document(command):
-    words = [sys.executable if word == "python" else word for word in shlex.split(command.text)]
-    done = subprocess.run(shlex.join(words).replace("'|'", "|"), shell=True, cwd=ROOT, capture_output=True)
+    text = command.text.replace("llm-npu", f"{shlex.quote(sys.executable)} -m llm_npu")
+    done = subprocess.run(text, shell=True, cwd=ROOT, capture_output=True)
     assert done.returncode in command.exit_codes, done.stderr
     assert not document_commands.missing(command.shown, done.stdout.decode())
 

@@ -205,7 +205,7 @@ def rank_table(file: str) -> list[Finding]:
 
 
 def _rank_table(file: str, judge) -> Iterator[Finding]:
-    fix = "Verify it by `python -m llm_npu.doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
+    fix = "Verify it by `llm-npu doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
     try:
         found = tables.problems(file)
     except OSError as failure:

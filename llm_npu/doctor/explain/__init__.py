@@ -1,4 +1,4 @@
-"""Decodes the log of a failed run: ``python -m llm_npu.doctor --explain LOGFILE``.
+"""Decodes the log of a failed run: ``llm-npu doctor --explain LOGFILE``.
 
     found = explain(open("run.log", "rb"))
     print(text(found))

@@ -15,7 +15,7 @@ WIDTH = 118
 EXPLAINED = 1 << 16  # bytes at the end of a rank's log that may contain its own explanation
 UNKNOWN = (
     "no known failure is in this log. Attach to a report: the log from its first line on, those of all ranks "
-    "(OUTPUT_DIR/log), ~/ascend/log, and what `python -m llm_npu.doctor --json` prints."
+    "(OUTPUT_DIR/log), ~/ascend/log, and what `llm-npu doctor --json` prints."
 )
 LABELS = {"cause": "cause", "consequence": "follows", "vague": "unclear", "general": "unclear"}
 LOOK_ABOVE = "Nothing in this log says why: the cause is in the log of another rank, or further up."

@@ -57,7 +57,7 @@ class DryRun(Feature):
             raise UserError(
                 f"{run.arguments.model.model_name_or_path} has experts, and a dry run (VIRTUAL_NPU_DRY=1) "
                 "does not compute the router's choice of tokens; leave VIRTUAL_NPU_DRY out, or estimate "
-                "memory and speed with python -m llm_npu.plan"
+                "memory and speed with llm-npu plan"
             )
         if training.overlap == "auto":
             raise UserError(

@@ -1,4 +1,4 @@
-"""``python -m llm_npu.doctor --cluster``: the machines are compared without a run."""
+"""``llm-npu doctor --cluster``: the machines are compared without a run."""
 
 import socket
 import sys

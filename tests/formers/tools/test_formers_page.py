@@ -27,7 +27,7 @@ SMALL = {
     },
     "scripts/accept_card.py": {"device": "virtual_npu", "cards": "1", "only": "adamw training"},
     "scripts/generate.py": {"max_new_tokens": "4"},
-    "llm_npu.doctor": {"disk_gb": "0.001"},
+    "llm-npu doctor": {"disk_gb": "0.001"},
     "benchmarks ops": {"quick": "", "only": "swiglu 64x256 float32 fwd", "rounds": "1"},
     "benchmarks varlen": {
         "batch": "3",
@@ -57,10 +57,14 @@ def words(command: str) -> tuple[dict[str, str], list[str]]:
     """Variables and arguments of a command of the table, made small."""
     first, *others = shlex.split(f"{TRAIN} {command}" if command.startswith("--") else command)
     variables = {}
-    while first != "python":
+    while first not in ("python", "llm-npu"):
         name, _, variables[name] = first.partition("=")
         first, *others = others
+    if first == "llm-npu":
+        others = ["-m", "llm_npu", *others]
     program = others[1] if others[0] == "-m" else others[0]
+    if program == "llm_npu":
+        program = f"llm-npu {others[2]}"
     if program == "benchmarks":
         program += f" {others[2]}"
     given = {word[2:].partition("=")[0] for word in others if word.startswith("--")}

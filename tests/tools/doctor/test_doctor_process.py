@@ -1,4 +1,4 @@
-"""python -m llm_npu.doctor as a user runs it, with installations that were broken on purpose."""
+"""llm-npu doctor as a user runs it, with installations that were broken on purpose."""
 
 import json
 import re

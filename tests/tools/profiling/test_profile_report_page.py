@@ -1,4 +1,4 @@
-"""python -m llm_npu.profiling report: the text, the page, what browsers make of the page, and bad input."""
+"""llm-npu profile report: the text, the page, what browsers make of the page, and bad input."""
 
 import base64
 import html.parser

@@ -79,8 +79,7 @@ def features() -> list:
     """All features of a run, in output order; ``Run.attach`` keeps those that the arguments enable."""
     from llm_npu.cluster.machine_check import MachineCheck
     from llm_npu.console.backend_report import BackendReport
-    from llm_npu.console.results import Results
-    from llm_npu.console.summary import Summary
+    from llm_npu.console.results import Results, Summary
     from llm_npu.dtypes.callback import DtypeFeature
     from llm_npu.numerics.options import Comparison, Deterministic, NanInfCheck, TensorDump
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline

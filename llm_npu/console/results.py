@@ -1,14 +1,19 @@
-"""What a run prints after training."""
+"""What a run prints: the ``Summary`` before training, and the ``Results`` after it."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 
+from llm_npu import config
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
 from llm_npu.data import pipeline
 from llm_npu.inference import generate, options
 from llm_npu.models import lora
+from llm_npu.models.library import names
+from llm_npu.surgery import Report
 from llm_npu.training import checkpoint, metrics
 from llm_npu.training.checkpoint.training import MERGED
 from llm_npu.training.run import Feature, Run
@@ -18,12 +23,67 @@ PROMPT = "def __init__(self"
 SHOWN_KERNELS = 5
 
 
-class Results(Feature):
-    """Prints losses, speed, memory, the backends that ran, a text from before and after training, and the
-    files; plots the curves.
+class Summary(Feature):
+    """Prints the model, the device, the data and the fused operators."""
 
-    With several processes only the first one prints, without a text; scripts/generate.py generates it from
-    the checkpoint.
+    def on_model(self, run: Run) -> None:
+        arguments = run.arguments
+        training = arguments.training
+        parameters = sum(math.prod(parameter.shape) for parameter in run.model.parameters())
+        dtype = "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32"
+        say(f"device   {training.device} ({run.device.kind}): {run.device.reason}")
+        say(f"model    {arguments.model.model_name_or_path}, {parameters / 1e6:.1f}M parameters, {dtype}")
+        for line in (*_shared(training), *_fused(run.fused)):
+            say(line)
+        say(
+            f"data     {len(run.samples.train):,} samples of {_length(arguments)} tokens to train on, "
+            f"{len(run.samples.valid):,} held out"
+        )
+        for note in (*arguments.notes, *run.samples.notes):
+            say(f"note     {note}")
+        for name, why in arguments.ineffective:
+            say(f"note     --{name} has no effect: {why}")
+        for name, why in config.ineffective_variables(run.device.kind):
+            say(f"note     the environment variable {name} has no effect: {why}")
+        for note in run.notes:
+            say(f"note     {note}")
+
+
+def _shared(training) -> list[str]:
+    """The degrees of parallelism of a run of several processes."""
+    if ranks.count() == 1:
+        return []
+    methods = {
+        "data parallel": training.data_parallel_degree,
+        "sharding "
+        + " ".join(option.value for option in training.sharding): training.sharding_parallel_degree,
+        "tensor parallel"
+        + " with sequence parallel" * training.sequence_parallel: training.tensor_parallel_degree,
+        "pipeline stages": training.pipeline_parallel_degree,
+    }
+    used = ", ".join(f"{name} {degree}" for name, degree in methods.items() if degree > 1)
+    return [f"ranks    {ranks.count()} processes: {used}; the parameters are those of one"]
+
+
+def _length(arguments: config.RunConfig) -> str:
+    data = arguments.data
+    return f"{'' if data.packing == 'stream' else 'up to '}{data.max_seq_length}"
+
+
+def _fused(report: Report | None) -> list[str]:
+    """How many layers of each operator are fused, and why the others are not."""
+    if report is None:
+        return [f"fused    none: the layers are those of {names.TITLE}"]
+    left = Counter((row.operator, row.reason) for row in report.rows if not row.fused)
+    notes = [f"note     {count} x {name} is not fused: {reason}" for (name, reason), count in left.items()]
+    return [f"fused    {report.summary()}", *notes]
+
+
+class Results(Feature):
+    """Prints losses, speed, memory, the backends that ran, and the files; plots the curves.
+
+    A run of one process also prints a continuation from before and after training. With several processes
+    rank 0 prints, without a text: ``llm-npu generate`` continues prompts with the checkpoint.
     """
 
     def takes_part(self, run: Run) -> bool:
@@ -42,8 +102,8 @@ class Results(Feature):
         if not recorder.losses():
             say(f"no step was trained; files: {newest}")
             return
-        most = max(recorder.peak_memory(), metrics.peak_memory())  # of all devices; of this one, also since
-        lines = [*_losses(run), *_speed(recorder), f"memory   {mib(most)} at the most"]
+        peak = max(recorder.peak_memory(), metrics.peak_memory())  # of all devices; of this one, also since
+        lines = [*_losses(run), *_speed(recorder), f"memory   peak {mib(peak)}"]
         lines += _ran(run.ran)
         if run.trainer.args.deterministic:
             lines += _bits(newest)
@@ -72,9 +132,9 @@ def _losses(run: Run) -> list[str]:
     (first, first_loss), (last, _) = losses[0], losses[-1]
     return [
         f"loss     {first_loss:.3f} at step {first} -> {_share(recorder.recent_loss(), baseline)}",
-        f"         (mean of the last steps up to {last}; {baseline.name} is {baseline.formula} = "
-        f"{baseline.loss:.3f})",
-        *[f"held out {_share(loss, baseline)}" for _, loss in evaluations[-1:]],
+        f"         mean of the last steps up to {last}; {baseline.name} has {baseline.formula} = "
+        f"{baseline.loss:.3f}",
+        *[f"eval     loss {_share(loss, baseline)}" for _, loss in evaluations[-1:]],
     ]
 
 
@@ -88,53 +148,54 @@ def _pictures(run: Run) -> list[Path]:
 
 
 def _speed(recorder: metrics.Recorder) -> list[str]:
-    """Tokens per second, MFU, and the waits of the steps."""
+    """Tokens per second, MFU, and the stalls of the steps."""
     speed, shares = recorder.tokens_per_s(), recorder.shares()
     lines = [f"speed    {speed:,.0f} tokens/s (median step)"]
     if recorder.utilization:
         lines.append(f"MFU      {100 * recorder.utilization.of(speed):.3g} % of {recorder.utilization}")
     if "data" not in shares:
         return lines
-    waits = f"waits    {shares['data']:.1%} of the time for data"
+    stalls = f"stalls   data {100 * shares['data']:.1f} %"
     if "exposed" in shares:
-        waits += f", {shares['exposed']:.1%} for communication, which took {shares['communication']:.1%}"
-    return [*lines, waits]
+        exposed, communication = (100 * shares[name] for name in ("exposed", "communication"))
+        stalls += f", exposed communication {exposed:.1f} % (of {communication:.1f} %)"
+    return [*lines, stalls]
 
 
 def _ran(ran: list) -> list[str]:
-    """The backend that computed each fused operator, and why the backends before it refused."""
+    """The backend that computed each fused operator, and the reasons against the backends before it."""
     lines = []
-    for each in ran:
+    for call in ran:
         lines.append(
-            f"ran      {each.operator} {each.dtype}: {each.backend} {each.mode}, {each.count:,} calls"
+            f"ran      {call.operator} {call.dtype}: {call.backend} {call.mode}, {call.count:,} calls"
         )
-        lines += [f"           not {backend}: {reason}" for backend, reason in each.refused.items()]
-        lines += [f"           before it {note}" for note in each.resharded]
+        lines += [f"           not {backend}: {reason}" for backend, reason in call.refused.items()]
+        lines += [f"           before it {note}" for note in call.resharded]
     return lines
 
 
 def _bits(folder: Path) -> list[str]:
     """The digests of weights and optimizer state, by which two runs can be compared."""
-    found = checkpoint.digests(folder)
-    names = [name for name in found if name.endswith(("safetensors", lora.FILE))]
-    return [f"bits     {name}: SHA-256 {found[name]}" for name in names]
+    digests = checkpoint.digests(folder)
+    files = [name for name in digests if name.endswith(("safetensors", lora.FILE))]
+    return [f"bits     {name}: SHA-256 {digests[name]}" for name in files]
 
 
 def _share(loss: float, baseline: metrics.Baseline) -> str:
-    return f"{loss:.3f}, {loss / baseline.loss:.0%} of {baseline.name}"
+    return f"{loss:.3f} ({100 * loss / baseline.loss:.0f} % of {baseline.name})"
 
 
 def _virtual(records: list[KernelRecord]) -> list[str]:
-    """A reminder that no card was involved, and the kernels that a card would leave to a CPU."""
+    """A reminder that no card was involved, and the kernels that would not run on a card's NPU."""
     lines = ["This ran on the virtual NPU, on the host CPU: its speed says nothing about a card."]
     away = sorted((r for r in records if r.placement != "npu"), key=lambda r: -r.calls)
     if not away:
         return [*lines, "On a card, every kernel launch of this training would stay on the NPU."]
     total, launches = sum(r.calls for r in records), sum(r.calls for r in away)
-    names = ", ".join(f"{r.name} {r.dtype} ({r.calls:,})" for r in away[:SHOWN_KERNELS])
+    shown = ", ".join(f"{r.name} {r.dtype} ({r.calls:,})" for r in away[:SHOWN_KERNELS])
     more = ", ..." if len(away) > SHOWN_KERNELS else ""
     return [
         *lines,
         f"On a card, {launches:,} of {total:,} kernel launches of this training would leave the NPU "
-        f"for a CPU: {names}{more}.",
+        f"for a CPU: {shown}{more}.",
     ]

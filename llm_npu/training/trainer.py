@@ -97,7 +97,7 @@ class PretrainTrainer(Checkpointing, Trainer):
     def baseline(self) -> Baseline:
         """The loss of a uniform guess."""
         return Baseline(
-            math.log(self.model.config.vocab_size), "guessing", "ln(vocabulary)", "nats per token"
+            math.log(self.model.config.vocab_size), "a uniform guess", "ln(vocabulary)", "nats per token"
         )
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):

@@ -87,7 +87,7 @@ class DryRun(Feature):
         if ranks.count() > 1:
             say(f"rank     {ranks.number()} of {ranks.count()}, representing the ranks with the same work")
         say(f"dry run  {run.trainer.state.global_step} steps recorded, nothing computed: there is no loss")
-        say(f"memory   {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))} at the most")
+        say(f"memory   peak {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))}")
         file = virtual_npu.journal_file()
         if file is not None:
             for line in _summary(journal.read(file)):

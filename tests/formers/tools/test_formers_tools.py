@@ -120,7 +120,7 @@ def test_messages_name_the_library_that_is_installed():
 @pytest.mark.slow
 def test_a_run_without_fused_operators_says_whose_layers_it_has(finished):
     done, _ = finished("llama", "--disable_fused_options")
-    assert "fused    nothing, as asked: the layers are those of PaddleFormers" in done.stdout
+    assert "fused    none: the layers are those of PaddleFormers" in done.stdout
 
 
 def test_an_export_is_refused_before_anything_is_read(tmp_path):

@@ -143,7 +143,7 @@ def followed(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: P
     environment = {**os.environ, "VIRTUAL_NPU_DRY": "1"}
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (said,) = re.findall(r"^memory +([\d,]+) MiB at the most$", done.stdout, re.MULTILINE)
+    (said,) = re.findall(r"^memory +peak ([\d,]+) MiB$", done.stdout, re.MULTILINE)
     return int(said.replace(",", "")) << 20
 
 

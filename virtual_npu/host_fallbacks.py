@@ -19,9 +19,12 @@ from .source_lines import program_of_frame
 class HostFallback(NamedTuple):
     """A call of a kernel that a card would not run on its cores.
 
-    ``dtype`` and ``shape``: of the tensor that causes it, the largest float64 (complex128) argument,
-    otherwise the largest of the kernel's own dtype (None if there is none). ``is_source``: the kernel
-    creates the float64 tensor from other dtypes. ``count``: of equal calls.
+    Attributes:
+        dtype: of the tensor that causes it: the largest float64 (complex128) argument, otherwise the largest
+            argument of the kernel's own dtype.
+        shape: of the same tensor, None if there is none.
+        is_source: the kernel creates the float64 tensor from other dtypes.
+        count: number of equal calls.
     """
 
     kernel: str
@@ -84,7 +87,7 @@ def warn_of_fallbacks(warner: Warner | None, every: bool = False) -> None:
 
     An exception from it refuses the kernel and surfaces at the frame that called the kernel. Kernels of
     threads without Python are reported on the main thread, soon afterwards; an exception surfaces there.
-    None: calls nothing any more.
+    None ends the calls.
     """
     global _warner, _warned_reports
     if warner is None and _warner is None:
@@ -175,7 +178,7 @@ def _frame_that_runs_a_program() -> FrameType | None:
     """The frame of a thread that waits for a captured program; the main thread's, if there is none."""
     threads = sys._current_frames()
     main = threads.pop(threading.main_thread().ident, None)
-    return next((each for each in (main, *threads.values()) if program_of_frame(each) is not None), main)
+    return next((frame for frame in (main, *threads.values()) if program_of_frame(frame) is not None), main)
 
 
 def _warning_rejects(fallback: HostFallback, caller: FrameType | None, site: int, queued: bool) -> bool:

@@ -178,7 +178,7 @@ def cann_level(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def warned_kernels(environ: Mapping[str, str] = os.environ) -> str:
-    """Of which kernels the virtual NPU warns: 0, 1 (with float64) or host (all others, too)."""
+    """Kernels with a warning: 0 (none), 1 (float64) or host (also all other fallbacks)."""
     return _value("VIRTUAL_NPU_AICPU_WARNINGS", environ)
 
 

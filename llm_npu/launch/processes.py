@@ -35,7 +35,7 @@ from llm_npu.launch import fake_process_group, folder_lock, own_file
 from llm_npu.launch.supervisor import Explainer, Supervisor
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
-LOOPBACK = "127.0.0.1"  # of rank 0's store: nobody else has to reach it
+LOOPBACK = "127.0.0.1"  # of rank 0's store: no other machine connects to it
 GLOO = (
     "--device cpu runs in one process: Paddle's gloo backend lacks subgroups, averages and 16-bit types, "
     "and trains some meshes wrongly without an error. Give --device npu or virtual_npu."
@@ -52,10 +52,10 @@ def prepare_rank(early: Early, device: Device) -> None:
         return
     if device.kind == "cpu":
         raise UserError(GLOO)
-    local, asked = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1), early.nproc
-    if asked not in (1, local):
+    local = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1)
+    if early.nproc not in (1, local):
         raise UserError(
-            f"--nproc is {asked}, but paddle.distributed.launch has started {local} processes here; "
+            f"--nproc is {early.nproc}, but paddle.distributed.launch has started {local} processes here; "
             "leave --nproc out, or start the script without the launcher"
         )
     _check(device, local)
@@ -106,7 +106,7 @@ def start(program: Sequence[str], early: Early, device: Device, *explained: Expl
             raise stopping.Stopped(supervisor.received)
         with reserved_port(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
             controller.deploy_pod()
-            outcome = supervisor.until_end([each._proc for each in controller.pod.containers])
+            outcome = supervisor.until_end([container._proc for container in controller.pod.containers])
         if not outcome.by_fault or restart == restarts:
             break
         print(f"restart  {restart + 1} of {restarts}: all ranks start again", file=sys.stderr, flush=True)

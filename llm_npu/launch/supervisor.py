@@ -138,7 +138,7 @@ class Supervisor:
         how = f"ended with exit code {code}"
         if self.stopped is not None:
             code = 128 + signal.SIGSTOP
-            how = f"was stopped, and did not go on within {STOPPED_LIMIT:g} seconds"
+            how = f"was stopped and did not continue within {STOPPED_LIMIT:g} seconds"
         elif returned < 0:
             how = f"was killed by {signal.Signals(-returned).name}"
         if code == BAD_INPUT and (sentence := self.refused.first()):

@@ -261,7 +261,7 @@ def test_a_rank_that_does_not_go_on_is_lost(tmp_path, monkeypatch, capfd):
     os.waitpid(started.processes[1].pid, os.WUNTRACED)
     assert started.watch() == 128 + signal.SIGSTOP
     assert [process.returncode for process in started.processes] == [-signal.SIGTERM, -signal.SIGKILL]
-    assert "rank 1 was stopped, and did not go on within 0.2 seconds" in capfd.readouterr().err
+    assert "rank 1 was stopped and did not continue within 0.2 seconds" in capfd.readouterr().err
 
 
 def test_the_bound_on_what_a_lost_rank_costs():

@@ -1,12 +1,78 @@
-"""The parallel modes of a run, as features."""
+"""The parallel modes of a run, as features, and the trainer of pipelines.
+
+The pipelines of PaddleNLP and PaddleFormers are made to count samples and losses as a single process does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import paddle
+
 from llm_npu.core.console import say
 from llm_npu.parallel import overlap
-from llm_npu.parallel.pipeline_trainer import PipelineTrainer
 from llm_npu.parallel.trainer import ParallelTrainer, for_one_device
 from llm_npu.training.run import Feature, Run
+from llm_npu.training.trainer import PretrainTrainer
+
+
+class PipelineTrainer(PretrainTrainer):
+    """The trainer of a model whose stages are on different processes."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        mean_over_rows(self.model)
+
+    def _wrap_model(self, model, training=True):
+        wrapped = super()._wrap_model(model, training)
+        if training and wrapped is not model:
+            wrapped._prepare_pipeline_inputs_func = inputs_of_stages
+        return wrapped
+
+    def evaluation_loop(self, *args, **kwargs):
+        self.model_wrapped.eval()  # its behaviour differs, too, not only its layers
+        found = super().evaluation_loop(*args, **kwargs)
+        self.model_wrapped.train()
+        return found
+
+    def held_out_loss(self, inputs) -> float:
+        weight, rows = inputs["loss_weight"], len(inputs["input_ids"])
+        mean = self.prediction_step(self.model_wrapped, inputs, prediction_loss_only=True)[0]
+        return float(mean) * rows / weight if weight else 0.0  # rows without labels count in the mean
+
+
+def mean_over_rows(model) -> None:
+    """Make the loss of a micro batch the mean over its rows; a row without labels counts as 0.
+
+    The loss of a batch, the mean over its micro batches, is then the sum over its rows divided by their
+    number, even if the last rows are padding. Rows with labels must have equally many.
+    """
+    model._loss_fn = [_by_rows(criterion) for criterion in model._loss_fn]
+
+
+def _by_rows(criterion: Callable) -> Callable:
+    def loss(logits, labels):
+        counted = (labels != -100).any(axis=-1)
+        # Of no labels at all, PaddleFormers' criterion makes NaN, and its gradient would stay NaN times 0.
+        some = paddle.where(counted.any(), labels, paddle.zeros_like(labels))
+        return criterion(logits, some) * counted.astype("float32").mean()
+
+    return loss
+
+
+def inputs_of_stages(inputs) -> list:
+    """[of the first stage, of the last stage]: the token ids and the labels of a batch or of its micro
+    batches.
+
+    Other parts of the batch stay on the process.
+    """
+    if isinstance(inputs, dict):
+        return [inputs["input_ids"], inputs["labels"]]
+    return [_tensors(inputs, "input_ids"), _tensors(inputs, "labels")]
+
+
+def _tensors(batches: list[dict], name: str) -> list[paddle.Tensor]:
+    return [batch[name] for batch in batches]
 
 
 class AutoParallel(Feature):

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from small_runs import MORE, RUN, SCRIPT, STEPS, fields
 
 from llm_npu.models.families import config_class, model_class
-from llm_npu.parallel.pipeline_trainer import mean_over_rows
+from llm_npu.parallel.features import mean_over_rows
 from llm_npu.training import checkpoint, metrics
 from paddle_fused.parity import ROUNDING
 

@@ -20,7 +20,7 @@ from llm_npu.core.errors import UserError
 from paddle_fused.ops.layer import OperatorLayer
 
 from . import backends, mc2
-from .flights import Flights
+from .pending_collectives import PendingCollectives
 from .planner import AUTO, Planner, default_planner
 from .product import ALL_REDUCE, GATHER, MC2, REDUCE_SCATTER, SERIAL, Product, Setting
 
@@ -123,8 +123,8 @@ class _AllGatherMatmul(OperatorLayer):
         x, weight, *kept = ctx.saved_tensor()
         if kept or not ctx.wants_weight:
             return _input_and_weight(REDUCE_SCATTER, x, weight, gradient, ctx, lambda: kept[0])
-        with Flights(ctx.group) as flights:
-            again = flights.all_gather(x)
+        with PendingCollectives(ctx.group) as pending:
+            again = pending.all_gather(x)
             if isinstance(ctx.chooser, Setting) and ctx.chooser.backend == SERIAL:
                 again.wait()
             return _input_and_weight(REDUCE_SCATTER, x, weight, gradient, ctx, again.wait)
@@ -142,8 +142,8 @@ class _MatmulReduceScatter(OperatorLayer):
     def backward(ctx, gradient):
         x, weight = ctx.saved_tensor()
         if not ctx.wants_x:
-            with Flights(ctx.group) as flights:
-                gathered = flights.all_gather(gradient).wait() if gradient.shape[0] else gradient
+            with PendingCollectives(ctx.group) as pending:
+                gathered = pending.all_gather(gradient).wait() if gradient.shape[0] else gradient
             return None, paddle.matmul(x, gathered, transpose_x=True)
         keep = ctx.wants_weight
         gradient_of_x, gathered = _gathered(gradient, weight, True, ctx.group, ctx.chooser, keep)

@@ -10,17 +10,17 @@ import paddle
 
 from paddle_fused.paddle_release import matmul_into
 
-from .flights import Flights
+from .pending_collectives import PendingCollectives
 from .product import in_pieces, spans
 
 
 def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
     result = _empty(left.shape[0], left, weight, transpose)
-    with Flights(group) as flights:
+    with PendingCollectives(group) as pending:
         for first, last in spans(left.shape[0], chunks):
             rows = result[first:last]
             matmul_into(rows, left[first:last], weight, transpose)
-            flights.all_reduce(rows)
+            pending.all_reduce(rows)
         found = beside() if beside else None
     return result, found
 
@@ -29,10 +29,10 @@ def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: in
     """A chunk consists of the same rows of every rank's part."""
     own = left.shape[0] // group.nranks
     result = _empty(own, left, weight, transpose)
-    with Flights(group) as flights:
+    with PendingCollectives(group) as pending:
         for first, last in spans(own, chunks):
             product = _of_every_part(left, weight, transpose, group.nranks, first, last)
-            flights.reduce_scatter(product, result[first:last])
+            pending.reduce_scatter(product, result[first:last])
         found = beside() if beside else None
     return result, found
 
@@ -50,12 +50,12 @@ def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
         if keep:
             paddle.assign(arrived, gathered[begin:end])
 
-    with Flights(group) as flights:
+    with PendingCollectives(group) as pending:
         cut = spans(rows, chunks)
-        coming = [flights.all_gather(left[first:last]) for first, last in cut]
+        coming = [pending.all_gather(left[first:last]) for first, last in cut]
         finish(own * rows, left)
-        for flight, (first, last) in zip(coming, cut, strict=True):
-            chunk, size = flight.wait(), last - first
+        for collective, (first, last) in zip(coming, cut, strict=True):
+            chunk, size = collective.wait(), last - first
             for rank in range(group.nranks):
                 if rank != own:
                     finish(rank * rows + first, chunk[rank * size : (rank + 1) * size])

@@ -7,7 +7,7 @@ import pytest
 import ranks
 from programs import operators
 
-from llm_npu.parallel.overlap.flights import Flights
+from llm_npu.parallel.overlap.pending_collectives import PendingCollectives
 
 pytestmark = pytest.mark.slow
 
@@ -69,9 +69,9 @@ class Task:
 
 def test_after_an_error_the_other_collectives_are_waited_for():
     tasks = [Task(), Task(OSError("first")), Task(OSError("second")), Task()]
-    with pytest.raises(OSError, match="first"), Flights(None) as flights:
+    with pytest.raises(OSError, match="first"), PendingCollectives(None) as pending:
         for task in tasks:
-            flights._start(None, None, task)
+            pending._start(None, None, task)
     assert all(task.waited for task in tasks)
 
 

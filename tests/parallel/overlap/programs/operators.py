@@ -183,12 +183,12 @@ def mixed_precision(group) -> str:
 
 def kept_outputs(group) -> bool:
     """Collectives whose outputs nobody refers to meanwhile: their memory must not go to others."""
-    from llm_npu.parallel.overlap.flights import Flights
+    from llm_npu.parallel.overlap.pending_collectives import PendingCollectives
 
-    with Flights(group) as flights:
+    with PendingCollectives(group) as pending:
         pieces = []
         for i in range(20):
-            pieces.append(flights.all_gather(paddle.full([50_000], float(i + group.rank))))
+            pieces.append(pending.all_gather(paddle.full([50_000], float(i + group.rank))))
             paddle.full([50_000 * group.nranks], -1.0)  # takes the memory of what was given back
         expected = np.arange(group.nranks)
         return all(

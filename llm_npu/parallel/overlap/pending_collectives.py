@@ -10,7 +10,7 @@ import paddle
 import paddle.distributed as dist
 
 
-class Flight:
+class PendingCollective:
     """One collective; ``wait`` returns its output."""
 
     def __init__(self, task, source: paddle.Tensor, output: paddle.Tensor):
@@ -24,30 +24,30 @@ class Flight:
         return self._output
 
 
-class Flights:
+class PendingCollectives:
     """Starts collectives of ``group``. As a context manager it waits for all of them on exit."""
 
     def __init__(self, group):
         self._group, self._started = group, []
 
-    def __enter__(self) -> Flights:
+    def __enter__(self) -> PendingCollectives:
         return self
 
     def __exit__(self, *_error) -> None:
         failed = []
-        for flight in self._started:  # all of them: their memory is freed when the first error is raised
+        for collective in self._started:  # all of them: their memory is freed when the first error is raised
             try:
-                flight.wait()
+                collective.wait()
             except Exception as error:
                 failed.append(error)
         if failed:
             raise failed[0]
 
-    def all_reduce(self, tensor: paddle.Tensor) -> Flight:
+    def all_reduce(self, tensor: paddle.Tensor) -> PendingCollective:
         """The sum of ``tensor`` over the ranks, in place."""
         return self._start(tensor, tensor, dist.all_reduce(tensor, group=self._group, sync_op=False))
 
-    def all_gather(self, tensor: paddle.Tensor) -> Flight:
+    def all_gather(self, tensor: paddle.Tensor) -> PendingCollective:
         """The rows of all ranks, in rank order: [ranks * rows, ...]."""
         rows, *others = tensor.shape
         output = paddle.empty([rows * self._group.nranks, *others], tensor.dtype)
@@ -55,7 +55,7 @@ class Flights:
             tensor, output, dist.stream.all_gather(output, tensor, group=self._group, sync_op=False)
         )
 
-    def reduce_scatter(self, tensor: paddle.Tensor, output: paddle.Tensor | None = None) -> Flight:
+    def reduce_scatter(self, tensor: paddle.Tensor, output: paddle.Tensor | None = None) -> PendingCollective:
         """This rank's rows of the sum of ``tensor`` over the ranks, written to ``output`` if given."""
         if output is None:
             rows, *others = tensor.shape
@@ -64,6 +64,6 @@ class Flights:
             tensor, output, dist.stream.reduce_scatter(output, tensor, group=self._group, sync_op=False)
         )
 
-    def _start(self, source, output, task) -> Flight:
-        self._started.append(Flight(task, source, output))
+    def _start(self, source, output, task) -> PendingCollective:
+        self._started.append(PendingCollective(task, source, output))
         return self._started[-1]

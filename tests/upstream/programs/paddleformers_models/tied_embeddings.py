@@ -12,7 +12,7 @@ checkpoints of many models, whose config.json leaves the field out, are read wro
 :should print:
     False
 :change: Give LlamaConfig an argument ``tie_word_embeddings=False``, and pass it to the base class.
-:workaround: llm_npu/models/paddleformers/families/llama.py
+:workaround: llm_npu/models/paddleformers/families.py
 """
 
 from paddleformers.transformers import LlamaConfig

@@ -272,11 +272,11 @@ class AttentionCheck {
     attention_backward(problem_, query(), key(), value(), like_out(out_), like_out(out_grad_), statistics(),
                        output(&dq, query()), output(&dk, key()), output(&dv, value()), bias_grad);
     const Gradients<double> truth = gradients(Exact{});
-    const Gradients<float> yardstick = gradients(Composed{problem_.type});
-    report_->compare("dq", dq, truth.query, yardstick.query);
-    report_->compare("dk", dk, truth.key, yardstick.key);
-    report_->compare("dv", dv, truth.value, yardstick.value);
-    if (c_.bias) report_->compare("dbias", dbias, truth.bias, yardstick.bias);
+    const Gradients<float> composed = gradients(Composed{problem_.type});
+    report_->compare("dq", dq, truth.query, composed.query);
+    report_->compare("dk", dk, truth.key, composed.key);
+    report_->compare("dv", dv, truth.value, composed.value);
+    if (c_.bias) report_->compare("dbias", dbias, truth.bias, composed.bias);
   }
 
   Report* report_;

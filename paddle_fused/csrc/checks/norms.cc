@@ -15,7 +15,7 @@ constexpr float kEpsilon = 1e-5f;
 struct Rows {
   int64_t count, width;
 };
-// Enough rows that the largest error of the yardstick is not a matter of luck.
+// Enough rows that the largest noise floor is not a matter of luck.
 constexpr Rows kShapes[] = {{61, 17}, {19, 33}, {33, 261}};
 
 // What the gradients of a row are computed from.

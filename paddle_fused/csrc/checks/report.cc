@@ -26,16 +26,16 @@ void Report::kernel(const std::string& name, ElementType type) {
 }
 
 void Report::compare(const char* what, const Tensor& result, const std::vector<double>& truth,
-                     const std::vector<float>& yardstick) {
-  double error = 0, yardstick_error = 0, largest = 0;
+                     const std::vector<float>& composed) {
+  double error = 0, noise_floor = 0, largest = 0;
   for (int64_t i = 0; i < result.count(); ++i) {
     error = std::max(error, distance(result[i], truth[i]));
-    yardstick_error = std::max(yardstick_error, distance(rounded(result.type(), yardstick[i]), truth[i]));
+    noise_floor = std::max(noise_floor, distance(rounded(result.type(), composed[i]), truth[i]));
     largest = std::max(largest, std::fabs(truth[i]));
   }
-  const double allowed = 2 * yardstick_error + rounding(result.type()) * largest;
+  const double allowed = 2 * noise_floor + rounding(result.type()) * largest;
   if (!std::isfinite(allowed)) {
-    // A truth that is not a number, or a yardstick that is infinitely far from it, allows everything: an error of ours.
+    // A truth that is not a number, or an infinite noise floor, allows everything: an error of this program.
     require(what, false);
     return;
   }

@@ -1,8 +1,8 @@
 // What a kernel computed, measured against what it should have computed.
 //
-// The truth is a scalar formula in double, evaluated on the very values that the kernel got. The yardstick is the same
-// formula in float, which rounds to the tensors' type wherever plain operators one after another would store a tensor:
-// a kernel may be at most twice as far from the truth, plus one rounding of the largest result.
+// The truth is a scalar formula in double, evaluated on the very values that the kernel got. The noise floor is the error
+// of the same formula in float, which rounds to the tensors' type wherever plain operators one after another would store
+// a tensor: a kernel's error may be at most twice the noise floor, plus one rounding of the largest result.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,7 +39,7 @@ class Report {
     compare(what, result, reference(Exact{}), reference(Composed{type_}));
   }
   void compare(const char* what, const Tensor& result, const std::vector<double>& truth,
-               const std::vector<float>& yardstick);
+               const std::vector<float>& composed);
   // The result is defined to the last bit.
   void compare_bits(const char* what, const Tensor& result, const std::vector<double>& truth);
   void require(const char* what, bool holds);

@@ -32,7 +32,7 @@ void expect(const char* argument, const T& received, const T& sent) {
   if (!(received == sent)) wrong() += (wrong().empty() ? "" : ", ") + std::string(argument);
 }
 
-// The types of arguments that phi's kernels have, in an order such as theirs. References travel as addresses.
+// The types of arguments that phi's kernels have, in a similar order. References travel as addresses.
 void receive(const void* context, bool flag, int small, Place where, int64_t wide, float f0, DataType dtype, double f1,
              int negative, float f2, const void* a, double f3, bool last_flag, float f4, Place where_on_stack, double f5,
              int64_t negative_wide, float f6, const void* b, double f7, const void* c) {

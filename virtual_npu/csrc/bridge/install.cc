@@ -176,8 +176,8 @@ void install_bridge() {
   std::vector<std::pair<std::string, KernelKeyMap>> behind;
   for (auto& [name, kernels] : all) {
     if (never_bridged().count(name)) continue;
-    KernelKeyMap stock = Installer(name, kernels).run();
-    if (!stock.empty()) behind.emplace_back(bridged_name(name), std::move(stock));
+    KernelKeyMap shadowed = Installer(name, kernels).run();
+    if (!shadowed.empty()) behind.emplace_back(bridged_name(name), std::move(shadowed));
   }
   for (auto& [name, kernels] : behind) all[name] = std::move(kernels);
   record_plugin_kernels();

@@ -179,17 +179,17 @@ ProcessIds counterparts(const ProcessMesh& whole, const ProcessMesh& part) {
 
 class NpuReshard final : public ReshardFunction {
  public:
-  explicit NpuReshard(std::unique_ptr<ReshardFunction> stock) : stock_(std::move(stock)) {}
+  explicit NpuReshard(std::unique_ptr<ReshardFunction> upstream) : upstream_(std::move(upstream)) {}
 
-  bool IsSuitable(const DistTensor& in, const TensorDistAttr& wanted) override { return stock_->IsSuitable(in, wanted); }
-  std::string Name() override { return stock_->Name(); }
+  bool IsSuitable(const DistTensor& in, const TensorDistAttr& wanted) override { return upstream_->IsSuitable(in, wanted); }
+  std::string Name() override { return upstream_->Name(); }
 
   void Eval(phi::DeviceContext* context, const DistTensor& in, const TensorDistAttr& wanted, DistTensor* out) override {
     const ProcessMesh &from = in.dist_attr().process_mesh(), &to = wanted.process_mesh();
     const bool spreads = Name() == "SubMeshToGlobalReshard";
     // What is left to Paddle sends nothing, or says itself that it needs a CPU.
     if (!phi::CustomContext::classof(context) || (from.shape() != to.shape() && !spreads))
-      return stock_->Eval(context, in, wanted, out);
+      return upstream_->Eval(context, in, wanted, out);
     const auto& npu = static_cast<const phi::CustomContext&>(*context);
     if (in.value().holder_ && in.value().holder_->size() == 0 && in.numel() > 0) return resize_dropped(in, wanted, out);
     DenseTensor local;
@@ -223,7 +223,7 @@ class NpuReshard final : public ReshardFunction {
     return tensor.meta().is_contiguous() ? tensor : paddle::experimental::Trans2Contiguous(tensor);
   }
 
-  std::unique_ptr<ReshardFunction> stock_;
+  std::unique_ptr<ReshardFunction> upstream_;
 };
 
 }  // namespace

@@ -18,12 +18,12 @@ using phi::DenseTensor;
 
 // How x (and y) are read: two dense tensors are one long row; one tensor is rows of two halves.
 template <typename T>
-struct Operands {
+struct GatedOperands {
   kernels::GatedShape shape;
   const T* gate;
   const T* up;
 
-  Operands(const DenseTensor& x, const paddle::optional<DenseTensor>& y) : gate(x.data<T>()) {
+  GatedOperands(const DenseTensor& x, const paddle::optional<DenseTensor>& y) : gate(x.data<T>()) {
     const auto& dims = x.dims();
     if (y) {
       if (y->dims() != dims)
@@ -61,7 +61,7 @@ template <typename T, typename Context>
 void swiglu(const Context& context, const DenseTensor& x, const paddle::optional<DenseTensor>& y, DenseTensor* out) {
   T* result = context.template Alloc<T>(out);
   if (out->numel() == 0) return;
-  const Operands<T> operands(x, y);
+  const GatedOperands<T> operands(x, y);
   kernels::gated_forward(kernels::Activation::kSilu, element_type(x.dtype()), operands.shape, operands.gate,
                          operands.up, result);
 }
@@ -73,7 +73,7 @@ void swiglu_grad(const Context& context, const DenseTensor& x, const paddle::opt
   T* dy = y && y_grad ? context.template Alloc<T>(y_grad) : nullptr;
   if (x.numel() == 0) return;
   check_alignment(x, y.is_initialized());
-  const Operands<T> operands(x, y);
+  const GatedOperands<T> operands(x, y);
   T* dup = y ? dy : dx ? dx + operands.shape.width : nullptr;
   kernels::gated_backward(kernels::Activation::kSilu, element_type(x.dtype()), operands.shape, operands.gate,
                           operands.up, out_grad.data<T>(), dx, dup);

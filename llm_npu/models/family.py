@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 # How a class computes an operator, or prepares its inputs; surgery/replacements/<operator>.py handles each.
-AttentionWay = Literal[
+AttentionVariant = Literal[
     "attn_func",  # its forward calls self.attn_func
     "function",  # its forward calls scaled_dot_product_attention of its module
     "F",  # with use_flash_attention it calls F.scaled_dot_product_attention
@@ -26,7 +26,7 @@ AttentionWay = Literal[
     "core attention",  # its forward calls self._core_attention, or with use_flash_attention another method
     "learned positions",  # makes the mask and the learned positions of all layers (GPT)
 ]
-RotaryWay = Literal[
+RotaryVariant = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
     "heads first",  # attention with tables [P, D] and queries [B, N, S, D]
     "decoder",  # makes positions 0, 1, 2, ... where none are given, and passes others on
@@ -34,36 +34,36 @@ RotaryWay = Literal[
     "interleaved table of tokens",  # the same for pairs (x[2 i], x[2 i + 1])
     "part of a head",  # such pairs in a part of each head, [B, S, N, D], and one key for all heads
 ]
-NormWay = Literal[
+NormVariant = Literal[
     "forward",  # its forward is the operator
     "first of a tuple",  # the same, on a stage's inputs: a tensor, or a tuple that begins with it
     "one more",  # multiplies by 1 + weight (Gemma)
 ]
-ResidualWay = Literal[
+ResidualVariant = Literal[
     "forward",  # its forward adds the residual twice, and the second sum is its result
     "forward, then more",  # the same, but its result is made from the second sum
     "attn and post_process",  # these methods of it add the residual, and the second sum is its result
 ]
-SwigluWay = Literal[
+SwigluVariant = Literal[
     "function",  # its forward calls swiglu of its module
     "act_fn",  # its forward calls self.act_fn, which is swiglu if fuse_swiglu
     "forward",  # its forward multiplies self.act_fn of one projection by another
 ]
-GegluWay = Literal["forward"]  # its forward multiplies F.gelu of one projection by another
-DropoutNormWay = Literal[
+GegluVariant = Literal["forward"]  # its forward multiplies F.gelu of one projection by another
+DropoutNormVariant = Literal[
     "embeddings",  # dropout of what the layers get
     "layer",  # dropout, addition and LayerNorm between its attention and its feed-forward layer
     "layers",  # calls the layers, and the LayerNorm after the last
     "norm",  # LayerNorm
 ]
-MoeWay = Literal[
+MoeVariant = Literal[
     "router",  # gate is a linear layer, and the K probabilities add up to 1 (Mixtral)
     "softmax router",  # gate is a linear layer in float32 (Qwen3-MoE)
     "sigmoid router",  # gate gives indices and weights, and moe(tokens, indices, weights) the routed experts
     "router with statistics",  # gate gives logits, and the block their loss; shared experts (ERNIE-4.5-MoE)
     "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
 ]
-LinearCrossEntropyWay = Literal[
+LinearCrossEntropyVariant = Literal[
     "parallel_matmul",  # a head whose forward calls parallel_matmul of its module
     "general head",  # a head whose forward calls calc_lm_head_logits of its module
     "first of a tuple",  # the same, on a stage's inputs
@@ -72,16 +72,16 @@ LinearCrossEntropyWay = Literal[
     "with labels",  # a model that calls both where it is given labels
     "stages",  # a model in stages, the last of which has the head
 ]
-WAYS: Mapping[str, object] = {
-    "attention": AttentionWay,
-    "rotary": RotaryWay,
-    "rms_norm": NormWay,
-    "add_rms_norm": ResidualWay,
-    "swiglu": SwigluWay,
-    "geglu": GegluWay,
-    "moe": MoeWay,
-    "linear_cross_entropy": LinearCrossEntropyWay,
-    "dropout_add_layer_norm": DropoutNormWay,
+VARIANTS: Mapping[str, object] = {
+    "attention": AttentionVariant,
+    "rotary": RotaryVariant,
+    "rms_norm": NormVariant,
+    "add_rms_norm": ResidualVariant,
+    "swiglu": SwigluVariant,
+    "geglu": GegluVariant,
+    "moe": MoeVariant,
+    "linear_cross_entropy": LinearCrossEntropyVariant,
+    "dropout_add_layer_norm": DropoutNormVariant,
 }
 
 # The smallest preset of a family. A card's fused rotary embedding accepts its head size of 64.
@@ -145,8 +145,8 @@ class Family:
     """``name``: the prefix of its classes (LlamaConfig, LlamaForCausalLM). ``title``: the name in text.
 
     Classes: ``models``, those that the surgery accepts; one that ends with ``Pipe`` is cut into stages.
-    ``layers``: the classes that the surgery changes, {operator: {class: one of WAYS[operator]}}. ``package``:
-    the library's package of these classes, where other packages have classes of the same names.
+    ``layers``: the classes that the surgery changes, {operator: {class: one of VARIANTS[operator]}}.
+    ``package``: the library's package of these classes, where other packages have classes of the same names.
 
     Fields: ``defaults``, of fields that a config.json omits: transformers' defaults where the library has
     others, and those of all fields that the planner reads.

@@ -11,7 +11,7 @@ call from its tensors. The modules:
     apply           apply_fused_kernels and remove_fused_kernels
     registry        the registered kernels, one file of replacements/ each
     replacements    attention, rms_norm, add_rms_norm, rotary, swiglu, moe: what changes on a layer
-    sites           which layers compute an operator, from the families' records
+    fusable_layers  which layers compute an operator, from the families' records
     swap            installs replacements on layer instances, and removes them
     decoder_mask    the decoder's attention mask as an object with a meaning
     residual_sums   a decoder layer's sums of residuals with the norms that read them

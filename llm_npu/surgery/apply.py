@@ -10,9 +10,9 @@ import paddle
 from llm_npu.core.errors import UserError
 
 from . import swap
+from .fusable_layers import MODELS
 from .registry import Kernel, NotFused, Replacement, find, scan
 from .report import Report, Row
-from .sites import MODELS
 
 
 def apply_fused_kernels(

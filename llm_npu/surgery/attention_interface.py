@@ -17,23 +17,23 @@ from llm_npu.core.errors import UserError
 from paddle_fused import masks
 
 from .decoder_mask import mask_of
+from .fusable_layers import FusableLayer
 from .registry import NotFused, Replacement
-from .sites import FusableLayer
 
 
-def layer(layer, found: FusableLayer) -> Replacement | NotFused:
+def layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
     """An attention layer."""
-    reason = found.overridden(layer) or unsupported(layer.config)
+    reason = fusable.overridden(layer) or unsupported(layer.config)
     return NotFused(reason) if reason else Replacement(calls={"ALL_ATTENTION_FUNCTIONS": ForEveryName()})
 
 
-def latent_layer(layer, found: FusableLayer) -> Replacement | NotFused:
+def latent_layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
     """An attention layer of DeepSeek-V3, whose forward calls ``attn_func``."""
-    reason = found.overridden(layer) or unsupported(layer.config)
+    reason = fusable.overridden(layer) or unsupported(layer.config)
     return NotFused(reason) if reason else Replacement(attributes={"attn_func": latent_attention})
 
 
-def model(layer, found: FusableLayer) -> Replacement | None:
+def model(layer, fusable: FusableLayer) -> Replacement | None:
     """The model that makes masks for all layers."""
     if unsupported(layer.config):
         return None

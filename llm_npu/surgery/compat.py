@@ -10,8 +10,8 @@ import paddle
 from llm_npu.models import library
 
 from .apply import NoMatchingLayer, applied_kernels, apply_fused_kernels
+from .fusable_layers import MODELS
 from .registry import Kernel, find, scan
-from .sites import MODELS
 
 # The switches of the last ``apply_fused_kernel``.
 in_force: dict[str, bool] = {}

@@ -13,8 +13,8 @@ from paddle_fused import masks
 
 from .batch import parts
 from .decoder_mask import mask_of
+from .fusable_layers import FusableLayer
 from .registry import NotFused, Replacement
-from .sites import FusableLayer
 
 STOCK_MASK = -5e3  # half of what GPTModel adds to the score of a masked key
 
@@ -28,20 +28,20 @@ def example(layer, batch) -> list:
     return [lambda: paddle_fused.flash_attention(query, query, query, mask, dropout=dropout)]
 
 
-def layer(layer, found: FusableLayer) -> Replacement | NotFused:
+def layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
     """An attention layer, whose forward calls a method of its own."""
-    reason = found.overridden(layer)
+    reason = fusable.overridden(layer)
     if reason:
         return NotFused(reason)
     if layer.config.scale_qk_coeff != 1.0:
         return NotFused("it scales the scores in two steps (scale_qk_coeff)")
-    attention = _attention(layer, found)
+    attention = _attention(layer, fusable)
     return Replacement(attributes=dict.fromkeys(("_core_attention", "_flash_attention"), attention))
 
 
-def _attention(layer, found: FusableLayer):
+def _attention(layer, fusable: FusableLayer):
     """The fused attention with the arguments of the methods."""
-    local_seed = found.upstream.forward.__globals__["seed_guard_context"]
+    local_seed = fusable.upstream.forward.__globals__["seed_guard_context"]
     dropout = layer.config.attention_probs_dropout_prob
 
     def attention(q, k, v, attention_mask=None, output_attentions=False):
@@ -68,9 +68,9 @@ def _mask(attention_mask) -> masks.Mask:
     return masks.dense(attention_mask < STOCK_MASK, invalid_rows=True)
 
 
-def model(layer, found: FusableLayer) -> Replacement | None:
+def model(layer, fusable: FusableLayer) -> Replacement | None:
     """GPTModel. Its layers get a mask object."""
-    return None if found.overridden(layer) else Replacement(forward=forward, is_site=False)
+    return None if fusable.overridden(layer) else Replacement(forward=forward, is_site=False)
 
 
 def forward(

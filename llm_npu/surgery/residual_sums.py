@@ -31,7 +31,7 @@ from collections.abc import Callable
 import paddle
 
 import paddle_fused
-from llm_npu.surgery.sites import is_plain
+from llm_npu.surgery.fusable_layers import is_plain
 
 NORM, NEXT = "post_attention_layernorm", "next_norm"  # which norm reads a sum
 NORMS = "_norms_of_sums"  # attribute of a layer: {which: weak reference to the norm}

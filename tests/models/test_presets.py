@@ -14,7 +14,7 @@ from llm_npu.config.arguments import ModelArguments
 from llm_npu.config.flag import flags_of
 from llm_npu.models import upstream_config
 from llm_npu.models.families import FAMILIES, model_class, new_model
-from llm_npu.models.family import WAYS
+from llm_npu.models.family import VARIANTS
 from llm_npu.models.flops import flops_per_token
 from llm_npu.models.presets import (
     ALIASES,
@@ -105,7 +105,7 @@ def test_the_classes_of_a_family_are_paddlenlps(family):
     assert classes >= {*family.models, *(name for layers in family.layers.values() for name in layers)}
     assert family.layers.keys() <= scan().keys()
     for operator, layers in family.layers.items():
-        assert {*layers.values()} <= {*typing.get_args(WAYS[operator])}
+        assert {*layers.values()} <= {*typing.get_args(VARIANTS[operator])}
 
 
 def test_every_family_has_a_tiny_preset_and_the_others_lead_to_their_family():

@@ -9,7 +9,15 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from llm_npu.models.family import TINY_SIZES, Conversion, Experts, Family, ResidualWay, RotaryWay, sizes
+from llm_npu.models.family import (
+    TINY_SIZES,
+    Conversion,
+    Experts,
+    Family,
+    ResidualVariant,
+    RotaryVariant,
+    sizes,
+)
 from llm_npu.models.paddlenlp import families as paddlenlp
 
 # One matrix in all families except Llama and DeepSeek-V3.
@@ -25,8 +33,8 @@ ROPE_SCALINGS = dict.fromkeys(
 def layers(
     attention: str,
     model: str,
-    rotary: RotaryWay = "table of tokens",
-    residual: ResidualWay = "forward",
+    rotary: RotaryVariant = "table of tokens",
+    residual: ResidualVariant = "forward",
     **more,
 ) -> Mapping:
     """Family.layers of a dense decoder: its own classes (FamilyModel, ...), and those of paddleformers.nn.

@@ -9,7 +9,7 @@ import paddle
 
 import paddle_fused
 from llm_npu.core import auto_cast
-from llm_npu.surgery.sites import RECORDS, is_plain
+from llm_npu.surgery.fusable_layers import RECORDS, is_plain
 from paddle_fused import contracts, paddle_release
 
 # (gate, up, down) of the families, and the projections that hold gate and up.

@@ -13,28 +13,28 @@ import paddle
 import paddle.nn.functional as F
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp, ScatterOp
 
+from llm_npu.surgery.fusable_layers import FusableLayer
 from llm_npu.surgery.registry import NotFused, Replacement
-from llm_npu.surgery.sites import FusableLayer
 from paddle_fused import paddle_release
 
 from . import experts, spread_experts
 
 
-def softmax_router(block, found: FusableLayer) -> Replacement | NotFused:
+def softmax_router(block, fusable: FusableLayer) -> Replacement | NotFused:
     """Qwen3-MoE: ``gate`` is a linear layer in float32."""
-    reason = found.overridden(block) or _unsupported_reason(block)
+    reason = fusable.overridden(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(forward=qwen3_moe)
 
 
-def sigmoid_router(block, found: FusableLayer) -> Replacement | NotFused:
+def sigmoid_router(block, fusable: FusableLayer) -> Replacement | NotFused:
     """DeepSeek-V3: ``gate`` chooses the experts, and a shared expert gets every token."""
-    reason = found.overridden(block) or _unsupported_reason(block)
+    reason = fusable.overridden(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(attributes={"moe": partial(routed, block)})
 
 
-def router_with_statistics(block, found: FusableLayer) -> Replacement | NotFused:
+def router_with_statistics(block, fusable: FusableLayer) -> Replacement | NotFused:
     """ERNIE-4.5-MoE: a bias of each expert corrects the choice by scores, and ``moe_statics`` counts."""
-    reason = found.overridden(block) or _unsupported_ernie(block) or _unsupported_reason(block)
+    reason = fusable.overridden(block) or _unsupported_ernie(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(forward=ernie4_5_moe)
 
 

@@ -1,8 +1,8 @@
 """The sums of residuals with the norms that read them, by ``paddle_fused.add_rms_norm``.
 
 While a model with dropout before its sums is trained, by ``paddle_fused.dropout_add_rms_norm``.
-``llm_npu.models.family.WAYS`` lists what decoder layers do, under ``add_rms_norm``. The sites are the norms:
-those after attention, the first of every layer but the first layer, and the last of the model.
+``llm_npu.models.family.VARIANTS`` lists what decoder layers do, under ``add_rms_norm``. The sites are the
+norms: those after attention, the first of every layer but the first layer, and the last of the model.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import paddle
 import paddle_fused
 from llm_npu.surgery import swap
 from llm_npu.surgery.batch import Batch
+from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.residual_sums import (
     DROPOUT,
@@ -33,7 +34,6 @@ from llm_npu.surgery.residual_sums import (
     sum_and_norm,
     with_sums,
 )
-from llm_npu.surgery.sites import FusableLayer, site
 
 OPERATOR = "add_rms_norm"
 DROPOUT_OF_SUM = "_dropout_of_sum"  # attribute of a norm: a weak reference to the dropout before its sum
@@ -66,13 +66,13 @@ def off_by_default(norm) -> str | None:
 )
 def replace(model) -> Mapping[object, Replacement | NotFused]:
     answers: dict[object, Replacement | NotFused] = {}
-    for layer, found, following in decoder_layers(model):
+    for layer, fusable, following in decoder_layers(model):
         norms = {NORM: layer.post_attention_layernorm, NEXT: following}
-        if found.way == "forward, then more":
+        if fusable.variant == "forward, then more":
             del norms[NEXT]
         norms = {which: norm for which, norm in norms.items() if _is_norm(norm)}
         try:
-            answers[layer] = _layer(layer, found, norms)
+            answers[layer] = _layer(layer, fusable, norms)
         except CannotRewrite as error:
             answers |= {norm: NotFused(str(error)) for norm in norms.values()}
         else:
@@ -84,20 +84,22 @@ def replace(model) -> Mapping[object, Replacement | NotFused]:
     return answers
 
 
-def _layer(layer, found: FusableLayer, norms: Mapping[str, object]) -> Replacement:
+def _layer(layer, fusable: FusableLayer, norms: Mapping[str, object]) -> Replacement:
     """The replacement of a decoder layer. CannotRewrite if its code is not what its family's record says."""
     with_norms = partial(Replacement, is_site=False, independent=True)
     # Weak: a pipeline drops layers of other stages.
     attributes = {NORMS: {which: weakref.ref(norm) for which, norm in norms.items()}}
-    if found.way == "attn and post_process":
+    if fusable.variant == "attn and post_process":
         for name, which in (("attn", NORM), ("post_process", NEXT)):
-            method = getattr(found.upstream, name)
+            method = getattr(fusable.upstream, name)
             if getattr(type(layer), name) is not method or name in layer.__dict__:
                 raise CannotRewrite(f"{type(layer).__name__} has a method {name} of its own")
             attributes[name] = types.MethodType(with_sums(method, which), layer)
         return with_norms(attributes=attributes)
-    forward = with_sums(found.upstream.forward, NORM, "" if found.way == "forward, then more" else NEXT)
-    reason = found.overridden(layer)
+    forward = with_sums(
+        fusable.upstream.forward, NORM, "" if fusable.variant == "forward, then more" else NEXT
+    )
+    reason = fusable.overridden(layer)
     if reason is None:
         return with_norms(forward=forward, attributes=attributes)
     if type(layer).__name__.endswith("Pipe") and "forward" not in layer.__dict__:
@@ -123,10 +125,10 @@ def decoder_layers(model) -> Iterator[tuple[paddle.nn.Layer, FusableLayer, paddl
     for container in model.sublayers(include_self=True):
         chain = [container, *_flat(container), None]
         for layer, following in pairwise(chain):
-            found = None if layer is None or layer in seen else site(layer, OPERATOR)
-            if found is not None:
+            fusable = None if layer is None or layer in seen else fusable_layer(layer, OPERATOR)
+            if fusable is not None:
                 seen.add(layer)
-                yield layer, found, None if layer is container else _first_norm(following)
+                yield layer, fusable, None if layer is container else _first_norm(following)
 
 
 def _flat(container) -> Iterator[paddle.nn.Layer]:
@@ -141,5 +143,5 @@ def _first_norm(layer) -> paddle.nn.Layer | None:
 
 
 def _is_norm(layer) -> bool:
-    found = site(layer, "rms_norm")
-    return found is not None and (swap.is_swapped(layer) or found.overridden(layer) is None)
+    fusable = fusable_layer(layer, "rms_norm")
+    return fusable is not None and (swap.is_swapped(layer) or fusable.overridden(layer) is None)

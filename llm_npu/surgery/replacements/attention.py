@@ -1,6 +1,6 @@
 """Attention of decoders, by ``paddle_fused.flash_attention``.
 
-``llm_npu.models.family.WAYS`` lists what its classes do, under ``attention``.
+``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``attention``.
 
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
 """
@@ -19,16 +19,16 @@ from llm_npu.core.errors import UserError
 from llm_npu.surgery import attention_interface, learned_positions
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
+from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import FusableLayer, site
 from llm_npu.surgery.swap import by_name
 from paddle_fused import masks
 
 
 def example(layer, batch) -> list:
-    way = site(layer, "attention").way
-    if way in EXAMPLES:
-        return EXAMPLES[way](layer, batch)
+    variant = fusable_layer(layer, "attention").variant
+    if variant in EXAMPLES:
+        return EXAMPLES[variant](layer, batch)
     share = parts(getattr(layer, "q_proj", None))
     query, key = (
         batch.empty(batch.rows, batch.length, heads // share, layer.head_dim)
@@ -42,25 +42,25 @@ def example(layer, batch) -> list:
 
 @kernel("attention", known_as="npu_fused_attention", operator="flash_attention", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    found = site(layer, "attention")
-    return None if found is None else WAYS[found.way](layer, found)
+    fusable = fusable_layer(layer, "attention")
+    return None if fusable is None else VARIANTS[fusable.variant](layer, fusable)
 
 
-def _attention_layer(layer, found: FusableLayer) -> Replacement | NotFused:
-    reason = found.overridden(layer) or _unsupported(layer.config)
+def _attention_layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
+    reason = fusable.overridden(layer) or _unsupported(layer.config)
     if reason:
         return NotFused(reason)
     calls = {"repeat_kv": keep_heads}
-    if found.way == "F":
+    if fusable.variant == "F":
         return Replacement(
             calls={**calls, "F": SimpleNamespace(scaled_dot_product_attention=functional_attention)},
             attributes={"config": _changed(layer.config, use_flash_attention=True)},
             arguments=refuse_weights,
         )
-    if found.way == "attn_func":
+    if fusable.variant == "attn_func":
         return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func)})
     name = "scaled_dot_product_attention"
-    return Replacement(calls={**calls, name: in_place_of(found.upstream.forward.__globals__[name])})
+    return Replacement(calls={**calls, name: in_place_of(fusable.upstream.forward.__globals__[name])})
 
 
 def refuse_weights(layer, arguments: dict) -> dict:
@@ -155,7 +155,7 @@ def functional_attention(query, key, value, attn_mask=None, is_causal=False):
     return paddle_fused.flash_attention(query, key, value, _mask(attn_mask))
 
 
-def _decoder(layer, found: FusableLayer) -> Replacement | None:
+def _decoder(layer, fusable: FusableLayer) -> Replacement | None:
     if _unsupported(layer.config):
         return None
     answers = {  # the upstream forward's questions about the mask that it passes on
@@ -166,7 +166,7 @@ def _decoder(layer, found: FusableLayer) -> Replacement | None:
     return Replacement(
         calls=answers,
         attributes={"_prepare_decoder_attention_mask": keep_mask},
-        arguments=partial(mask_as_object, found.way == "causal decoder"),
+        arguments=partial(mask_as_object, fusable.variant == "causal decoder"),
         is_site=False,
     )
 
@@ -196,7 +196,7 @@ def mask_as_object(is_causal: bool, layer, arguments: dict) -> dict:
     return {**arguments, "attention_mask": mask}
 
 
-def _auto_decoder(layer, found: FusableLayer) -> Replacement:
+def _auto_decoder(layer, fusable: FusableLayer) -> Replacement:
     """LlamaModelAuto: without a mask of its own it passes None, and the layers are causal."""
     return Replacement(
         attributes={"config": _changed(layer.config, use_flash_attention=True)},
@@ -215,7 +215,7 @@ def refuse_mask(layer, arguments: dict) -> dict:
     return arguments
 
 
-def _global_layer(layer, found: FusableLayer) -> Replacement:
+def _global_layer(layer, fusable: FusableLayer) -> Replacement:
     """GlobalOutputNet of LlamaForCausalLMNet, which prepares positions and mask for all layers."""
     return Replacement(forward=global_outputs, is_site=False)
 
@@ -228,14 +228,14 @@ def global_outputs(self, position_ids, attention_mask, seq_length, batch_size, s
     return position_ids, attention_mask, None
 
 
-def _pipe_embedding(layer, found: FusableLayer) -> Replacement:
+def _pipe_embedding(layer, fusable: FusableLayer) -> Replacement:
     """LlamaEmbeddingPipe: without a mask it builds one on npu whose True (keep) is the opposite of the
     operator's (hidden), and elsewhere none: then the layers are causal."""
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
 
 
 EXAMPLES = {"latent": attention_interface.latent_example, "core attention": learned_positions.example}
-WAYS = {
+VARIANTS = {
     **dict.fromkeys(("attn_func", "function", "F"), _attention_layer),
     **dict.fromkeys(("decoder", "causal decoder"), _decoder),
     "decoder without mask": _auto_decoder,

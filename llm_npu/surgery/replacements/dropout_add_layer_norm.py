@@ -19,8 +19,8 @@ import paddle
 import paddle.nn.functional as F
 
 import paddle_fused
+from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import FusableLayer, site
 
 OPERATOR = "dropout_add_layer_norm"
 TAKES_RESIDUAL = "takes_residual"  # attribute of a norm whose forward is that of this module
@@ -34,28 +34,28 @@ def example(layer, batch) -> list:
 
 @kernel(OPERATOR, known_as="npu_fused_dropout_add_layer_norm", operator=OPERATOR, example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    found = site(layer, OPERATOR)
-    return None if found is None else WAYS[found.way](layer, found)
+    fusable = fusable_layer(layer, OPERATOR)
+    return None if fusable is None else VARIANTS[fusable.variant](layer, fusable)
 
 
-def _layer(layer, found: FusableLayer) -> Replacement | NotFused:
-    reason = found.overridden(layer)
+def _layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
+    reason = fusable.overridden(layer)
     if reason is None and not layer.config.normalize_before:
         reason = "it normalises after the addition (normalize_before)"
     return NotFused(reason) if reason else Replacement(forward=layer_forward)
 
 
-def _norm(layer, found: FusableLayer) -> Replacement | None:
-    if found.overridden(layer):
+def _norm(layer, fusable: FusableLayer) -> Replacement | None:
+    if fusable.overridden(layer):
         return None
     return Replacement(forward=norm_forward, attributes={TAKES_RESIDUAL: True}, is_site=False)
 
 
-def _layers(layer, found: FusableLayer) -> Replacement | None:
-    return None if found.overridden(layer) else Replacement(forward=layers_forward, is_site=False)
+def _layers(layer, fusable: FusableLayer) -> Replacement | None:
+    return None if fusable.overridden(layer) else Replacement(forward=layers_forward, is_site=False)
 
 
-def _embeddings(layer, found: FusableLayer) -> Replacement:
+def _embeddings(layer, fusable: FusableLayer) -> Replacement:
     """paddle-custom-npu has dropout in float32 and float16 only, in which the operator computes it, too."""
 
     probability = layer.dropout.p
@@ -66,7 +66,7 @@ def _embeddings(layer, found: FusableLayer) -> Replacement:
     return Replacement(attributes={"dropout": dropout}, is_site=False)
 
 
-WAYS = {"embeddings": _embeddings, "layer": _layer, "norm": _norm, "layers": _layers}
+VARIANTS = {"embeddings": _embeddings, "layer": _layer, "norm": _norm, "layers": _layers}
 
 
 def norm_forward(self, x, residual=None, dropout=0.0):
@@ -152,17 +152,17 @@ def layers_forward(
         out = self.norm(hidden_states)
     else:
         out, _ = _added(layer, self.norm, hidden_states, residual, _feed_forward_dropout(layer))
-    found = [tuple(each) if each else None for each in (caches, states, attentions)]
+    outputs = [tuple(each) if each else None for each in (caches, states, attentions)]
     if return_dict:
         kind = _upstream(self, "BaseModelOutputWithPastAndCrossAttentions")
         return kind(
             last_hidden_state=out,
-            past_key_values=found[0],
-            hidden_states=found[1],
-            attentions=found[2],
+            past_key_values=outputs[0],
+            hidden_states=outputs[1],
+            attentions=outputs[2],
             cross_attentions=None,
         )
-    given = tuple(each for each in found if each is not None)
+    given = tuple(each for each in outputs if each is not None)
     return (out, *given) if given else out
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import paddle_fused
 from llm_npu.surgery.batch import parts
+from llm_npu.surgery.fusable_layers import forward_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import forward_of
 
 
 def example(layer, batch) -> list:

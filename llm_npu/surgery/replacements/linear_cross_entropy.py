@@ -4,7 +4,7 @@ With labels, the head hands its inputs to the criterion instead of logits, where
 training, and inside ``pending_logits.loss_only``. The criterion keeps its own mean. Without labels, as in
 generation, the head computes the logits.
 
-``llm_npu.models.family.WAYS`` lists what its classes do, under ``linear_cross_entropy``.
+``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``linear_cross_entropy``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from paddle.distributed import fleet
 import paddle_fused
 from llm_npu.core import auto_cast
 from llm_npu.surgery import swap
+from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.pending_logits import PendingLogits, are_pending, are_unread, pending
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import FusableLayer, site
 
 PRODUCT, LOGITS = "parallel_matmul", "calc_lm_head_logits"
 
@@ -47,29 +47,29 @@ def example(head, batch) -> list | None:
     in_auto=False,
 )
 def replace(layer) -> Replacement | NotFused | None:
-    found = site(layer, "linear_cross_entropy")
-    return _wrapper(layer) if found is None else WAYS[found.way](layer, found)
+    fusable = fusable_layer(layer, "linear_cross_entropy")
+    return _wrapper(layer) if fusable is None else VARIANTS[fusable.variant](layer, fusable)
 
 
 # ---- the head
 
 
-def _head(layer, found: FusableLayer) -> Replacement | NotFused:
-    upstream = found.upstream.forward.__globals__[PRODUCT]
-    reason = found.overridden(layer)
+def _head(layer, fusable: FusableLayer) -> Replacement | NotFused:
+    upstream = fusable.upstream.forward.__globals__[PRODUCT]
+    reason = fusable.overridden(layer)
     return NotFused(reason) if reason else Replacement(calls={PRODUCT: _unless_pending(upstream)})
 
 
-def _general_head(layer, found: FusableLayer) -> Replacement | NotFused:
-    reason = found.overridden(layer) or _unsupported_head(layer)
-    return NotFused(reason) if reason else Replacement(calls=_general_calls(found.upstream))
+def _general_head(layer, fusable: FusableLayer) -> Replacement | NotFused:
+    reason = fusable.overridden(layer) or _unsupported_head(layer)
+    return NotFused(reason) if reason else Replacement(calls=_general_calls(fusable.upstream))
 
 
-def _head_of_stage(layer, found: FusableLayer) -> Replacement | NotFused:
-    reason = found.overridden(layer) or _unsupported_head(layer)
+def _head_of_stage(layer, fusable: FusableLayer) -> Replacement | NotFused:
+    reason = fusable.overridden(layer) or _unsupported_head(layer)
     if reason:
         return NotFused(reason)
-    general = found.upstream.__mro__[1]
+    general = fusable.upstream.__mro__[1]
     forward = swap.calling(general.forward, _general_calls(general))
 
     def first_of_tuple(self, args):
@@ -132,7 +132,7 @@ def _transposed(head) -> bool:
 # ---- the criterion
 
 
-def _criterion(layer, found: FusableLayer) -> Replacement | NotFused:
+def _criterion(layer, fusable: FusableLayer) -> Replacement | NotFused:
     attributes = {"loss_func": _losses(layer, layer.loss_func.ignore_index)}
     if _is_parallel(layer):
         # It would replace loss_func for whole logits, which ``_losses`` handles.
@@ -140,7 +140,7 @@ def _criterion(layer, found: FusableLayer) -> Replacement | NotFused:
     return Replacement(attributes=attributes, is_site=False)
 
 
-def _general_criterion(layer, found: FusableLayer) -> Replacement | NotFused:
+def _general_criterion(layer, fusable: FusableLayer) -> Replacement | NotFused:
     if layer.loss_type != "sft":
         return NotFused(f"its loss is {layer.loss_type}")
     if layer.use_filtered_label_loss or layer.use_fused_head_and_loss_fn or layer.use_subbatch:
@@ -170,7 +170,7 @@ def _is_parallel(criterion) -> bool:
 # ---- the model, which knows whether there are labels
 
 
-def _model(layer, found: FusableLayer) -> Replacement:
+def _model(layer, fusable: FusableLayer) -> Replacement:
     upstream = type(layer).forward
     names = list(inspect.signature(upstream).parameters)[1:]
 
@@ -183,7 +183,7 @@ def _model(layer, found: FusableLayer) -> Replacement:
     return Replacement(forward=forward, is_site=False)
 
 
-def _stages(layer, found: FusableLayer) -> Replacement:
+def _stages(layer, fusable: FusableLayer) -> Replacement:
     upstream = type(layer).forward
 
     @functools.wraps(upstream)
@@ -198,8 +198,8 @@ def _wrapper(layer) -> Replacement | None:
     """For LoRAModel of the libraries, which keeps the forward that its model has when it is wrapped."""
     kept = layer.__dict__.get("forward")
     inner = getattr(kept, "__self__", layer)
-    found = site(inner, "linear_cross_entropy")
-    if inner is layer or found is None or WAYS[found.way] not in (_model, _stages):
+    fusable = fusable_layer(inner, "linear_cross_entropy")
+    if inner is layer or fusable is None or VARIANTS[fusable.variant] not in (_model, _stages):
         return None
 
     def forward(self, *args, **kwargs):
@@ -217,7 +217,7 @@ def without_pending(outputs):
     return outputs
 
 
-WAYS = {
+VARIANTS = {
     "parallel_matmul": _head,
     "general head": _general_head,
     "first of a tuple": _head_of_stage,

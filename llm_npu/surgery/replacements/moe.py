@@ -2,7 +2,7 @@
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
-``llm_npu.models.family.WAYS`` lists what its classes do, under ``moe``.
+``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``moe``.
 
 B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token.
 """
@@ -15,9 +15,9 @@ import paddle
 import paddle.nn.functional as F
 
 import paddle_fused
+from llm_npu.surgery.fusable_layers import fusable_layer
 from llm_npu.surgery.mixtures import experts, moe_blocks
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import site
 
 
 def example(block, batch) -> list:
@@ -56,13 +56,15 @@ def replace(layer) -> Replacement | NotFused | None:
     Not fused: experts that are spread over processes or have another activation than SiLU, and gates that
     drop tokens or choose experts otherwise than by probability.
     """
-    found = site(layer, "moe")
-    if found is None:
+    fusable = fusable_layer(layer, "moe")
+    if fusable is None:
         return None
-    if found.way in BLOCKS:
-        return BLOCKS[found.way](layer, found)
-    forward, unsupported_reason = WAYS[found.way]
-    reason = found.overridden(layer) or experts.unsupported_reason(layer.experts) or unsupported_reason(layer)
+    if fusable.variant in BLOCKS:
+        return BLOCKS[fusable.variant](layer, fusable)
+    forward, unsupported_reason = VARIANTS[fusable.variant]
+    reason = (
+        fusable.overridden(layer) or experts.unsupported_reason(layer.experts) or unsupported_reason(layer)
+    )
     return NotFused(reason) if reason else Replacement(forward=forward)
 
 
@@ -121,7 +123,7 @@ def gated(self, hidden_states):
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 
 
-WAYS = {"router": (routed, _unsupported_routed), "gate and shared expert": (gated, _unsupported_gated)}
+VARIANTS = {"router": (routed, _unsupported_routed), "gate and shared expert": (gated, _unsupported_gated)}
 BLOCKS = {
     "softmax router": moe_blocks.softmax_router,
     "sigmoid router": moe_blocks.sigmoid_router,

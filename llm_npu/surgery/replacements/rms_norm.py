@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import paddle_fused
+from llm_npu.surgery.fusable_layers import forward_of
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import forward_of
 
 
 def example(layer, batch) -> list:
@@ -15,7 +15,7 @@ def example(layer, batch) -> list:
 
 @kernel("rms_norm", known_as="npu_fused_rmsnorm", operator="rms_norm", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    return forward_of(layer, "rms_norm", WAYS)
+    return forward_of(layer, "rms_norm", VARIANTS)
 
 
 def forward(self, hidden_states):
@@ -40,4 +40,4 @@ def forward_of_stage(self, inputs):
     return forward(self, inputs[0] if isinstance(inputs, tuple) else inputs)
 
 
-WAYS = {"forward": forward, "first of a tuple": forward_of_stage, "one more": forward_of_one_more}
+VARIANTS = {"forward": forward, "first of a tuple": forward_of_stage, "one more": forward_of_one_more}

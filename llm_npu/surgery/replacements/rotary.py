@@ -1,19 +1,19 @@
 """Rotary position embedding of attention layers, by ``paddle_fused.apply_rotary`` and ``rotary_mul``.
 
-``llm_npu.models.family.WAYS`` lists what its classes do, under ``rotary``.
+``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``rotary``.
 """
 
 from __future__ import annotations
 
 import paddle_fused
 from llm_npu.surgery.batch import parts
+from llm_npu.surgery.fusable_layers import fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import site
 
 
 def example(layer, batch) -> list:
     rows, length = batch.rows, batch.length
-    if site(layer, "rotary").way == "part of a head":
+    if fusable_layer(layer, "rotary").variant == "part of a head":
         size = layer.qk_rope_head_dim
         q = batch.empty(rows, length, layer.num_local_heads, size)
         cos, sin = (batch.table(1, rows, 1, length, size) for _ in range(2))
@@ -21,12 +21,12 @@ def example(layer, batch) -> list:
     size = layer.head_dim
     share = parts(getattr(layer, "q_proj", None))
     heads = layer.num_heads // share, layer.num_key_value_heads // share
-    way = site(layer, "rotary").way
-    if way in TABLES_OF_TOKENS:
+    variant = fusable_layer(layer, "rotary").variant
+    if variant in TABLES_OF_TOKENS:
         q, k = (batch.empty(rows, n, length, size) for n in heads)
         cos, sin = (batch.table(rows, length, size) for _ in range(2))
-        return [lambda: TABLES_OF_TOKENS[way](q, k, cos, sin)]
-    if way == "heads first":
+        return [lambda: TABLES_OF_TOKENS[variant](q, k, cos, sin)]
+    if variant == "heads first":
         q, k = (batch.empty(rows, n, length, size) for n in heads)
         cos, sin = (batch.table(length, size) for _ in range(2))
         return [lambda: rotate_heads_first(q, k, cos, sin, batch.positions())]
@@ -38,18 +38,18 @@ def example(layer, batch) -> list:
 
 @kernel("rotary", known_as="npu_fused_rope", operator="apply_rotary", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    found = site(layer, "rotary")
-    if found is None:
+    fusable = fusable_layer(layer, "rotary")
+    if fusable is None:
         return None
-    if found.way == "decoder":
+    if fusable.variant == "decoder":
         return Replacement(arguments=name_positions, is_site=False)
-    if reason := found.overridden(layer):
+    if reason := fusable.overridden(layer):
         return NotFused(reason)
-    if found.way in TABLES_OF_TOKENS:
+    if fusable.variant in TABLES_OF_TOKENS:
         if "apply_fused_rope" in type(layer).forward.__code__.co_names and layer.config.apply_rope_fusion:
             return NotFused("with apply_rope_fusion it rotates by a CUDA kernel, which ignores positions")
-        return Replacement(calls={"apply_rotary_pos_emb": TABLES_OF_TOKENS[found.way]})
-    if found.way == "heads first":
+        return Replacement(calls={"apply_rotary_pos_emb": TABLES_OF_TOKENS[fusable.variant]})
+    if fusable.variant == "heads first":
         return Replacement(calls={"apply_rotary_pos_emb": rotate_heads_first})
     if not getattr(layer.config, "rope", True):
         return NotFused("the model has no rotary embedding")

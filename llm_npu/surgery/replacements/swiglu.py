@@ -1,15 +1,15 @@
 """SwiGLU of feed-forward layers, by ``paddle_fused.swiglu``.
 
-``llm_npu.models.family.WAYS`` lists what its classes do, under ``swiglu``.
+``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``swiglu``.
 """
 
 from __future__ import annotations
 
 import paddle_fused
 from llm_npu.surgery.batch import parts
+from llm_npu.surgery.fusable_layers import fusable_layer
 from llm_npu.surgery.mixtures.experts import feed_forward, projections
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
-from llm_npu.surgery.sites import site
 
 SILU = ("SiLUActivation", "Silu")  # of PaddleNLP, of Paddle
 
@@ -23,18 +23,18 @@ def example(layer, batch) -> list:
 
 @kernel("swiglu", known_as="npu_fused_swiglu", operator="swiglu", example=example)
 def replace(layer) -> Replacement | NotFused | None:
-    found = site(layer, "swiglu")
-    if found is None:
+    fusable = fusable_layer(layer, "swiglu")
+    if fusable is None:
         return None
-    if reason := found.overridden(layer):
+    if reason := fusable.overridden(layer):
         return NotFused(reason)
-    if found.way == "function":
+    if fusable.variant == "function":
         return Replacement(calls={"swiglu": paddle_fused.swiglu})
-    is_silu = layer.fuse_swiglu if found.way == "act_fn" else type(layer.act_fn).__name__ in SILU
+    is_silu = layer.fuse_swiglu if fusable.variant == "act_fn" else type(layer.act_fn).__name__ in SILU
     if not is_silu:
         return NotFused("its activation is not silu")
     if getattr(layer, "moe_dropout_prob", 0) > 0:
         return NotFused("it drops activations out (moe_dropout_prob)")
-    if found.way == "act_fn":
+    if fusable.variant == "act_fn":
         return Replacement(attributes={"act_fn": paddle_fused.swiglu})
     return Replacement(forward=feed_forward)

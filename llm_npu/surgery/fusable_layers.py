@@ -29,10 +29,11 @@ MODELS = sorted({name for family in RECORDS for name in family.models})  # class
 
 
 class FusableLayer(NamedTuple):
-    """``upstream``: the layer's class in its family's record, or a base of it; ``way``: how it computes."""
+    """``upstream``: the layer's class in its family's record, or a base of it; ``variant``: how it
+    computes."""
 
     upstream: type
-    way: str
+    variant: str
     family: Family
 
     def overridden(self, layer) -> str | None:
@@ -44,24 +45,24 @@ class FusableLayer(NamedTuple):
         return f"{type(layer).__name__} has a forward of its own, not that of {self.upstream.__name__}"
 
 
-def site(layer, operator: str) -> FusableLayer | None:
-    """The site of ``operator`` that ``layer`` is; None for any other layer."""
+def fusable_layer(layer, operator: str) -> FusableLayer | None:
+    """``layer`` as a fusable layer of ``operator``; None for any other layer."""
     for kind in type(layer).__mro__:
         library = library_of(kind)
         for family in library.families.values() if library else ():
-            way = family.layers.get(operator, {}).get(kind.__name__)
-            if way and (not family.package or f".{family.package}." in kind.__module__):
-                return FusableLayer(kind, way, family)
+            variant = family.layers.get(operator, {}).get(kind.__name__)
+            if variant and (not family.package or f".{family.package}." in kind.__module__):
+                return FusableLayer(kind, variant, family)
     return None
 
 
 def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replacement | NotFused | None:
-    """For a kernel that replaces the forward of every site of ``operator``: by ``forwards[way]``."""
-    found = site(layer, operator)
-    if found is None:
+    """For a kernel that replaces the forward of every layer of ``operator``: by ``forwards[variant]``."""
+    fusable = fusable_layer(layer, operator)
+    if fusable is None:
         return None
-    reason = found.overridden(layer)
-    return NotFused(reason) if reason else Replacement(forward=forwards[found.way])
+    reason = fusable.overridden(layer)
+    return NotFused(reason) if reason else Replacement(forward=forwards[fusable.variant])
 
 
 def library_of(kind: type) -> Library | None:

@@ -52,7 +52,7 @@ COMMANDS = {
     "plan": Command(
         "plan.__main__", "does a run fit on N cards, and how fast is it?", "before the plan was printed"
     ),
-    "doctor": Command("doctor.__main__", "examine the installation and the device, or explain a log"),
+    "doctor": Command("commands.doctor", "examine the installation and the device, or explain a log"),
     "profile": Command("profiling.__main__", "explain a profile"),
     "check_dtypes": Command(
         "commands.check_dtypes", "does a model stay on an Ascend card's cores?", explains=True

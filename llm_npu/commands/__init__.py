@@ -1,4 +1,4 @@
-"""The commands that train and use models; ``llm_npu.__main__`` has the table of all commands.
+"""The commands that train and use models, and the doctor; ``llm_npu.__main__`` has the table of all commands.
 
 They stand above the tools, which they attach to a run. Importing this package imports no framework.
 """

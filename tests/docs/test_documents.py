@@ -23,7 +23,7 @@ from places import ROOT
 from building.installed_paddle import RELEASES
 from llm_npu import config
 from llm_npu.acceptance import command as acceptance
-from llm_npu.doctor.__main__ import _parser as doctor_parser
+from llm_npu.commands.doctor import _parser as doctor_parser
 from llm_npu.models import presets
 
 pytestmark = pytest.mark.sampled

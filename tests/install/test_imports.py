@@ -105,7 +105,7 @@ BEFORE_PADDLE = (
     "llm_npu.device",
     "llm_npu.dtypes.__main__",
     "llm_npu.dtypes.any_program",
-    "llm_npu.doctor.__main__",
+    "llm_npu.commands.doctor",
     "llm_npu.doctor.checks",
     "llm_npu.doctor.probe_program",
 )
@@ -252,7 +252,26 @@ def wrong_imports(sources: Sources) -> list[str]:
 
 def cycles(sources: Sources) -> list[list[str]]:
     """The groups of modules of which each imports, maybe by way of others, all of its group."""
-    waiting = {module: sources.imports(module) & sources.files.keys() - {module} for module in sources.files}
+    return _cycles({m: sources.imports(m) & sources.files.keys() - {m} for m in sources.files})
+
+
+def package_cycles(sources: Sources) -> list[list[str]]:
+    """The groups of packages of llm_npu, each of which imports, maybe through others, all of its group."""
+    imports = {}
+    for module in sources.files:
+        if package := _package(module):
+            imported = {_package(name) for name in sources.imports(module) & sources.files.keys()}
+            imports.setdefault(package, set()).update(imported - {package, ""})
+    return _cycles(imports)
+
+
+def _package(module: str) -> str:
+    """llm_npu.plan for llm_npu.plan.answer; "" outside the packages of llm_npu."""
+    return ".".join(module.split(".")[:2]) if below(module, *LAYERS, *TOOLS, *COMMANDS[:1]) else ""
+
+
+def _cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    waiting = dict(imports)
     while free := [module for module, imported in waiting.items() if not imported & waiting.keys()]:
         for module in free:
             del waiting[module]
@@ -286,6 +305,7 @@ def test_imports_of_the_project(project):
 
 def test_the_project_has_no_import_cycle(project):
     assert cycles(project) == []
+    assert package_cycles(project) == []
 
 
 @pytest.fixture
@@ -386,6 +406,17 @@ def test_cycles_are_noticed(tree):
     assert cycles(Sources(tree("scripts/c.py", "from .a import y"))) == [
         ["scripts.a", "scripts.b", "scripts.c"]
     ]
+
+
+def test_cycles_of_packages_are_noticed(tree):
+    tree("llm_npu/doctor/command.py", "def f():\n    from llm_npu.cluster.machines import x")
+    tree("llm_npu/cluster/machines.py", "from llm_npu.profiling import y")
+    tree("llm_npu/profiling/__init__.py", "")
+    tree("llm_npu/doctor/checks.py")
+    assert package_cycles(Sources(tree("llm_npu/cluster/hosts.py", "import os"))) == []
+    sources = Sources(tree("llm_npu/profiling/read.py", "from ..doctor.checks import z"))
+    assert cycles(sources) == []
+    assert package_cycles(sources) == [["llm_npu.cluster", "llm_npu.doctor", "llm_npu.profiling"]]
 
 
 def test_what_runs_before_paddle_does_not_import_it(run_python):

@@ -92,7 +92,7 @@ def test_what_a_reader_reads_is_unchanged():
         ("-m", "paddle_fused.contracts"),
         ("-m", "paddle_fused.instruction_set"),
         ("-m", "virtual_npu", "--env"),
-        ("-m", "llm_npu.doctor", "--device", "cpu"),
+        ("-m", "llm_npu", "doctor", "--device", "cpu"),
         ("-m", "llm_npu.formers", "--help"),
         ("-m", "llm_npu.profiling", "report", "--help"),
         ("-m", "benchmarks", "--help"),

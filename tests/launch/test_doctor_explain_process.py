@@ -31,7 +31,7 @@ COMMANDS = [each for each in document_commands.commands(ROOT / "docs/doctor.md")
 @pytest.fixture
 def doctor(run_python):
     """A function that runs it in a process of its own."""
-    return lambda *arguments, **variables: run_python("-m", "llm_npu.doctor", *arguments, **variables)
+    return lambda *arguments, **variables: run_python("-m", "llm_npu", "doctor", *arguments, **variables)
 
 
 def test_a_log(doctor, tmp_path):
@@ -45,7 +45,7 @@ def test_a_log(doctor, tmp_path):
 
 
 def test_stdin():
-    command = [sys.executable, "-m", "llm_npu.doctor", "--explain", "-"]
+    command = [sys.executable, "-m", "llm_npu", "doctor", "--explain", "-"]
     done = subprocess.run(command, input=OOM.encode(), capture_output=True, cwd=ROOT)
     assert done.returncode == 1 and done.stdout.startswith(b"cause    device-memory, line 1\n")
 

@@ -15,10 +15,10 @@ from llm_npu.acceptance.checks import CHECKS
 from llm_npu.acceptance.journal import DIFFERS, Journal, Outcome
 from llm_npu.acceptance.result import JSON, PAGE, Finished, Result
 from llm_npu.acceptance.scrub import Scrubber
+from llm_npu.commands import doctor
 from llm_npu.core import program, refusal
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
-from llm_npu.doctor import __main__ as doctor
 from llm_npu.doctor.explain import catalogue, explain_text
 from llm_npu.doctor.explain.reading import PIECE
 from llm_npu.launch import supervisor

@@ -103,7 +103,7 @@ def test_a_clone_refuses_an_installation_of_other_sources(in_clone, clone, site)
 @pytest.mark.slow
 def test_the_doctor_says_once_that_a_clone_hides_the_installation(in_clone, clone, site):
     change(clone)
-    done = in_clone("-m", "llm_npu.doctor", "--json", "--disk_gb", "0.001", "--timeout", "500")
+    done = in_clone("-m", "llm_npu", "doctor", "--json", "--disk_gb", "0.001", "--timeout", "500")
     assert done.returncode == 1, done.stdout + done.stderr
     findings = json.loads(done.stdout)["findings"]
     (error,) = [each for each in findings if each["level"] == "error"]

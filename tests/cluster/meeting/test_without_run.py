@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from llm_npu.cluster.without_run import PORT
+from llm_npu.commands.doctor import main
 from llm_npu.core import program
 from llm_npu.doctor import rank_table
-from llm_npu.doctor.__main__ import main
 
 
 def compared(machines, folder, *environments, options=(), folders=None):
@@ -19,7 +19,7 @@ def compared(machines, folder, *environments, options=(), folders=None):
     """
     hosts = folder / "hosts"
     hosts.write_text("# all\n" + "".join(f"{machine.address}  # {machine.name}\n" for machine in machines))
-    argv = [sys.executable, "-m", "llm_npu.doctor", "--cluster", hosts, *options]
+    argv = [sys.executable, "-m", "llm_npu", "doctor", "--cluster", hosts, *options]
     logs = [folder / f"log{number}" for number in range(len(machines))]
     processes = [
         machine.start(argv, log, own, **environment)
@@ -104,7 +104,7 @@ def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
         file = Path("/etc/netns", machine.namespace, "hosts")
         file.write_text(file.read_text().replace(f"{machine.address} ", "127.0.1.1 "))
         log = tmp_path / f"names{number}"
-        argv = [sys.executable, "-m", "llm_npu.doctor", "--cluster", names]
+        argv = [sys.executable, "-m", "llm_npu", "doctor", "--cluster", names]
         assert machine.start(argv, log, tmp_path).wait(60) == 2
         assert log.read_text().startswith(
             f"error: {names} names machine{number}, which is 127.0.1.1 here, where no other machine can "

@@ -13,8 +13,8 @@ import labelled_logs
 import pytest
 from places import ROOT
 
+from llm_npu.commands.doctor import _parser
 from llm_npu.doctor import explain
-from llm_npu.doctor.__main__ import _parser
 from llm_npu.doctor.explain import catalogue, shown
 
 pytestmark = pytest.mark.sampled

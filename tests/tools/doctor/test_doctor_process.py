@@ -33,7 +33,8 @@ def doctor(run_python, tmp_path):
         command = [
             *options,
             "-m",
-            "llm_npu.doctor",
+            "llm_npu",
+            "doctor",
             "--json",
             "--disk_gb",
             "0.001",
@@ -133,7 +134,7 @@ def test_broken_hosts_are_named_by_the_command(run_python, tmp_path, host, check
     options["disk_gb"] = setup.disk_gb
     given = [word for name, value in options.items() for word in (f"--{name}", value)]
     site = package(tmp_path / "site", "raise ImportError('no')")  # what only Paddle knows is not asked here
-    done = run_python("-m", "llm_npu.doctor", "--json", *given, PYTHONPATH=site, **setup.environ)
+    done = run_python("-m", "llm_npu", "doctor", "--json", *given, PYTHONPATH=site, **setup.environ)
     assert done.stderr == "" and done.returncode == 1, done.stderr
     findings = json.loads(done.stdout)["findings"]
     named = [each for each in findings if each["check"] == check and each["level"] != "ok"]
@@ -206,7 +207,7 @@ def test_the_document(run_python):
 
 WITHOUT_FRAMEWORKS = """
 import sys
-from llm_npu.doctor.__main__ import main
+from llm_npu.commands.doctor import main
 code = main(["--json", "--disk_gb", "0.001", "--timeout", "500"])
 heavy = {"paddle", "paddlenlp", "paddleformers", "numpy"}
 loaded = {module.partition(".")[0] for module in sys.modules} & heavy

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from doctor_host import card_host, on_card
 
+from llm_npu.commands.doctor import main
 from llm_npu.core import program
 from llm_npu.doctor import rank_table
-from llm_npu.doctor.__main__ import main
 from llm_npu.doctor.checks import hccl
 
 pytestmark = pytest.mark.sampled

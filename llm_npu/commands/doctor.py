@@ -19,11 +19,10 @@ from llm_npu.cluster import without_run
 from llm_npu.core import paths, program
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
+from llm_npu.doctor import Finding, Setup, as_json, examine, exit_code, explain, text
+from llm_npu.doctor.checks import hccl
+from llm_npu.doctor.setup import DISK_GB, TIMEOUT
 from paddle_fused import command_line
-
-from . import Finding, Setup, as_json, examine, exit_code, explain, text
-from .checks import hccl
-from .setup import DISK_GB, TIMEOUT
 
 
 def _parser() -> argparse.ArgumentParser:

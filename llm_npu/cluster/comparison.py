@@ -21,7 +21,7 @@ import virtual_npu
 from llm_npu.core.machines import Machine
 from llm_npu.core.untrusted.plain_text import printable
 from llm_npu.doctor import Setup, rank_table
-from llm_npu.doctor.checks import ascend, hccl, packages, pairs, resources
+from llm_npu.doctor.checks import ascend, hccl, packages, resources
 from llm_npu.models import library
 
 COMPARED = ("HCCL_", "ASCEND_", "FLAGS_", "VIRTUAL_NPU_", "PADDLE_FUSED_")
@@ -92,7 +92,7 @@ def versions(setup: Setup) -> dict[str, str]:
     distributions = [
         packages.PROJECT,
         "paddlepaddle",
-        pairs.PLUGIN,
+        ascend.PLUGIN,
         "numpy",
         "tokenizers",
         *([models] if models else []),
@@ -100,7 +100,7 @@ def versions(setup: Setup) -> dict[str, str]:
     return {
         "device": setup.kind,
         "Python": ".".join(platform.python_version_tuple()[:2]),
-        **{name: pairs.installed(name) or NOT_INSTALLED for name in distributions},
+        **{name: ascend.installed(name) or NOT_INSTALLED for name in distributions},
         "code": code(),
         "CANN": setup.cann_level or NOT_INSTALLED,
         "driver": ascend.driver_version(setup.root) or NOT_INSTALLED,

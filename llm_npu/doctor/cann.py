@@ -1,7 +1,8 @@
-"""The folder and version of the CANN installation, from its files.
+"""The folder and version of the CANN installation, from its files, and the order of versions.
 
 ``version.cfg`` has a line ``toolkit_running_version=[7.3.0.1.231:8.0.RC2]`` for each component, and
-``<machine>-linux/ascend_toolkit_install.info`` a line ``version=8.0.RC2``.
+``<machine>-linux/ascend_toolkit_install.info`` a line ``version=8.0.RC2``. Versions of CANN and of its driver
+are ordered 8.0.RC1 < 8.0.RC2.alpha001 < 8.0.RC2 < 8.0.0 < 8.1.RC1.
 """
 
 from __future__ import annotations
@@ -61,3 +62,30 @@ def content(file: Path) -> str:
         return file.read_text(errors="replace")
     except OSError:
         return ""
+
+
+VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(RC|T)?(\d+))?(?:\.(alpha|beta)?(\d+))?", re.IGNORECASE)
+STAGES = {"T": 0, "RC": 1, "": 2}  # trials and release candidates come before the release
+# the first versions that document products fused with collectives
+MC2_CANN, MC2_DRIVER = "8.0.RC2", "24.1.RC2"
+
+
+def is_before(version: str, other: str) -> bool:
+    """Whether ``version`` is older; False if one of them is not a version, such as ``???``."""
+    keys = _order(version), _order(other)
+    return None not in keys and keys[0] < keys[1]
+
+
+def _order(version: str) -> tuple[int, ...] | None:
+    match = VERSION.match(version)
+    if match is None:
+        return None
+    major, minor, stage, number, preview, last = match.groups()
+    return (
+        int(major),
+        int(minor),
+        STAGES[(stage or "").upper()],
+        int(number or 0),
+        not preview,
+        int(last or 0),
+    )

@@ -10,7 +10,7 @@ from paddle_fused import libraries
 
 pytestmark = pytest.mark.sampled
 
-CHECKS = "import os; from llm_npu.doctor import Setup; from llm_npu.doctor.checks import packages, plugin"
+CHECKS = "import os; from llm_npu.doctor import Setup; from llm_npu.doctor.checks import packages, device"
 CHOSEN = "from paddle_fused import libraries; print(libraries.ROOT, libraries.folder())"
 LOAD = "import paddle_fused; paddle_fused.load_operators()"
 ENV = ("-m", "virtual_npu", "--env")
@@ -116,7 +116,7 @@ def test_libraries_in_the_clone_come_first_unless_only_the_installed_ones_fit(in
     clones.build_in(clone)
     assert in_clone("-c", CHOSEN).stdout.split()[1] == str(clone)
     change(clone)
-    plugin = f"{CHECKS}; print(*plugin.files(Setup(os.environ)))"
+    plugin = f"{CHECKS}; print(*device.files(Setup(os.environ)))"
     done = in_clone("-c", plugin)
     assert "level='warning'" in one_line(done.stdout), done.stdout + done.stderr
     assert "built from other C++ sources" in done.stdout and f"`pip install -e .` in {clone}" in done.stdout

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ..finding import Finding, error
 from ..setup import Setup
-from . import ascend, devices, environment, hccl, operators, packages, pairs, plugin, process, resources
+from . import ascend, device, hccl, packages, resources
 
 Check = Callable[[Setup], Iterable[Finding]]
 
 # Each module lists its checks in ``CHECKS``: the name of the findings, and the function, whose docstring is
 # its row in the documentation.
-MODULES = (packages, devices, plugin, process, operators, ascend, pairs, environment, hccl, resources)
+MODULES = (packages, device, ascend, hccl, resources)
 CHECKS: dict[str, Check] = {name: check for module in MODULES for name, check in module.CHECKS.items()}
 
 

@@ -11,8 +11,8 @@ import pytest
 from doctor_host import BROKEN, card_host, on_card
 
 from llm_npu.doctor import Finding, Setup, as_json, examine, exit_code, text
-from llm_npu.doctor.ascend_version import is_before
-from llm_npu.doctor.checks import operators as operator_checks
+from llm_npu.doctor.cann import is_before
+from llm_npu.doctor.checks.device import judged
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_the_order_of_versions():
 def test_operators_that_are_missing_or_of_another_form():
     known = {"inputs": ["x", "gamma"], "attributes": ["epsilon"]}
     other = {"inputs": ["query", "cos", "sin", "extra"], "attributes": []}
-    found = operator_checks.judged({"rms_norm_npu": known, "fused_rope": other, "fused_mm_allreduce": None})
+    found = judged({"rms_norm_npu": known, "fused_rope": other, "fused_mm_allreduce": None})
     assert [(finding.level, finding.message.split()[0]) for finding in found] == [
         ("error", "fused_rope"),
         ("warning", "the"),

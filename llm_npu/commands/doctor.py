@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from llm_npu.cluster import without_run
-from llm_npu.core import paths, program
+from llm_npu.core import paths
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.doctor import Finding, Setup, as_json, examine, exit_code, explain, text
@@ -127,7 +127,3 @@ def _naming_unreadable(file: str, *also: type[Exception]) -> Iterator[None]:
 def _print(text: str) -> None:
     """Logs, rank tables and variables say much of it: a terminal gets printable characters only."""
     print(printable(text, keep=LAYOUT), end="")
-
-
-if __name__ == "__main__":
-    sys.exit(program.run(main, sys.argv[1:]))

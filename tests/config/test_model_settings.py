@@ -249,9 +249,9 @@ def test_generated_configurations_are_read_or_refused(tmp_path, model_type, odd)
 
 
 def test_each_way_of_a_class_is_listed_once_for_its_operator():
-    for ways in family_record.WAYS.values():
+    for ways in family_record.VARIANTS.values():
         listed = typing.get_args(ways)
         assert len(listed) == len(set(listed))
     for family in (*NLP.values(), *FORMERS.values()):
         for operator, classes in family.layers.items():
-            assert set(classes.values()) <= set(typing.get_args(family_record.WAYS[operator]))
+            assert set(classes.values()) <= set(typing.get_args(family_record.VARIANTS[operator]))

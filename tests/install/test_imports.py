@@ -86,7 +86,7 @@ LAYERS = tuple(
     )
 )
 # What users start: they attach the tools to a run. Only scripts and benchmarks import them.
-COMMANDS = ("llm_npu.commands", "llm_npu.__main__")
+COMMANDS = ("llm_npu.commands", "llm_npu.__main__", "llm_npu.doctor.__main__")
 # An environment has one of these, so only their own folders import them, patches, and the trainer's adapter.
 LIBRARIES_OF_MODELS = ("paddlenlp", "paddleformers")
 KNOW_THE_LIBRARY = ("llm_npu.patches", "llm_npu.training.upstream_trainer")
@@ -139,7 +139,7 @@ def reason_against(importer: str, imported: str) -> str | None:
         return "an operator uses " + ", ".join(UNDER_OPERATORS)
     if below(importer, *UNDER_OPERATORS) and not below(imported, *UNDER_OPERATORS):
         return "operators stand on this, not the other way"
-    if below(importer, *LAYERS, *TOOLS) and below(imported, *COMMANDS):
+    if below(importer, *LAYERS, *TOOLS) and below(imported, *COMMANDS) and importer not in COMMANDS:
         return "commands stand on this, not the other way"
     if below(importer, *LAYERS):
         if below(imported, *TOOLS):
@@ -267,7 +267,9 @@ def package_cycles(sources: Sources) -> list[list[str]]:
 
 def _package(module: str) -> str:
     """llm_npu.plan for llm_npu.plan.answer; "" outside the packages of llm_npu."""
-    return ".".join(module.split(".")[:2]) if below(module, *LAYERS, *TOOLS, *COMMANDS[:1]) else ""
+    if module in COMMANDS[1:] or not below(module, *LAYERS, *TOOLS, *COMMANDS[:1]):
+        return ""
+    return ".".join(module.split(".")[:2])
 
 
 def _cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from llm_npu.report.table import markdown
+
 from .memory import PredictedMemory, fits, predicted_memory, widths
 from .published import FITTED, HELD_OUT, UNNAMED, points
-from .tables import degrees, percent, reason, table_of
+from .tables import degrees, percent, reason
 
 GOAL_MEMORY, GOAL_REFUSED = 0.06, 0.03
 MECHANISMS = (
@@ -64,7 +66,7 @@ def memory_table(half: str) -> str:
         return (run.point.name, layout.cards, degrees(layout), *sizes, percent(run.error), why)
 
     header = ("run", "cards", "layout", "fullest rank, GiB", "predicted", "error", "why")
-    return table_of(header, map(row, runs))
+    return markdown(header, map(row, runs))
 
 
 def memory_summary() -> str:
@@ -83,7 +85,7 @@ def memory_summary() -> str:
         row = (half, len(errors), *figures, f"{len(refused)} of {len(ran)}", names)
         rows.append((*row, "yes" if reached else "no"))
     goal = f"median <= {GOAL_MEMORY:.0%}, refused <= {GOAL_REFUSED:.0%}"
-    return table_of(
+    return markdown(
         ("half", "runs with memory", "median", "worst", "ran, but said not to fit", "which", goal), rows
     )
 
@@ -107,7 +109,7 @@ Nothing of this was fitted: what a rank holds was read in the programs
 (`benchmarks/planner/megatron`). Which release a figure is of is taken from its
 date.
 
-{table_of(("what", "where it was read"), MECHANISMS)}
+{markdown(("what", "where it was read"), MECHANISMS)}
 
 The held-out runs are of two times. Of 14, judged in a former version with a median error of 13.8 %, most
 reasons above were found; three more had been left out for their schedule. The other 32 of the list (of 56

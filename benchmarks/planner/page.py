@@ -11,12 +11,13 @@ import numpy as np
 
 from llm_npu.core.cards import card
 from llm_npu.plan.step_model.stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
+from llm_npu.report.table import markdown
 
 from . import memory_page
 from .fitting import NOISE, PRIORS
 from .programs.program import published_step_time
 from .published import FITTED, HELD_OUT, UNNAMED, data, points
-from .tables import LARGE, degrees, percent, reason, table_of
+from .tables import LARGE, degrees, percent, reason
 from .validation import SHARE, PredictedRun, Validation
 
 # The held-out half as it was judged, over time: history, not recomputed.
@@ -71,7 +72,7 @@ def table(found: Validation) -> str:
         )
 
     header = ("run", "half", "card", "cards", "length", "layout", "measured", "predicted")
-    return table_of((*header, "error of the step time", "stated", "why"), map(row, runs))
+    return markdown((*header, "error of the step time", "stated", "why"), map(row, runs))
 
 
 def _figures(runs: Sequence[PredictedRun], found: Validation) -> tuple[float, float, float, float]:
@@ -101,12 +102,12 @@ def summary(found: Validation) -> str:
         for stack in dict.fromkeys(run.point.stack for run in runs):
             rows.append(row(f"{name}, {stack}", [run for run in runs if run.point.stack == stack]))
     goal = f"median <= {GOAL_MEDIAN:.0%}, bias <= ±{GOAL_BIAS:.0%}, {SHARE:.0%} within what is stated"
-    return table_of(("half", "runs", "median", "bias", "worst", "within", goal), rows)
+    return markdown(("half", "runs", "median", "bias", "worst", "within", goal), rows)
 
 
 def _families(found: Validation) -> str:
     rows = ((name, family.runs, f"±{100 * family.width:.1f} %") for name, family in found.families.items())
-    return table_of(("family", "runs", "nine of ten within"), rows)
+    return markdown(("family", "runs", "nine of ten within"), rows)
 
 
 def _parameters(found: Validation) -> str:
@@ -124,7 +125,7 @@ def _parameters(found: Validation) -> str:
         (f"`{name}`", meanings[name], prior, f"e^±{width}", f"{getattr(found.efficiencies, name):.3f}")
         for name, (prior, width) in PRIORS.items()
     )
-    return table_of(("parameter", "share", "prior", "width", "fitted"), rows)
+    return markdown(("parameter", "share", "prior", "width", "fitted"), rows)
 
 
 def _gains(found: Validation) -> str:
@@ -146,12 +147,12 @@ def _gains(found: Validation) -> str:
         for name, value in published.items()
         if name != "source"
     )
-    return table_of(("operator", "published", *(f"predicted, {n // 1024}K" for n in GAIN_LENGTHS)), rows)
+    return markdown(("operator", "published", *(f"predicted, {n // 1024}K" for n in GAIN_LENGTHS)), rows)
 
 
 def _left_out() -> str:
     rows = ((run["name"], run["left_out"]) for run in data()["points"] if "left_out" in run)
-    return table_of(("run", "why not"), rows)
+    return markdown(("run", "why not"), rows)
 
 
 def _sources() -> str:
@@ -207,7 +208,7 @@ They are split into two halves by a rule: {data()["split"]}. Everything that was
 or chosen on the fitted half, except what the table says. Runs of one model in two stacks can be in different
 halves. How the held-out half came out, each time that it was judged:
 
-{table_of(("after", "runs", "median", "bias", "within"), JUDGED)}
+{markdown(("after", "runs", "median", "bias", "within"), JUDGED)}
 
 So a run of a release that no fit has seen must be expected to be off by more than the last row. The stated
 ranges held for 21 of the 22.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from .programs.layout import PublishedLayout
 from .published import data
 
@@ -13,12 +11,6 @@ LARGE = 0.08  # an error beyond it needs a reason
 def percent(share: float) -> str:
     """A relative error in per cent, with its sign."""
     return f"{100 * share:+.1f} %"
-
-
-def table_of(header: tuple[str, ...], rows: Iterable[tuple]) -> str:
-    """A table of Markdown."""
-    lines = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def degrees(layout: PublishedLayout) -> str:

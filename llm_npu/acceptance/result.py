@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
-from llm_npu.profiling.report.pages import html
-from llm_npu.profiling.report.pages.table import Table
+from llm_npu.report import html
+from llm_npu.report.table import Table
 from paddle_fused import strict_json
 
 from .journal import DIFFERS, LOST, Outcome

@@ -23,6 +23,7 @@ from llm_npu.core.untrusted.plain_text import printable
 from llm_npu.doctor import Setup, rank_table
 from llm_npu.doctor.checks import ascend, hccl, packages, resources
 from llm_npu.models import library
+from llm_npu.report.table import aligned
 
 COMPARED = ("HCCL_", "ASCEND_", "FLAGS_", "VIRTUAL_NPU_", "PADDLE_FUSED_")
 # A machine's own addresses, cards, folders and logs.
@@ -159,8 +160,7 @@ def table(machines: Mapping[str, Facts]) -> str:
     if not rows:
         return ""
     rows.insert(0, ("what", "value", "machines"))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return "\n".join(f"  {what:{widths[0]}}  {value:{widths[1]}}  {names}" for what, value, names in rows)
+    return "\n".join(f"  {line}" for line in aligned(rows))
 
 
 def note(machines: Mapping[str, Facts]) -> str:

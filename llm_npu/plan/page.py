@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from llm_npu.profiling.report.pages import html, plots
+from llm_npu.profiling.report.pages import plots
 from llm_npu.profiling.report.pages.plots import Plot
+from llm_npu.report import html
 
 from . import table
 from .answer import GIB, Answer

@@ -6,7 +6,7 @@ import shlex
 
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
-from llm_npu.profiling.report.pages.table import Table, share
+from llm_npu.report.table import Table, share
 
 from .answer import GIB, Answer, left_out, usable
 from .interval import OTHER

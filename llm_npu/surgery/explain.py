@@ -16,6 +16,7 @@ from types import MappingProxyType
 import paddle
 
 import paddle_fused
+from llm_npu.report.table import aligned
 
 from .batch import Batch
 from .names import collapsed
@@ -117,9 +118,7 @@ def grouped(lines: Iterable[Line]) -> list[Line]:
 
 def table(lines: Sequence[Line]) -> list[str]:
     """Rows of text with a heading and aligned columns."""
-    rows = [COLUMNS, *(_cells(line) for line in lines)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return aligned([COLUMNS, *(_cells(line) for line in lines)])
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from llm_npu.report import html
+
 from ..compare import Comparison
 from ..summary import Report
-from . import html, plain, plots, tables
+from . import plain, plots, tables
 
 _BODY = """<h1>{{ heading }}</h1>
 {% if report.virtual %}<p class="virtual">{{ virtual }}</p>{% endif %}

@@ -8,10 +8,11 @@ import io
 import warnings
 from dataclasses import dataclass
 
+from llm_npu.report.table import shortened
+
 from .. import classes
 from ..measure import EXPOSED, IDLE, PRIORITY
 from ..summary import Report
-from .table import shortened
 
 COLOURS = {
     classes.ATTENTION: "#4c78a8",

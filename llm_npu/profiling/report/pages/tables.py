@@ -6,12 +6,13 @@ from statistics import median
 
 import numpy as np
 
+from llm_npu.report.table import Table, share, shortened
+
 from .. import classes
 from ..compare import Change, Comparison
 from ..measure import PRIORITY
 from ..summary import Report
 from ..times import text
-from .table import Table, share, shortened
 
 _SHAPES = 40  # characters shown of a cell with shapes
 _STEPS = 40  # rows of a table

@@ -1,0 +1,1 @@
+"""Tables as text, Markdown and HTML, for all tools, benchmarks and layers."""

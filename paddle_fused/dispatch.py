@@ -39,10 +39,9 @@ class Backend:
     """One implementation of an operator. All functions take the operator's arguments.
 
     ``run`` computes the operator. ``unsupported_reason`` returns the reason to decline the call, a sentence
-    without its
-    final period, or None. ``mode`` names what runs, for the record: the name of a kernel or of a composition,
-    or a function that returns it. ``computed`` returns the fraction of the definition's work that this
-    backend does; None means all of it.
+    without its final period, or None. ``mode`` names what runs, for the record: the name of a kernel or of a
+    composition, or a function that returns it. ``computed`` returns the fraction of the definition's work
+    that this backend does; None means all of it.
     """
 
     run: Callable[..., Any]

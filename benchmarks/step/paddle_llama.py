@@ -12,9 +12,8 @@ EPSILON = 1e-6
 
 class PaddleLlama(Training):
     """``model``: "upstream" or "fused"; ``device``: "cpu" or "npu". ``cured``: apply the virtual NPU's
-    patches
-    of upstream Paddle on the CPU place too: MKL's fast path on processors that are not Intel's. ``threads``:
-    None leaves them unchanged.
+    patches of upstream Paddle on the CPU place too: MKL's fast path on processors that are not Intel's.
+    ``threads``: None leaves them unchanged.
     """
 
     def __init__(

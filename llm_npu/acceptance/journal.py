@@ -110,7 +110,7 @@ def lost_cases(folder: Path) -> set[str]:
 
 
 def mark_lost(folder: Path, how: str) -> int:
-    """Marks the unfinished cases as lost, with ``how`` their process ended; returns their number."""
+    """Marks the unfinished cases as lost, and returns their number; ``how`` says how their process ended."""
     count = 0
     for rank, lines in _by_rank(folder).items():
         ended = {line["end"] for line in lines if "end" in line}

@@ -72,6 +72,11 @@ class Flag:
     comma_separated: bool = False
 
     @property
+    def has_negation(self) -> bool:
+        """Whether ``--no_NAME`` exists: for switches that are on, or may be on, by default."""
+        return self.kind is bool and self.default in (True, None)
+
+    @property
     def item(self) -> tuple[type, int]:
         """(the type of a single value, the number of lists around it)."""
         kind, depth = self.kind, 0

@@ -94,7 +94,7 @@ class LibraryFlags:
 
     # Parallelism
     tensor_parallel_degree: int = flag(
-        -1, "Ranks that share the matrices of each layer; -1: 1.", no_effect=ONE_PROCESS
+        -1, "Number of ranks that each layer's weight matrices are split over; -1: 1.", no_effect=ONE_PROCESS
     )
     tensor_parallel_output: bool = flag(True, "Compute the loss on logits that stay split.", no_effect=TENSOR)
     sequence_parallel: bool = flag(

@@ -91,7 +91,7 @@ def read(argv: Sequence[str]) -> Arguments:
     """
     known = flags()
     names = {name: name for name in known}
-    names |= {f"no_{flag.name}": flag.name for flag in known.values() if flag.default is True}
+    names |= {f"no_{flag.name}": flag.name for flag in known.values() if flag.has_negation}
     in_file, line, notes = translate(*split_file(argv), known)
     _refuse_unknown(in_file, known)
     on_line = [word[2:].partition("=")[0] for word in line if word.startswith("--")]
@@ -142,7 +142,7 @@ def _parser(known: Mapping[str, Flag]) -> command_line.Parser:
         group = parser.add_argument_group(section)
         for flag in members:
             group.add_argument(f"--{flag.name}", **_keywords(flag))
-            if flag.default is True:
+            if flag.has_negation:
                 group.add_argument(
                     f"--no_{flag.name}", dest=flag.name, action="store_false", help=argparse.SUPPRESS
                 )

@@ -3,9 +3,9 @@
     run.attach(backend_report.BackendReport())
 
 The table asks the dispatcher. The proof reads the record of what ran (``paddle_fused.dispatch_log``) and, on
-the
-virtual NPU, the device's own record of its kernels, since the dispatcher's notes do not prove what the device
-did. With several ranks the table has the layers of all (pipeline stages differ), and the proof covers each.
+the virtual NPU, the device's own record of its kernels, since the dispatcher's notes do not prove what the
+device did. With several ranks the table has the layers of all (pipeline stages differ), and the proof covers
+each.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def broadcast(words: np.ndarray, source: int) -> np.ndarray:
 
 
 def wait() -> None:
-    """Wait until all ranks are here."""
+    """Barrier: return once all ranks have reached it."""
     if count() > 1:
         distributed.barrier()
 

@@ -1,4 +1,4 @@
-"""Several processes, one per device: started, supervised and restarted.
+"""The launcher: starts one process per device, supervises them and restarts them.
 
     processes             starts the ranks of this machine, or prepares a process that a launcher started
     supervisor            waits for the ranks: failures, signals, bad input

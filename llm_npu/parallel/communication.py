@@ -106,7 +106,7 @@ def collectives_sent() -> list[Collective]:
 
 
 def table(collectives: list[Collective]) -> list[str]:
-    """One line per group of equal collectives, the largest first, and their sum."""
+    """One line per group of identical collectives, the most bytes first, and a total."""
     counted = Counter(collectives)
     order = sorted(counted, key=lambda each: -each.bytes_sent * counted[each])
     lines = []

@@ -40,7 +40,7 @@ class GradientSums:
             paddle_release.drop_gradient(parameter)
 
     def restore(self) -> None:
-        """Sets the parameters' gradients to the sums."""
+        """Write the accumulated gradients to each parameter's ``grad``."""
         for number, (part, placed) in self._sums.items():
             mesh = self._parameters[number].process_mesh
             self._parameters[number].grad = dist.auto_parallel.api.dtensor_from_local(part, mesh, placed)

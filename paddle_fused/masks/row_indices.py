@@ -63,7 +63,7 @@ class RowIndices(Mask):
         return np.clip(np.array(pairs), 0, query_len)
 
     def visible(self, query_len: int) -> np.ndarray:
-        """The rows that see each key, up to four ranges: [range, first or end, B, H, Skv]."""
+        """The query rows that attend to each key, as up to four ranges: [range, start or end, B, H, Skv]."""
         hidden = self.ranges(query_len)
         key_len = hidden.shape[-1]
         if self.causal:

@@ -308,7 +308,7 @@ def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
         ("a.json", "[1]", ["must map", "list"]),
         ("a.yaml", "just text", ["must map", "str"]),
         ("a.yaml", "seed: {a: 1}", ["seed holds a mapping"]),
-        ("a.yaml", "1: 2", ["--1 is not an argument"]),
+        ("a.yaml", "1: 2", ["1 is not an argument"]),
         ("a.yaml", "seed: 1\nseed: 2", ["seed twice"]),
         ("a.json", '{"seed": 1, "seed": 2}', ["seed twice"]),
         ("a.yaml", "seed: true", ["--seed", "'true' is not a whole number"]),

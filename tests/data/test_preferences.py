@@ -68,7 +68,7 @@ def test_the_common_layouts(tmp_path, record, prompt):
         ({"prompt": "x", "chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD]}, "prompt is not in the"),
         ({"prompt": "x", **ANSWERS, "rejected_response": "6"}, "has rejected and rejected_response"),
         ({"prompt": "x", "chosen": {**GOOD, "weight": 0}, "rejected": "5"}, "of the pair has weight 0"),
-        ({"prompt": "x", **ANSWERS, "images": ["a.png"]}, "has images, but only text is trained"),
+        ({"prompt": "x", **ANSWERS, "images": ["a.png"]}, "has images"),
         ({**SORTED, "sort": [float("nan"), 1]}, "line 2: sort must be two numbers"),
         ({"messages": [], **ANSWERS}, "line 2: the prompt ends with nothing; it must end with the user's"),
         ({"messages": [QUESTION, GOOD], **ANSWERS}, "the prompt ends with the assistant's message"),

@@ -108,7 +108,7 @@ def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_p
     done = run_python(SCRIPT, *arguments, "--nproc", str(ranks), "--output_dir", tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "first step as predicted" in done.stdout
-    rows = done.stdout.partition("\nwhy ")[2].partition("the first step")[0]
+    rows = done.stdout.partition("\nbackend  ")[2].partition("first step")[0]
     for switch, operator in (SWITCHES[:2], "add_rms_norm"), (SWITCHES[2:], "linear_cross_entropy"):
         assert bool(re.search(rf" {operator} +(ascend|native) ", rows)) is (set(switch) <= set(method)), rows
     found, expected = losses(tmp_path / "out")[0], losses(alone)[0]

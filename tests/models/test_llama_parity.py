@@ -2,9 +2,8 @@
 
 In float32 (attention composed: flash_attention_npu takes 16-bit types only) losses and norms agree to 1e-5.
 In float16 and bfloat16 the noise floor is the composed model in the same precision: the fused model may not
-be
-further from the float32 run than that model is. Roundings send two such runs on different paths, so that in
-one run either model may come out closer, by a factor of two; the distances are pooled over several runs.
+be further from the float32 run than that model is. Roundings send two such runs on different paths, so that
+in one run either model may come out closer, by a factor of two; the distances are pooled over several runs.
 """
 
 import functools

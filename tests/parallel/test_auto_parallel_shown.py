@@ -57,7 +57,7 @@ def test_every_stage_of_a_pipeline_lists_what_it_has_sent(printed):
 
 
 def test_the_table_of_operators_has_the_layers_of_every_stage(printed):
-    rows = printed.partition("why      layers ")[2].partition("\nwhy ")[0]
+    rows = printed.partition("backend  layers ")[2].partition("\nbackend ")[0]
     assert re.search(r"^ +llama\.layers\.0-1\.self_attn +flash_attention ", rows, re.M), printed
     assert re.search(r"^ +llama\.layers\.0-1\.\{.*_layernorm\}, llama\.norm +rms_norm ", rows, re.M), printed
 

@@ -16,10 +16,9 @@ class Software:
     """Properties of a training program that a layout does not determine.
 
     ``recompute_all_gather``: the backward pass of sequence-parallel layers gathers their inputs again
-    instead of
-    saving them. ``asynchronous``: it overlaps collectives with its products even if the forward pass does
-    not. ``overlaps_gradients``: so do data-parallel sums of gradients, ``overlaps_weights``: and the
-    distribution of new weights. ``scatters``: gradients of sharded states, and under sequence parallelism
+    instead of saving them. ``asynchronous``: it overlaps collectives with its products even if the forward
+    pass does not. ``overlaps_gradients``: so do data-parallel sums of gradients, ``overlaps_weights``: and
+    the distribution of new weights. ``scatters``: gradients of sharded states, and under sequence parallelism
     those of the embedding and the head, are reduce-scattered, as no rank needs the whole. ``accumulate``:
     bytes per weight for adding a bfloat16 gradient to a float32 one, with a float32 copy (18), without (10),
     or by the product, which then writes no bfloat16 (6). ``gradient_width``: bytes of a gradient between

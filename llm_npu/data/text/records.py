@@ -176,7 +176,7 @@ def refuse_media(record: Mapping[str, object], where: str) -> None:
     """UserError for a record or message with images, videos or sound."""
     for name in MEDIA:
         if holds(record.get(name)):
-            raise UserError(f"{where} has {name}, but only text is trained; remove them, or the line")
+            raise UserError(f"{where} has {name}, but only text is supported; remove that field, or the line")
 
 
 def listing(names: Iterable[str]) -> str:

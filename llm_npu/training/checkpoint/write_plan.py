@@ -130,8 +130,8 @@ def whole_tensors(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Ten
         elements = sum(math.prod(extent) for _, extent in parts)
         if elements != math.prod(shape):
             raise UserError(
-                f"the processes hold {elements} of the {math.prod(shape)} elements of {name}, of shape "
-                f"{list(shape)}; it cannot be stored"
+                f"the ranks' shards of {name}, of shape {list(shape)}, hold {elements} elements instead of "
+                f"{math.prod(shape)}; it cannot be stored"
             )
         if pair := _overlapping(parts):
             first, second = sorted(pair)

@@ -70,7 +70,7 @@ def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespac
 
 def need_paddlenlp(parser: argparse.ArgumentParser) -> None:
     """Calls ``parser.error`` in an environment without PaddleNLP, whose models the benchmark trains."""
-    if (found := library.found()) != library.PADDLENLP:
+    if (found := library.installed_or_none()) != library.PADDLENLP:
         has = other_library.TITLES.get(found, "no library of models")
         parser.error(
             f"it measures PaddleNLP's models, and this environment has {has}; "

@@ -23,7 +23,7 @@ from llm_npu.core.untrusted.plain_text import printable
 from llm_npu.doctor import Setup, rank_table
 from llm_npu.doctor.checks import ascend, hccl, packages, resources
 from llm_npu.models import library
-from llm_npu.report.table import aligned
+from llm_npu.report.table import aligned, shortened
 
 COMPARED = ("HCCL_", "ASCEND_", "FLAGS_", "VIRTUAL_NPU_", "PADDLE_FUSED_")
 # A machine's own addresses, cards, folders and logs.
@@ -89,7 +89,7 @@ def gather(setup: Setup, of_run: Mapping[str, object]) -> Facts:
 
 def versions(setup: Setup) -> dict[str, str]:
     """The device's kind, versions of packages, CANN and driver, and a hash of this project's code."""
-    models = library.found()
+    models = library.installed_or_none()
     distributions = [
         packages.PROJECT,
         "paddlepaddle",
@@ -205,7 +205,7 @@ def _by_value(values: Mapping[str, str]) -> list[tuple[str, list[str]]]:
 def _short(value: str) -> str:
     if len(value) == 64 and all(character in "0123456789abcdef" for character in value):
         return value[:HASH]
-    return printable(value if len(value) <= SHOWN else f"{value[: SHOWN - 3]}...")
+    return printable(shortened(value, SHOWN))
 
 
 def _listed(names: list[str]) -> str:

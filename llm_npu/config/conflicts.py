@@ -87,7 +87,7 @@ def _check_preference(run: Namespace) -> None:
     """What ``--stage dpo`` needs, and does not have."""
     if run.stage != "dpo":
         return
-    if library.found() == library.PADDLENLP:
+    if library.installed_or_none() == library.PADDLENLP:
         raise UserError(
             "--stage dpo trains PaddleFormers' models, and this environment has PaddleNLP: in an environment "
             'of its own, run pip install ".[paddleformers]"'

@@ -317,7 +317,7 @@ class PaddleNLPFlags:
 def library_flags() -> dict[str, Flag]:
     """The flags of the installed library by name; PaddleNLP's without either."""
     flags = flags_of(LibraryFlags, names.TITLE)
-    if library.found() != library.PADDLEFORMERS:
+    if library.installed_or_none() != library.PADDLEFORMERS:
         flags |= flags_of(PaddleNLPFlags, names.TITLE)
     for name, default in names.DEFAULTS.items():
         flags[name] = dataclasses.replace(flags[name], default=default)

@@ -57,7 +57,7 @@ def host_operators() -> dict:
 
 def import_library() -> dict:
     """PaddleNLP or PaddleFormers, with the parts of it that the trainer needs; nothing without either."""
-    name = library.found()
+    name = library.installed_or_none()
     if name is None:
         return {}  # the check of the packages says so
     importlib.import_module(f"{name}.transformers")

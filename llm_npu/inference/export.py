@@ -90,7 +90,7 @@ def export(
 
 def check_target(folder: Path, backend: str) -> None:
     """UserError beside PaddleFormers, if ``folder`` exists, and for an unknown backend."""
-    if library.found() == library.PADDLEFORMERS:
+    if library.installed_or_none() == library.PADDLEFORMERS:
         raise UserError(
             "the models of PaddleFormers cannot be captured as one program; generate with "
             "llm-npu generate, or export the checkpoint of a Llama or Qwen2 in an environment with the "

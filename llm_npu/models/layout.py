@@ -14,7 +14,7 @@ heads, its key, its value. Under tensor parallelism a process has some columns o
 ``gate_up_fused_proj`` it has its columns of the gate, then its columns of the other half. Under auto-parallel
 the placements say which box of the parameter it has. A pipeline stage has some of the parameters.
 
-``Block`` describes all of this: a box of a process's array is a box of a upstream tensor.
+``Block`` describes all of this: a box of a process's array is a box of an upstream tensor.
 """
 
 from __future__ import annotations

@@ -47,13 +47,13 @@ def title() -> str:
 
 def _other() -> tuple[str, Mapping[str, Family]]:
     """The library that is not installed, and its families."""
-    (other,) = (each for each in TITLES if each != (library.found() or library.PADDLENLP))
+    (other,) = (each for each in TITLES if each != (library.installed_or_none() or library.PADDLENLP))
     return other, importlib.import_module(f"llm_npu.models.{other}.families").FAMILIES
 
 
 def has_flag(name: str) -> bool:
     """Whether ``--name`` is for the other library's models only. Without either library no flag is."""
-    return name in ONLY_PADDLENLP and library.found() == library.PADDLEFORMERS
+    return name in ONLY_PADDLENLP and library.installed_or_none() == library.PADDLEFORMERS
 
 
 def refuse_flag(name: str) -> None:

@@ -1,7 +1,8 @@
 """A step's gradients: the loss scale of fp16, and the global norm that the optimizer's clipping computes.
 
 Paddle 3.3.1 does not expose that norm: recording it, or checking that it is finite, would mean computing it a
-second time, with the communication of every kind of parallelism."""
+second time, with the communication of every kind of parallelism.
+"""
 
 from __future__ import annotations
 

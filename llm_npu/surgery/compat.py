@@ -76,4 +76,4 @@ def apply_fused_kernel(
             with contextlib.suppress(NoMatchingLayer):  # such as a Llama with use_fused_moe alone
                 apply_fused_kernels(model, **switches)
 
-    library.adapter.after_each_build(fuse if any(switches.values()) else None)
+    library.after_each_build(fuse if any(switches.values()) else None)

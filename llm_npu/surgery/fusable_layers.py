@@ -29,8 +29,12 @@ MODELS = sorted({name for family in RECORDS for name in family.models})  # class
 
 
 class FusableLayer(NamedTuple):
-    """``upstream``: the layer's class in its family's record, or a base of it; ``variant``: how it
-    computes."""
+    """A layer that computes an operator.
+
+    Attributes:
+        upstream: the layer's class in its family's record, or a base of it.
+        variant: how it computes the operator, one of ``llm_npu.models.family.VARIANTS``.
+    """
 
     upstream: type
     variant: str

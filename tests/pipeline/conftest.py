@@ -54,7 +54,7 @@ def forget_switches():
     from llm_npu.surgery.compat import in_force
 
     def forget():
-        library.adapter.after_each_build(None)
+        library.after_each_build(None)
         in_force.clear()
 
     forget()

@@ -107,7 +107,7 @@ def test_the_rule():
 
 
 def test_a_loss_in_float32_differs_as_what_it_is_computed_from():
-    """Without noise_floors: by roundings of bfloat16, if layers before it have that dtype."""
+    """Without noise floors: by roundings of bfloat16, if layers before it have that dtype."""
     layer = {"output/layer": np.full(4, 0x3F80, np.uint16)}  # 1 in bfloat16
     loss, other = ({"output/loss": np.full(1, value, np.float32)} for value in (6.28, 6.29))
     assert not compare(layer | other, layer | loss).beyond_rounding

@@ -54,7 +54,9 @@ def test_paddles_scaler_overlooks_float32_gradients():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["Llama", *(OTHERS if library.found() == library.PADDLENLP else ())])
+@pytest.mark.parametrize(
+    "model", ["Llama", *(OTHERS if library.installed_or_none() == library.PADDLENLP else ())]
+)
 @pytest.mark.parametrize("split", [(), TWO], ids=["one", "two"])
 def test_a_run_in_fp16_has_the_gradients_of_one_in_float32(run_python, tmp_path, split, model):
     inputs = run_inputs.words(run_inputs.inputs(tmp_path, **OTHERS.get(model, {})))

@@ -95,7 +95,7 @@ def pins(setup: Setup) -> Iterator[Finding]:
     from packaging.requirements import Requirement
 
     requirements = [Requirement(line) for line in project.requires or ()]
-    models = library.found()
+    models = library.installed_or_none()
     needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": models or ""})]
     for requirement in needed:
         requirement.marker = None  # "; extra == ..." is no part of what to install

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import paddle
@@ -26,8 +26,8 @@ from paddleformers.transformers.configuration_utils import LlmMetaConfig
 from paddleformers.transformers.configuration_utils import llmmetaclass as with_fields_of_models
 from paddleformers.transformers.utils import InitTrackerMeta
 
-__all__ = ["LoRAConfig", "LoRALinear", "LoRAModel", "TrainingArguments"]
-__all__ += ["after_each_build", "copy_to", "documents_of_parts", "draw_weights", "preference_criterion"]
+__all__ = ["InitTrackerMeta", "LoRAConfig", "LoRALinear", "LoRAModel", "TrainingArguments"]
+__all__ += ["copy_to", "documents_of_parts", "draw_weights", "preference_criterion"]
 __all__ += ["translated", "with_fields_of_models"]
 
 # The attributes of LlmMetaConfig that arguments decide. The others are those of the model itself.
@@ -90,20 +90,6 @@ def draw_weights(model) -> None:
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1 and name.endswith("weight"):
             normal(parameter)
-
-
-def after_each_build(change: Callable[[object], None] | None) -> None:
-    """Call ``change(model)`` on every model built from now on; None removes the hook."""
-
-    def build(cls, *args, **kwargs):
-        model = type.__call__(cls, *args, **kwargs)
-        change(model)
-        return model
-
-    if change is not None:
-        InitTrackerMeta.__call__ = build
-    elif "__call__" in InitTrackerMeta.__dict__:
-        del InitTrackerMeta.__call__
 
 
 def preference_criterion(config, loss: str, beta: float, label_smoothing: float) -> CriterionLayer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from paddlenlp.data.causal_dataset import get_train_valid_test_split_ as documents_of_parts
 from paddlenlp.peft import LoRAConfig, LoRAModel
@@ -12,9 +12,8 @@ from paddlenlp.transformers.configuration_utils import LlmMetaConfig
 from paddlenlp.transformers.configuration_utils import llmmetaclass as with_fields_of_models
 from paddlenlp.transformers.utils import InitTrackerMeta
 
-__all__ = ["LoRAConfig", "LoRALinear", "LoRAModel", "TrainingArguments"]
+__all__ = ["InitTrackerMeta", "LoRAConfig", "LoRALinear", "LoRAModel", "TrainingArguments"]
 __all__ += [
-    "after_each_build",
     "copy_to",
     "documents_of_parts",
     "draw_weights",
@@ -35,17 +34,3 @@ def copy_to(config, arguments: TrainingArguments) -> None:
 
 def draw_weights(model) -> None:
     """Do nothing: PaddleNLP's classes draw their weights as the configuration says."""
-
-
-def after_each_build(change: Callable[[object], None] | None) -> None:
-    """Call ``change(model)`` on every model built from now on; None removes the hook."""
-
-    def build(cls, *args, **kwargs):
-        model = type.__call__(cls, *args, **kwargs)
-        change(model)
-        return model
-
-    if change is not None:
-        InitTrackerMeta.__call__ = build
-    elif "__call__" in InitTrackerMeta.__dict__:
-        del InitTrackerMeta.__call__

@@ -16,7 +16,7 @@ from llm_npu.models import library
 pytestmark = pytest.mark.sampled
 
 PADDLE = metadata.version("paddlepaddle")
-LIBRARY = library.found()
+LIBRARY = library.installed_or_none()
 VERSION = metadata.version(LIBRARY)
 
 

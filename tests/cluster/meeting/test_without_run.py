@@ -87,11 +87,9 @@ def test_another_cann_is_named(apart, tmp_path):
 def test_a_machine_that_does_not_come(apart, tmp_path):
     codes, said = compared(apart, tmp_path, {}, options=["--timeout", "4"])
     assert codes == [2], said
-    assert said[0] == (
-        f"error: of the machines in {tmp_path / 'hosts'}, the first with NODE_RANK 0: 1 of 2 machines have "
-        f"come to 10.77.0.1:{PORT} within 4 seconds (--timeout); start the machine with NODE_RANK 1, too, "
-        "and let it reach that address.\n"
-    )
+    assert said[0].startswith("error: ") and said[0].count("\n") == 1, said
+    for part in ("1 of 2 machines", f"10.77.0.1:{PORT}", "4 seconds", "--timeout", "NODE_RANK 1"):
+        assert part in said[0], said
     assert not apart[0].processes()
 
 

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     own = arguments.model.partition(".py:")[1] != ""
     model, sample, run = of_function(arguments.model) if own else of_run(arguments)
     report = one_step(model, sample, run, dtypes)
-    leaving = [each for each in report.findings if arguments.host or each.place == "aicpu"]
+    leaving = [finding for finding in report.findings if arguments.host or finding.place == "aicpu"]
     if arguments.json:
         print(strict_json.dumps(report.as_dict(), indent=2))
     else:
@@ -96,12 +96,12 @@ def of_run(arguments: argparse.Namespace):
     if not named:  # nobody has asked for a length: the default, or what a smaller model has
         room = positions(presets.model_config(arguments.model))
         run.data.max_seq_length = min(run.data.max_seq_length, room)
-    asked = config_for(run)
-    model = families.new_model(asked)
+    model_config = config_for(run)
+    model = families.new_model(model_config)
     switches = run.fused.of_layers()
     if any(switches.values()):
         surgery.apply_fused_kernels(model, **switches)
-    tokens = paddle.randint(0, asked.vocab_size, [BATCH, run.data.max_seq_length])
+    tokens = paddle.randint(0, model_config.vocab_size, [BATCH, run.data.max_seq_length])
     return model, {"input_ids": tokens, "labels": tokens}, run
 
 

@@ -109,9 +109,9 @@ def _shown(findings: list[Finding], json: bool) -> int:
 def _explained(file: str, json: bool) -> int:
     with _naming_unreadable(file, ValueError), contextlib.ExitStack() as stack:  # names that cannot exist
         log = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
-        found = explain.explain(explain.as_utf8(log))
-    _print(explain.as_json(found) if json else explain.text(found))
-    return explain.exit_code(found)
+        explanation = explain.explain(explain.as_utf8(log))
+    _print(explain.as_json(explanation) if json else explain.text(explanation))
+    return explain.exit_code(explanation)
 
 
 @contextlib.contextmanager

@@ -332,6 +332,6 @@ class RunConfig:
     preference: PreferenceArguments
     training: TrainingFlags
     device: str
-    given: Mapping[str, object]
+    explicit: Mapping[str, object]
     ineffective: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()

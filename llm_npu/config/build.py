@@ -44,7 +44,7 @@ class PretrainArguments(TrainingFlags, adapter.TrainingArguments):
 
 def run_config(
     flags: Mapping[str, object],
-    given: Mapping[str, object],
+    explicit: Mapping[str, object],
     ineffective: tuple[tuple[str, str], ...],
     notes: tuple[str, ...],
 ) -> RunConfig:
@@ -62,7 +62,7 @@ def run_config(
     values |= adapter.translated(values)
     kinds = (ModelArguments, FusedArguments, DataArguments, PreferenceArguments, PretrainArguments)
     parts = (_instance(kind, values) for kind in kinds)
-    return RunConfig(*parts, device=device, given=given, ineffective=ineffective, notes=notes)
+    return RunConfig(*parts, device=device, explicit=explicit, ineffective=ineffective, notes=notes)
 
 
 def _instance(kind: type, values: Mapping[str, object]) -> object:

@@ -124,11 +124,11 @@ def _check_observation(run: Namespace) -> None:
         )
 
 
-def _check_trackers(given: list[str]) -> None:
+def _check_trackers(trackers: list[str]) -> None:
     """What the library's Trainer would refuse, after everything has been built."""
-    if given in (["all"], ["none"]):
+    if trackers in (["all"], ["none"]):
         return
-    for name in given:
+    for name in trackers:
         if name not in TRACKERS:
             raise UserError(
                 f"--report_to is {name!r}, but must be all or none, or some of {', '.join(TRACKERS)}"
@@ -258,11 +258,11 @@ def check_parallel(run: Namespace) -> None:
             )
     product = math.prod(degrees.values())
     if run.processes % product:
-        given = " times ".join(f"--{name} {degree}" for name, degree in degrees.items())
+        factors = " times ".join(f"--{name} {degree}" for name, degree in degrees.items())
         equals = f", {product}," if len(degrees) > 1 else ""
         raise UserError(
-            f"{given}{equals} does not divide the {run.processes} processes of this run; give degrees whose "
-            f"product divides {run.processes}, or start a multiple of {product} processes"
+            f"{factors}{equals} does not divide the {run.processes} processes of this run; give degrees "
+            f"whose product divides {run.processes}, or start a multiple of {product} processes"
         )
     _check_machines(degrees.get("tensor_parallel_degree", 1), machines.read())
     if run.enable_auto_parallel:
@@ -301,11 +301,11 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
             f"--sharding stage3 does not go with --tensor_parallel_degree in {names.TITLE}; give stage1, "
             "stage2, or one of the two flags only"
         )
-    given = next((name for name in degrees if name.startswith("sharding")), None)
-    if stages and given and replicated and run.amp_master_grad:
+    flag = next((name for name in degrees if name.startswith("sharding")), None)
+    if stages and flag and replicated and run.amp_master_grad:
         raise UserError(
             f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) takes all processes in "
-            f"{names.TITLE}; leave --{given} out, or give --sharding stage1"
+            f"{names.TITLE}; leave --{flag} out, or give --sharding stage1"
         )
 
 

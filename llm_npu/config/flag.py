@@ -243,4 +243,4 @@ def any_of(choices: tuple[str, ...]) -> str:
 def _without_none(kind: type) -> type:
     if typing.get_origin(kind) not in (typing.Union, types.UnionType):
         return kind
-    return typing.Union[tuple(each for each in typing.get_args(kind) if each is not type(None))]  # noqa: UP007
+    return typing.Union[tuple(member for member in typing.get_args(kind) if member is not type(None))]  # noqa: UP007

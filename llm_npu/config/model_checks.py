@@ -90,7 +90,7 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
     if stages <= 1:
         return
     if not family.pipeline:
-        cut = titles_of(lambda each: each.pipeline)
+        cut = titles_of(lambda other: other.pipeline)
         raise UserError(
             f"--pipeline_parallel_degree is {stages}, but only {cut} is cut into stages here; leave it "
             f"out, or train a {cut}"

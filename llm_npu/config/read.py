@@ -55,7 +55,7 @@ class Arguments:
 
     values: Namespace
     early: Early
-    given: Mapping[str, object]
+    explicit: Mapping[str, object]
     notes: tuple[str, ...]
 
     def ineffective(self) -> tuple[tuple[str, str], ...]:
@@ -65,7 +65,7 @@ class Arguments:
         """
         reasons = {
             name: flags()[name].without_effect(self.values)
-            for name, value in sorted(self.given.items())
+            for name, value in sorted(self.explicit.items())
             if not flags()[name].is_off(value)
         }
         return tuple((name, why) for name, why in reasons.items() if why)
@@ -74,7 +74,7 @@ class Arguments:
         """The dataclasses that the trainer and this package work with. Imports the library of models."""
         from .build import run_config
 
-        return run_config(vars(self.values), self.given, self.ineffective(), self.notes)
+        return run_config(vars(self.values), self.explicit, self.ineffective(), self.notes)
 
 
 def parse(argv: Sequence[str]) -> RunConfig:
@@ -107,19 +107,19 @@ def read(argv: Sequence[str]) -> Arguments:
         raise UserError(
             f"{rest[0]!r:.300} belongs to no argument; a file of arguments must come before all flags"
         )
-    given = {*kept, *overridden}
+    explicit = {*kept, *overridden}
     for name, flag in known.items():
         if flag.path and isinstance(getattr(run, name), str):
             setattr(run, name, paths.expanded(getattr(run, name)))
     known["device"].check(run.device)
-    _choose_defaults(run, given)
+    _choose_defaults(run, explicit)
     for name, flag in known.items():
         flag.check(getattr(run, name))
-    given = {name: getattr(run, name) for name in given}
-    run.given, run.processes = given, max(process_count(), run.nproc or 1)  # nproc starts them
+    explicit = {name: getattr(run, name) for name in explicit}
+    run.explicit, run.processes = explicit, max(process_count(), run.nproc or 1)  # nproc starts them
     conflicts.check(run)
     _check_model(run)
-    return Arguments(run, Early.of(argv, run), given, (*notes, *_random_weights(run), *_of_model(run)))
+    return Arguments(run, Early.of(argv, run), explicit, (*notes, *_random_weights(run), *_of_model(run)))
 
 
 @functools.cache
@@ -202,11 +202,11 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
         raise UserError(f"--{name:.80} is not an argument of this script; {hint}")
 
 
-def _choose_defaults(run: Namespace, given: set[str]) -> None:
+def _choose_defaults(run: Namespace, explicit: set[str]) -> None:
     """Defaults that depend on other flags: an explicit choice switches off defaults that contradict it."""
 
     def default(name: str, value: object) -> None:
-        if name not in given:
+        if name not in explicit:
             setattr(run, name, value)
 
     _choose_samples(run, default)
@@ -218,7 +218,7 @@ def _choose_defaults(run: Namespace, given: set[str]) -> None:
         run.resume_from_checkpoint = None
     elif isinstance(run.resume_from_checkpoint, str) and run.resume_from_checkpoint.lower() == "auto":
         run.resume_from_checkpoint = "auto"
-    if "warmup_steps" in given:
+    if "warmup_steps" in explicit:
         default("warmup_ratio", 0.0)
     if run.model_type in FAMILIES:
         default("model_name_or_path", FAMILIES[run.model_type].tiny)
@@ -262,7 +262,7 @@ def _check_model(run: Namespace) -> None:
             f"{needs_weights[0]} needs a directory with a model's weights, but {name!r} "
             f"{': '.join(filter(None, (lacks, refusal)))}"
         )
-    if pickle and "continue_training" not in run.given:
+    if pickle and "continue_training" not in run.explicit:
         raise UserError(
             f"--model_name_or_path {name}: {refusal}, or give --continue_training false to start from random "
             "weights"

@@ -83,7 +83,7 @@ class TrainingFlags:
         "Steps of linear warmup / max_steps.",
         at_least=0,
         no_effect=(
-            NoEffect("--warmup_steps is given", lambda run: run.given.get("warmup_steps")),
+            NoEffect("--warmup_steps is given", lambda run: run.explicit.get("warmup_steps")),
             no_effect.CONSTANT,
         ),
     )

@@ -72,8 +72,8 @@ class WhyLog(TrainerCallback):
             return  # without the optimizer's kernels: the proof waits for the first update
         if self._announced is not None:
             launches = virtual_npu.kernel_record() if virtual_npu.is_active() else []
-            found = proof(self._announced, paddle_fused.dispatch_log(), launches)
-            _say(by_rank(self._of_all_ranks(found)))
+            report = proof(self._announced, paddle_fused.dispatch_log(), launches)
+            _say(by_rank(self._of_all_ranks(report)))
         self._announced = None
 
     def _of_all_ranks(self, own: T) -> list[T]:
@@ -92,13 +92,13 @@ def optimizer_lines(optimizer, parameters, is_fused: bool, master_grad: bool) ->
     return list(dict.fromkeys(of_call(OPTIMIZER, "fused_adamw", step) for step in steps))
 
 
-def by_rank(found: Sequence[list[str]]) -> list[str]:
+def by_rank(lines_of_ranks: Sequence[list[str]]) -> list[str]:
     """The lines of all ranks: once if they are equal, else with their ranks."""
     having: dict[tuple[str, ...], list[int]] = {}
-    for rank, lines in enumerate(found):
+    for rank, lines in enumerate(lines_of_ranks):
         having.setdefault(tuple(lines), []).append(rank)
     if len(having) == 1:
-        return found[0]
+        return lines_of_ranks[0]
     return [
         f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}: {line}"
         for lines, numbers in having.items()
@@ -142,32 +142,32 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
         (line.operator, line.backend, line.mode): line for line in announced if line.computed is not None
     }
     operators = {operator for operator, _, _ in expected}
-    of_table = [each for each in ran if each.operator in operators]
-    found = {(each.operator, each.backend, each.mode) for each in of_table}
+    of_table = [call for call in ran if call.operator in operators]
+    recorded = {(call.operator, call.backend, call.mode) for call in of_table}
     lines = []
-    for each in of_table:
-        if (each.operator, each.backend, each.mode) not in expected:
-            refused = "".join(f"; not {name}: {reason}" for name, reason in each.refused.items())
+    for call in of_table:
+        if (call.operator, call.backend, call.mode) not in expected:
+            refused = "".join(f"; not {name}: {reason}" for name, reason in call.refused.items())
             lines.append(
-                f"not as predicted: {each.operator} {each.dtype} by {each.backend} {each.mode}, "
-                f"{each.count:,} calls{refused}"
+                f"not as predicted: {call.operator} {call.dtype} by {call.backend} {call.mode}, "
+                f"{call.count:,} calls{refused}"
             )
     lines += [
         f"in the table, but not called in this step: {operator} by {backend} {mode}"
-        for operator, backend, mode in expected.keys() - found
+        for operator, backend, mode in expected.keys() - recorded
     ]
     launched: Counter[str] = Counter()
     for launch in launches:
         launched[launch.name] += launch.calls
-    for operator, backend, mode in expected.keys() & found if launches else ():
+    for operator, backend, mode in expected.keys() & recorded if launches else ():
         kernel = _kernel(mode)
         if kernel and not launched[kernel]:
             lines.append(
                 f"not launched by the device, whatever the record says: {operator} by {backend} {mode}"
             )
     calls: Counter[tuple[str, str]] = Counter()
-    for each in of_table:
-        calls[each.operator, each.backend] += each.count
+    for call in of_table:
+        calls[call.operator, call.backend] += call.count
     counted = ", ".join(f"{operator} by {name} {count:,}" for (operator, name), count in calls.items())
     verdict = "first step not as predicted" if lines else "first step as predicted"
     return [f"{verdict}; calls: {counted or 'none'}", *_recorded(of_table, launched), *lines]
@@ -181,6 +181,6 @@ def _kernel(mode: str) -> str | None:
 
 def _recorded(ran: list, launched: Counter[str]) -> list[str]:
     """How often the device launched the kernels that the record names."""
-    kernels = dict.fromkeys(each.mode.partition(",")[0].partition(" ")[0] for each in ran)
+    kernels = dict.fromkeys(call.mode.partition(",")[0].partition(" ")[0] for call in ran)
     seen = [f"{name} {launched[name]:,}" for name in kernels if launched[name]]
     return [f"kernels that the device has launched: {', '.join(seen)}"] if seen else []

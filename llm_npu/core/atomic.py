@@ -75,15 +75,15 @@ def publish(folder: Path, target: Path) -> None:
             raise
 
 
-def exchange(one: Path, other: Path) -> None:
+def exchange(first: Path, second: Path) -> None:
     """Swap the names of two existing folders atomically: neither name is ever without a folder.
 
     OSError on file systems without renameat2's RENAME_EXCHANGE, such as NFS.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+    if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(one), None, str(other))
+        raise OSError(number, os.strerror(number), str(first), None, str(second))
 
 
 def replace(folder: Path, target: Path) -> None:
@@ -103,10 +103,10 @@ def replace(folder: Path, target: Path) -> None:
     flush(target.parent)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _exchanged(first: Path, second: Path) -> bool:
     """``exchange``; False where the file system cannot."""
     try:
-        exchange(one, other)
+        exchange(first, second)
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
             return False

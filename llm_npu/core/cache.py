@@ -80,9 +80,9 @@ def _only_builder(target: Path) -> Iterator[None]:
             file.unlink(missing_ok=True)
 
 
-def _related(one: Path, other: Path) -> bool:
+def _related(first: Path, second: Path) -> bool:
     """Whether one of the paths is the other or lies inside it."""
-    return one.is_relative_to(other) or other.is_relative_to(one)
+    return first.is_relative_to(second) or second.is_relative_to(first)
 
 
 def cache_folder(cache: str | None = None) -> Path:

@@ -81,14 +81,14 @@ def names() -> tuple[str, ...]:
 
 
 def link(name: str) -> Link:
-    found: Mapping = read("links.json")["links"][name]
+    entry: Mapping = read("links.json")["links"][name]
     return Link(
         name,
-        found["topology"],
-        found["cards"],
-        found["bandwidth_gb_s"] * GIGA,
-        found["efficiency"],
-        found["latency_s"],
+        entry["topology"],
+        entry["cards"],
+        entry["bandwidth_gb_s"] * GIGA,
+        entry["efficiency"],
+        entry["latency_s"],
     )
 
 
@@ -103,16 +103,16 @@ def card(name: str) -> Card:
         nearest = difflib.get_close_matches(short, names(), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
         raise UserError(f"--card is {name or 'empty'}: give one of {', '.join(names())}{hint}")
-    found = data["cards"][full]
+    entry = data["cards"][full]
     return Card(
         full,
-        found["tflops"] * TERA,
-        found["memory_gib"] << 30,
-        found["bandwidth_gb_s"] * GIGA,
+        entry["tflops"] * TERA,
+        entry["memory_gib"] << 30,
+        entry["bandwidth_gb_s"] * GIGA,
         data["memory_efficiency"]["value"],
-        found["cache_mib"] << 20,
+        entry["cache_mib"] << 20,
         data["cache_speedup"]["value"],
-        link(found["within_server"]),
-        link(found["between_servers"]),
+        link(entry["within_server"]),
+        link(entry["between_servers"]),
         link("pcie"),
     )

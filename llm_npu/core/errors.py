@@ -50,14 +50,14 @@ def naming(file: Path) -> Iterator[None]:
             raise OSError(error.errno, error.strerror, str(file)) from error
         raise
     except Exception as error:
-        found = _OF_RUST.search(str(error))
-        if found is None:
+        match = _OF_RUST.search(str(error))
+        if match is None:
             raise
-        number = int(found[1])
+        number = int(match[1])
         raise OSError(number, os.strerror(number), str(file)) from error
 
 
 def out_of_memory(error: MemoryError) -> str:
     """The sentence of ``error``, without the C++ stack that Paddle puts around it."""
-    found = re.search(r"Out of memory.*", str(error)) or re.search(r"Unable to allocate.*", str(error))
-    return found[0] if found else "Out of memory."
+    match = re.search(r"Out of memory.*", str(error)) or re.search(r"Unable to allocate.*", str(error))
+    return match[0] if match else "Out of memory."

@@ -16,11 +16,13 @@ def _rows(value: object, indent: str, width: int) -> str:
         return line
     inner = indent + " "
     if isinstance(value, dict):
-        members = (f"{strict_json.dumps(key)}: {_rows(each, inner, width)}" for key, each in value.items())
+        members = (
+            f"{strict_json.dumps(key)}: {_rows(member, inner, width)}" for key, member in value.items()
+        )
         opening, closing = "{}"
-    elif all(type(each) in (int, float) for each in value):
+    elif all(type(member) in (int, float) for member in value):
         return line
     else:
-        members = (_rows(each, inner, width) for each in value)
+        members = (_rows(member, inner, width) for member in value)
         opening, closing = "[]"
-    return f"{opening}\n" + ",\n".join(inner + each for each in members) + f"\n{indent}{closing}"
+    return f"{opening}\n" + ",\n".join(inner + member for member in members) + f"\n{indent}{closing}"

@@ -66,11 +66,11 @@ def read(environment: Mapping[str, str] = os.environ) -> Machines:
     """The machines of this run; one machine with rank 0 where no launcher has started this process."""
     endpoints = environment.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
     addresses = [endpoint.rpartition(":")[0] for endpoint in endpoints]
-    found, first = [], 0
+    all_machines, first = [], 0
     for address, same in itertools.groupby(addresses):
         ranks = range(first, first := first + len(list(same)))
-        found.append(Machine(address, ranks))
-    return Machines(tuple(found), int(environment.get("PADDLE_TRAINER_ID") or 0))
+        all_machines.append(Machine(address, ranks))
+    return Machines(tuple(all_machines), int(environment.get("PADDLE_TRAINER_ID") or 0))
 
 
 def secret(environ: Mapping[str, str] = os.environ) -> str:
@@ -78,18 +78,18 @@ def secret(environ: Mapping[str, str] = os.environ) -> str:
 
     UserError for both, for a secret that is too short, and for a file that others may read.
     """
-    found, file = environ.get(SECRET, ""), environ.get(SECRET_FILE, "")
-    if found and file:
+    text, file = environ.get(SECRET, ""), environ.get(SECRET_FILE, "")
+    if text and file:
         raise UserError(f"{SECRET} and {SECRET_FILE} are both set; set one of them.")
     name = SECRET
     if file:
-        found, name = _content(Path(os.path.expanduser(file))), f"{SECRET_FILE}: {file}"
-    if (found or file) and not (SHORTEST <= len(found) <= LONGEST and found.isprintable()):
+        text, name = _content(Path(os.path.expanduser(file))), f"{SECRET_FILE}: {file}"
+    if (text or file) and not (SHORTEST <= len(text) <= LONGEST and text.isprintable()):
         raise UserError(
-            f"{name} has {len(found)} characters; accepted: {SHORTEST} to {LONGEST} printable ones on one "
+            f"{name} has {len(text)} characters; accepted: {SHORTEST} to {LONGEST} printable ones on one "
             f"line ({HOW_TO_MAKE_ONE})."
         )
-    return found
+    return text
 
 
 def _content(file: Path) -> str:

@@ -31,11 +31,11 @@ def environment(library: str, module: str) -> dict[str, str]:
             f"{hiding.origin} would run instead of the sitecustomize that prepares the job's processes; "
             "accepted: an environment without one. Move its content to a .pth file."
         )
-    given = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
+    inherited = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
     sources = str(SITE_FOLDER.parents[2])  # the programs of the ranks are in other folders
     others = [entry for entry in os.environ.get(VARIABLE, "").split(",") if entry]
     return {
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(SITE_FOLDER), *given, sources])),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(SITE_FOLDER), *inherited, sources])),
         VARIABLE: ",".join(dict.fromkeys([*others, f"{library}={module}"])),
     }
 

@@ -65,7 +65,7 @@ def _rows(row: np.ndarray, group=None) -> list[np.ndarray]:
     """The rows of all ranks: int32, of the same length everywhere."""
     rows: list[paddle.Tensor] = []
     distributed.all_gather(rows, paddle.to_tensor(row), group=group)
-    return [each.numpy() for each in rows]
+    return [tensor.numpy() for tensor in rows]
 
 
 def broadcast(words: np.ndarray, source: int) -> np.ndarray:
@@ -128,16 +128,16 @@ class Ranks:
 
 def mesh() -> dict[str, int]:
     """The number of ranks and the degree of each kind of parallelism; {} for one rank."""
-    found = {"processes": distributed.get_world_size() if distributed.is_initialized() else 1}
+    degrees = {"processes": distributed.get_world_size() if distributed.is_initialized() else 1}
     groups = getattr(fleet.fleet, "_hcg", None)
     if groups is not None:
-        found |= {
+        degrees |= {
             "data": groups.get_data_parallel_world_size(),
             "tensor": groups.get_model_parallel_world_size(),
             "pipeline": groups.get_pipe_parallel_world_size(),
             "sharding": groups.get_sharding_parallel_world_size(),
         }
-    return {name: size for name, size in found.items() if size > 1}
+    return {name: size for name, size in degrees.items() if size > 1}
 
 
 def described(error: BaseException | None) -> tuple[type, int | None, str] | None:
@@ -153,9 +153,9 @@ def described(error: BaseException | None) -> tuple[type, int | None, str] | Non
 
 def raise_first(errors: list[tuple | None], own: BaseException | None = None) -> None:
     """Raise the error of the first rank that has one; ``errors`` as ``described``, by rank."""
-    for rank, found in enumerate(errors):
-        if found is not None:
-            kind, number, text = found
+    for rank, description in enumerate(errors):
+        if description is not None:
+            kind, number, text = description
             text = f"rank {rank}: {text}" if len(errors) > 1 else text
             raise (kind(number, text) if kind is OSError and number else kind(text)) from own
 

@@ -82,8 +82,8 @@ def reached(moment: str) -> None:
 
 def stop(number: int, frame) -> None:
     """The handler: raises ``Stopped``. Later signals belong to the same stop, and are ignored."""
-    for each in _answered():
-        signal.signal(each, _repeated)
+    for handled in _answered():
+        signal.signal(handled, _repeated)
     raise Stopped(number)
 
 

@@ -103,15 +103,15 @@ def places(file: Path) -> dict[str, FileSlot]:
                 raise UserError("its header does not fit into it")
             header = plain_json.loads(stream.read(length))
         header.pop("__metadata__", None)
-        found = {name: _place(name, entry, 8 + length) for name, entry in header.items()}
+        slots = {name: _place(name, entry, 8 + length) for name, entry in header.items()}
         end = 8 + length
-        for name, place in sorted(found.items(), key=lambda each: (each[1].begin, each[1].bytes)):
+        for name, place in sorted(slots.items(), key=lambda item: (item[1].begin, item[1].bytes)):
             if place.begin != end:
                 raise UserError(f"{name} does not begin where the tensor before it ends")
             end += place.bytes
         if end > size:
             raise UserError(f"its tensors need {end} bytes, and it has {size}")
-        return found
+        return slots
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} cannot be read as safetensors: {error}") from None
 
@@ -171,9 +171,9 @@ class Reader(Mapping[str, np.ndarray]):
     def __init__(self, files: Sequence[Path]):
         self._arrays = {}
         for file in files:
-            found = places(file)
+            slots = places(file)
             data = np.memmap(file, mode="r")
-            for name, place in found.items():
+            for name, place in slots.items():
                 end = place.begin + place.bytes
                 self._arrays[name] = data[place.begin : end].view(place.dtype).reshape(place.shape)
 

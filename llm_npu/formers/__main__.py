@@ -49,8 +49,8 @@ def check(arguments: list[str]) -> None:
     if len(arguments) < 2 or (
         arguments[1].endswith((".yaml", ".yml", ".json")) and not Path(arguments[1]).is_file()
     ):
-        came = f"there is no file {arguments[1]}" if len(arguments) > 1 else "no file was given"
-        raise UserError(f"{arguments[0]}: {came}; accepted: a YAML or JSON file. Name one.")
+        problem = f"there is no file {arguments[1]}" if len(arguments) > 1 else "no file was given"
+        raise UserError(f"{arguments[0]}: {problem}; accepted: a YAML or JSON file. Name one.")
     if arguments[0] == "train":
         switches.check(arguments[1:])
 

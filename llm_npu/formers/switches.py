@@ -71,13 +71,13 @@ LARGEST = 1 << 20  # bytes of a file; larger ones are left to PaddleFormers
 
 def without_effect(arguments: list[str]) -> list[str]:
     """One sentence for each key in ``FILE [KEY=VALUE ...]`` that does nothing, or will fail."""
-    given = _given(arguments)
-    found = [
-        f"{name}: {given[name]!r:.60} does nothing. {why}."
+    settings = _given(arguments)
+    notes = [
+        f"{name}: {settings[name]!r:.60} does nothing. {why}."
         for name, (values, why) in WITHOUT_EFFECT.items()
-        if name in given and (not values or given[name] in values)
+        if name in settings and (not values or settings[name] in values)
     ]
-    return found + _recompute(given) + _one_rank(given)
+    return notes + _recompute(settings) + _one_rank(settings)
 
 
 def check(arguments: list[str]) -> None:
@@ -92,25 +92,25 @@ def check(arguments: list[str]) -> None:
 
 def known_keys() -> set[str]:
     """The keys of PaddleFormers' command, from its source; empty if that has changed."""
-    found = importlib.util.find_spec("paddleformers")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("paddleformers")
+    if spec is None or spec.origin is None:
         return set()
-    folder = Path(found.origin).parent
+    folder = Path(spec.origin).parent
     files = [*(folder / "cli/hparams").glob("*.py"), folder / "trainer/training_args.py"]
     files.append(folder / "transformers/configuration_utils.py")
     classes = {
-        each.name: each
+        node.name: node
         for file in files
         if file.is_file()
-        for each in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(each, ast.ClassDef)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
     }
     if not {*PARSED, "LlmMetaConfig"} <= classes.keys():
         return set()
     of_models = {
-        each.elts[0].value
-        for each in ast.walk(classes["LlmMetaConfig"])
-        if isinstance(each, ast.Tuple) and len(each.elts) == 4 and isinstance(each.elts[0], ast.Constant)
+        node.elts[0].value
+        for node in ast.walk(classes["LlmMetaConfig"])
+        if isinstance(node, ast.Tuple) and len(node.elts) == 4 and isinstance(node.elts[0], ast.Constant)
     }
     return of_models.union(*(_fields(classes, name) for name in PARSED))
 
@@ -119,14 +119,14 @@ def _fields(classes: Mapping[str, ast.ClassDef], name: str) -> set[str]:
     if name not in classes:
         return set()
     body = classes[name].body
-    own = {ast.unparse(each.target) for each in body if isinstance(each, ast.AnnAssign)}
+    own = {ast.unparse(statement.target) for statement in body if isinstance(statement, ast.AnnAssign)}
     return own.union(*(_fields(classes, ast.unparse(base)) for base in classes[name].bases))
 
 
-def _recompute(given: Mapping[object, object]) -> list[str]:
+def _recompute(settings: Mapping[object, object]) -> list[str]:
     """Layers of dense models are computed again as a whole only."""
-    model = upstream_config.model_type(str(given.get("model_name_or_path")))
-    if given.get("recompute_granularity") != "selective" or model not in WHOLE_LAYERS:
+    model = upstream_config.model_type(str(settings.get("model_name_or_path")))
+    if settings.get("recompute_granularity") != "selective" or model not in WHOLE_LAYERS:
         return []
     return [
         f"recompute_granularity: 'selective' does nothing. PaddleFormers' {model} computes whole layers "
@@ -134,31 +134,31 @@ def _recompute(given: Mapping[object, object]) -> list[str]:
     ]
 
 
-def _one_rank(given: Mapping[object, object]) -> list[str]:
+def _one_rank(settings: Mapping[object, object]) -> list[str]:
     """What fails where one device is visible: PaddleFormers sets up no groups for one rank."""
     if len(os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "0,1").split(",")) > 1:
         return []
-    found = []
-    full = str(given.get("fine_tuning", "LoRA")).lower() == "full"  # with LoRA the base is the reference
-    if str(given.get("stage")).upper() == "DPO" and full and not given.get("reference_free"):
-        found.append(
+    notes = []
+    full = str(settings.get("fine_tuning", "LoRA")).lower() == "full"  # with LoRA the base is the reference
+    if str(settings.get("stage")).upper() == "DPO" and full and not settings.get("reference_free"):
+        notes.append(
             "stage: DPO with a reference model fails in PaddleFormers on one rank; make two devices visible, "
             "or train with llm-npu train --stage dpo."
         )
-    if given.get("resume_from_checkpoint") and given.get("load_checkpoint_format", FLEX) == FLEX:
-        found.append(
+    if settings.get("resume_from_checkpoint") and settings.get("load_checkpoint_format", FLEX) == FLEX:
+        notes.append(
             f"resume_from_checkpoint: PaddleFormers cannot load {FLEX}, its default format, on one rank; "
             "make two devices visible."
         )
-    return found
+    return notes
 
 
 def _given(arguments: list[str]) -> dict:
-    given = _content(Path(arguments[0])) if arguments else {}
+    settings = _content(Path(arguments[0])) if arguments else {}
     for argument in arguments[1:]:
         name, _, value = argument.partition("=")
-        given[name.partition(".")[0]] = _value(value)
-    return given
+        settings[name.partition(".")[0]] = _value(value)
+    return settings
 
 
 def _content(file: Path) -> dict:

@@ -88,9 +88,9 @@ def _save(program: Program, folder: Path) -> list[int]:
             if operation.has_attr(name):
                 operation.erase_attr(name)
     (ids,) = [
-        each.result(0)
-        for each in operations
-        if each.name() == "pd_op.data" and each.attrs()["name"] == program.names[0]
+        operation.result(0)
+        for operation in operations
+        if operation.name() == "pd_op.data" and operation.attrs()["name"] == program.names[0]
     ]
     paddle.enable_static()
     try:
@@ -104,4 +104,4 @@ def _save(program: Program, folder: Path) -> list[int]:
             )
     finally:
         paddle.disable_static()
-    return sorted({each.attrs()["ring_id"] for each in operations if each.has_attr("ring_id")})
+    return sorted({operation.attrs()["ring_id"] for operation in operations if operation.has_attr("ring_id")})

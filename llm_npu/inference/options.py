@@ -79,7 +79,7 @@ OF_STRATEGY: Mapping[str, Mapping[str, object]] = {
 }
 
 
-def of_folder(folder: str | Path, given: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+def of_folder(folder: str | Path, explicit: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
     """The options that the folder's generation_config.json sets, and a note on each field without effect.
 
     ``given``: options that override them. UserError for a file that cannot be read, and for values that are
@@ -89,7 +89,7 @@ def of_folder(folder: str | Path, given: Mapping[str, object]) -> tuple[dict[str
     if not file.is_file():
         return {}, []
     fields = plain_json.mapping(file)
-    found = {
+    options = {
         name: fields[name]
         for name, option in OPTIONS.items()
         if fields.get(name) is not None and not _is_neutral(option, fields[name])
@@ -97,18 +97,18 @@ def of_folder(folder: str | Path, given: Mapping[str, object]) -> tuple[dict[str
     if (strategy := fields.get(STRATEGY)) is not None:
         if strategy not in [*OF_STRATEGY]:
             raise UserError(f"{file}: {STRATEGY} is {strategy!r:.40}; accepted: {', '.join(OF_STRATEGY)}.")
-        found |= OF_STRATEGY[strategy]
-    check(found, f"{file}: ")
+        options |= OF_STRATEGY[strategy]
+    check(options, f"{file}: ")
     notes = [
         f"{file}: {name} {value!r:.40} is not applied"
         for name, value in fields.items()
         if name not in (*OPTIONS, *ELSEWHERE, STRATEGY) and (value is True or value not in NEUTRAL)
     ]
-    decode = _strategy(found)
-    if not {"do_sample", "num_beams"} & given.keys():
-        unread = [name for name in found if _unread(name, decode)]
-        notes += [f"{file}: {name} {found[name]} has no effect with {decode} decoding" for name in unread]
-    return found, notes
+    decode = _strategy(options)
+    if not {"do_sample", "num_beams"} & explicit.keys():
+        unread = [name for name in options if _unread(name, decode)]
+        notes += [f"{file}: {name} {options[name]} has no effect with {decode} decoding" for name in unread]
+    return options, notes
 
 
 def check_family(model_type: str) -> None:
@@ -120,9 +120,9 @@ def check_family(model_type: str) -> None:
         )
 
 
-def check(given: Mapping[str, object], where: str = "") -> None:
+def check(options: Mapping[str, object], where: str = "") -> None:
     """UserError for an unknown option, and for a value that is not accepted."""
-    for name, value in given.items():
+    for name, value in options.items():
         known(name, OPTIONS)
         if OPTIONS[name].rejects(value):
             raise UserError(f"{where}{name} is {value!r:.40}; accepted: {OPTIONS[name].accepted}.")
@@ -137,34 +137,34 @@ def known(name: str, accepted: Iterable[str]) -> None:
         raise UserError(f"There is no option {name!r}; accepted: {', '.join(names)}.{hint}")
 
 
-def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+def merged(defaults: Mapping[str, object], explicit: Mapping[str, object]) -> dict[str, object]:
     """``given``, then ``defaults``; None is not given. UserError as `check`."""
-    given = {name: value for name, value in given.items() if value is not None}
-    check(given)
-    found = {**defaults, **given}
-    if "max_length" in given and "max_new_tokens" not in given:
-        found.pop("max_new_tokens", None)
-    if found.get("do_sample") and found.get("num_beams", 1) > 1:
-        if "do_sample" in given and "num_beams" not in given:
-            found["num_beams"] = 1
-        elif "num_beams" in given and "do_sample" not in given:
-            found["do_sample"] = False
-    return found
+    explicit = {name: value for name, value in explicit.items() if value is not None}
+    check(explicit)
+    options = {**defaults, **explicit}
+    if "max_length" in explicit and "max_new_tokens" not in explicit:
+        options.pop("max_new_tokens", None)
+    if options.get("do_sample") and options.get("num_beams", 1) > 1:
+        if "do_sample" in explicit and "num_beams" not in explicit:
+            options["num_beams"] = 1
+        elif "num_beams" in explicit and "do_sample" not in explicit:
+            options["do_sample"] = False
+    return options
 
 
-def resolved(defaults: Mapping[str, object], given: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+def resolved(defaults: Mapping[str, object], explicit: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """The strategy (greedy, sampling or beam), and the `merged` options that it reads.
 
     UserError as `check`, for sampling among beams, and for one of ``given`` that the strategy does not read.
     """
-    chosen = merged(defaults, given)
+    chosen = merged(defaults, explicit)
     decode = _strategy(chosen)
     if decode == "beam" and chosen.get("do_sample"):
         raise UserError(
             f"do_sample and num_beams {chosen['num_beams']} exclude each other; give do_sample=False or "
             "num_beams=1"
         )
-    for name, value in given.items():
+    for name, value in explicit.items():
         if value is not None and _unread(name, decode):
             needed = {"sampling": "do_sample=True", "beam": "num_beams=2 or more"}[OPTIONS[name].decode]
             raise UserError(f"{name} has no effect with {decode} decoding; give {needed}, or leave it out")

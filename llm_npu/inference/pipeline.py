@@ -109,10 +109,10 @@ def pipeline(
     tokenizer_file(tokenizer)
     defaults, notes = generation_options.of_folder(folder, options)
     generation_options.resolved(defaults, options)
-    given = {"framework": framework, "backend": backend, "trust_remote_code": trust_remote_code}
-    if given := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
+    ignored = {"framework": framework, "backend": backend, "trust_remote_code": trust_remote_code}
+    if ignored := [f"{name}={value!r}" for name, value in ignored.items() if value is not None]:
         notes.append(
-            f"{', '.join(given)}: no effect. Models are those of {library.names.TITLE}, and no code of a "
+            f"{', '.join(ignored)}: no effect. Models are those of {library.names.TITLE}, and no code of a "
             "model's folder runs."
         )
     chosen = _device(device)
@@ -175,15 +175,15 @@ class TextGeneration:
                 option, a value out of range, and an option without effect; for a ``streamer`` with several
                 prompts or beams.
         """
-        given = {name: options.pop(name) for name in SETTINGS if name in options}
-        settings = _settings(self._settings, given)
+        changed = {name: options.pop(name) for name in SETTINGS if name in options}
+        settings = _settings(self._settings, changed)
         decode, chosen = generation_options.resolved(self._options, options)
         alone = isinstance(prompts, str) or _is_chat(prompts)
-        given = [prompts] if alone else _listed(prompts)
+        listed = [prompts] if alone else _listed(prompts)
         if streamer is not None:
-            _check_streamer(streamer, len(given), decode)
+            _check_streamer(streamer, len(listed), decode)
         with _current(self.device.name), self._process.running():
-            ids = [self._ids(prompt) for prompt in given]
+            ids = [self._ids(prompt) for prompt in listed]
             texts = []
             for first in range(0, len(ids), settings["batch_size"]):
                 batch = ids[first : first + settings["batch_size"]]
@@ -191,7 +191,7 @@ class TextGeneration:
         whole = settings["return_full_text"]
         results = [
             [{"generated_text": _joined(prompt, text) if whole else text}]
-            for prompt, text in zip(given, texts, strict=True)
+            for prompt, text in zip(listed, texts, strict=True)
         ]
         return results[0] if alone else results
 
@@ -224,9 +224,9 @@ class TextGeneration:
             if not messages.is_unicode(prompt):
                 raise UserError("a prompt is not valid Unicode; decode it from the encoding that it has")
             return encoding.ids(self.tokenizer, [prompt], frame=True)[0].tolist()
-        found = messages.listed([*prompt], "role", "content", messages.OPENAI_ROLES, "the prompt")
-        messages.check(found, "the prompt")
-        return chat_template.prompt(self.tokenizer, found)
+        chat = messages.listed([*prompt], "role", "content", messages.OPENAI_ROLES, "the prompt")
+        messages.check(chat, "the prompt")
+        return chat_template.prompt(self.tokenizer, chat)
 
 
 class TextStreamer:
@@ -319,11 +319,11 @@ def _switches() -> tuple[str, ...]:
     return tuple(name for name in of_layers if name != "use_fused_linear_cross_entropy")
 
 
-def _settings(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    given = {name: value for name, value in given.items() if value is not None}
-    for name, value in given.items():
+def _settings(defaults: Mapping[str, object], explicit: Mapping[str, object]) -> dict[str, object]:
+    explicit = {name: value for name, value in explicit.items() if value is not None}
+    for name, value in explicit.items():
         _check_setting(name, value, SETTINGS[name][0])
-    return {**defaults, **given}
+    return {**defaults, **explicit}
 
 
 def _check_setting(name: str, value: object, kind: type) -> None:
@@ -347,8 +347,8 @@ def _checked_folder(model: object) -> Path:
 
 def _ends(folder: Path) -> tuple[int, ...]:
     """The end-of-text tokens of generation_config.json."""
-    found = ends.of_folder(folder, {}, folder / ends.GENERATION_FILE)
-    return () if found is None else tuple(found) if isinstance(found, list) else (found,)
+    tokens = ends.of_folder(folder, {}, folder / ends.GENERATION_FILE)
+    return () if tokens is None else tuple(tokens) if isinstance(tokens, list) else (tokens,)
 
 
 def _device(name: str) -> devices.Device:

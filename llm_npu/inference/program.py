@@ -71,7 +71,7 @@ class Program:
         self.output = self.dense.get_output_value_by_name(engine._loss_names[0])
         self.executor = paddle.static.Executor(engine._place)
         taken = engine.concrete_program.parameters[0]
-        share([(each, each.name) for each in taken if self.scope.find_var(each.name)], self.scope)
+        share([(weight, weight.name) for weight in taken if self.scope.find_var(weight.name)], self.scope)
 
     def __call__(self, inputs: list[np.ndarray]) -> np.ndarray:
         paddle.enable_static()

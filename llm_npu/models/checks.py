@@ -55,8 +55,8 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
             f"{file} asks for hidden_act {activation!r:.40}, but {library} is trained with {accepted} only"
         )
     head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
-    sizes = [each for each in (head_dim, hidden, heads) if each]
-    if not all(isinstance(each, int) for each in sizes):
+    sizes = [size for size in (head_dim, hidden, heads) if size]
+    if not all(isinstance(size, int) for size in sizes):
         return  # check_sizes refuses them
     if "head_dim" not in family.defaults and len(sizes) == 3 and head_dim * heads != hidden:
         raise UserError(

@@ -18,10 +18,10 @@ Ends = int | list[int] | None
 
 def of_folder(folder: Path, config: Mapping[str, object], file: Path) -> Ends:
     """Those of ``config``, which stands in ``file``, and of generation_config.json. UserError for others."""
-    found = _listed(config, file)
+    tokens = _listed(config, file)
     if (folder / GENERATION_FILE).is_file():
-        found += _listed(plain_json.mapping(folder / GENERATION_FILE), folder / GENERATION_FILE)
-    return _joined(found) if found else None
+        tokens += _listed(plain_json.mapping(folder / GENERATION_FILE), folder / GENERATION_FILE)
+    return _joined(tokens) if tokens else None
 
 
 def with_tokenizers(ends: Ends, own: int) -> Ends:

@@ -240,8 +240,8 @@ class Family:
         """The fields of ``experts``, which are whole numbers of 1 or more."""
         if self.experts is None:
             return ()
-        found = (self.experts.size, self.experts.shared, self.experts.number, self.experts.per_token)
-        return tuple(name for name in found if name)
+        fields = (self.experts.size, self.experts.shared, self.experts.number, self.experts.per_token)
+        return tuple(name for name in fields if name)
 
 
 @dataclass(frozen=True)

@@ -83,23 +83,23 @@ def parameters(model) -> dict:
     stored_as = _stored_as(model.config)
     embedding = stored_as.embedding if stored_as else "model.embed_tokens.weight"
     if not model.base_model_prefix:  # PaddleNLP's pipeline stages have none
-        found = {}
+        named = {}
         for name, parameter in model.state_dict().items():
             first, _, rest = name.partition(".")
             head = embedding if tied else "lm_head.weight"
-            found[head if first == "lm_head" else f"model.{rest}"] = parameter
-        return found
+            named[head if first == "lm_head" else f"model.{rest}"] = parameter
+        return named
     stored = getattr(model, model.base_model_prefix).state_dict().items()
-    found = {f"model.{name}": parameter for name, parameter in stored if ".lora_" not in name}
+    named = {f"model.{name}": parameter for name, parameter in stored if ".lora_" not in name}
     if not tied:
         head = getattr(model, "lm_head", None)  # another stage may have it
-        return found if head is None else found | {"lm_head.weight": head.weight}
-    if model.lm_head.weight is not found[embedding]:
+        return named if head is None else named | {"lm_head.weight": head.weight}
+    if model.lm_head.weight is not named[embedding]:
         raise UserError(
             f"{type(model).__name__} has tie_word_embeddings in its configuration, but a head of its own, "
             "which would be lost; set config.tie_word_embeddings = False."
         )
-    return found
+    return named
 
 
 def blocks(name: str, tensor, config) -> tuple[Shape, list[Block]]:
@@ -147,7 +147,7 @@ def parts(name: str) -> list[str]:
 
 def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list[Block]:
     """The part of ``blocks`` in the elements [begin, end) of an array of ``shape``, counted row by row."""
-    found = []
+    inside = []
     for corner, extent in _rectangles(shape, begin, end):
         for block in blocks:
             low = tuple(map(max, corner, block.local))
@@ -161,8 +161,8 @@ def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list
                 if block.transposed:
                     moved, size = moved[::-1], size[::-1]
                 offset = tuple(a + b for a, b in zip(block.offset, moved, strict=True))
-                found.append(block._replace(offset=offset, extent=size, local=low))
-    return found
+                inside.append(block._replace(offset=offset, extent=size, local=low))
+    return inside
 
 
 def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Shape]]:

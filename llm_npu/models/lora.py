@@ -94,21 +94,21 @@ def load(model: upstream.LoRAModel, folder: str | Path) -> None:
         if pickle := pickles.first(folder):
             raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}.")
         raise UserError(f"{folder} holds no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
-    found = dict(Reader([file]))
+    arrays = dict(Reader([file]))
     parameters = model.get_trainable_state_dict()
     for name, parameter in parameters.items():
-        array = found.pop(name, None)
+        array = arrays.pop(name, None)
         if array is None or list(array.shape) != parameter.shape:
             is_there = "missing" if array is None else list(array.shape)
             raise UserError(f"{file}: {name} is {is_there}, but this run's is {list(parameter.shape)}.")
         parameter.set_value(layout.as_dtype(array, parameter.dtype))
-    if found:
-        raise UserError(f"{file} holds {next(iter(found))}, which has no LoRA in this run.")
+    if arrays:
+        raise UserError(f"{file} holds {next(iter(arrays))}, which has no LoRA in this run.")
 
 
 def to_peft(model: upstream.LoRAModel) -> dict[str, np.ndarray]:
     """A and B under peft's names, in its layout; bfloat16 as uint16."""
-    inner, found = unwrapped(model), {}
+    inner, tensors = unwrapped(model), {}
     for name, value in model.get_trainable_state_dict().items():
         place, _, matrix = name.rpartition(".")
         upstream = f"{place.replace(inner.base_model_prefix, 'model', 1)}.weight"
@@ -121,8 +121,8 @@ def to_peft(model: upstream.LoRAModel) -> dict[str, np.ndarray]:
                 part = parts.setdefault(block.name, np.empty(block.shape, array.dtype))
                 part[block.box] = block.of(array)
         for part, array in parts.items():
-            found[f"base_model.model.{part.removesuffix('weight')}{matrix}.weight"] = array
-    return found
+            tensors[f"base_model.model.{part.removesuffix('weight')}{matrix}.weight"] = array
+    return tensors
 
 
 def _peft_config(model: upstream.LoRAModel, adapter: dict[str, np.ndarray]) -> dict[str, object]:
@@ -156,7 +156,7 @@ def merged(model: upstream.LoRAModel) -> Iterator[None]:
     before = [layer.weight.numpy() for layer in layers]
     try:
         for layer in layers:
-            weight, a, b = (each.astype("float32") for each in (layer.weight, layer.lora_A, layer.lora_B))
+            weight, a, b = (matrix.astype("float32") for matrix in (layer.weight, layer.lora_A, layer.lora_B))
             layer.weight.set_value((weight + a @ b * layer.scaling).astype(layer.weight.dtype))
             layer.merged = True
         yield

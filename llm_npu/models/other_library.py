@@ -47,7 +47,7 @@ def title() -> str:
 
 def _other() -> tuple[str, Mapping[str, Family]]:
     """The library that is not installed, and its families."""
-    (other,) = (each for each in TITLES if each != (library.installed_or_none() or library.PADDLENLP))
+    (other,) = (name for name in TITLES if name != (library.installed_or_none() or library.PADDLENLP))
     return other, importlib.import_module(f"llm_npu.models.{other}.families").FAMILIES
 
 

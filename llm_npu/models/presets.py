@@ -109,8 +109,8 @@ def _read(directory: Path) -> dict[str, object]:
             f"{other_library.hint(kind)}"
         )
     check_file(FAMILIES[kind], fields, file)
-    if (found := ends.of_folder(directory, fields, file)) is not None:
-        fields[ends.FIELD] = found
+    if (tokens := ends.of_folder(directory, fields, file)) is not None:
+        fields[ends.FIELD] = tokens
     return fields
 
 

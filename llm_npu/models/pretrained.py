@@ -36,10 +36,10 @@ def config_of(folder: str | Path):
     return presets.model_config(str(folder), **names.UNFUSED)
 
 
-def dtype_of(config, asked: str | None) -> str:
+def dtype_of(config, requested: str | None) -> str:
     """The dtype of the parameters on the device that is set, as ``load_model`` describes it."""
     on_cpu = paddle.device.get_device() == "cpu"
-    dtype = asked or ("float32" if on_cpu else str(config.dtype or "float32"))
+    dtype = requested or ("float32" if on_cpu else str(config.dtype or "float32"))
     if dtype not in DTYPES:
         raise UserError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}.")
     if on_cpu and dtype != "float32":

@@ -63,20 +63,20 @@ class Stored(Mapping[str, np.ndarray]):
             return names
         if (self._folder / FILE).is_file():
             return [FILE]
-        found = sorted(file.name for file in self._folder.glob("*.safetensors"))
-        found = [name for name in found if not name.startswith(NO_MODELS)]
-        if any(PART in name for name in found):
+        files = sorted(file.name for file in self._folder.glob("*.safetensors"))
+        files = [name for name in files if not name.startswith(NO_MODELS)]
+        if any(PART in name for name in files):
             raise UserError(
                 f"{self._folder} holds one machine's parts of a checkpoint; merge those of all machines with "
                 "llm-npu merge_checkpoint."
             )
-        if not found:
+        if not files:
             if pickle := pickles.first(self._folder):
                 raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}.")
             raise UserError(
                 f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."
             )
-        return found
+        return files
 
     def _open(self, name: str):
         file = self._folder / name
@@ -99,9 +99,9 @@ def write(
     files = {FILE: list(arrays)} if files is None else {file: names for file, names in files.items() if names}
     size = 0
     for file, names in files.items():
-        found = {name: np.ascontiguousarray(arrays[name]) for name in names}
-        size += sum(array.nbytes for array in found.values())
-        tensors = {name: paddle.to_tensor(array, place=paddle.CPUPlace()) for name, array in found.items()}
+        copies = {name: np.ascontiguousarray(arrays[name]) for name in names}
+        size += sum(array.nbytes for array in copies.values())
+        tensors = {name: paddle.to_tensor(array, place=paddle.CPUPlace()) for name, array in copies.items()}
         save_file(tensors, str(folder / file), metadata={"format": "pt"})  # pt: the layout, not the writer
     if len(files) > 1:
         places = {name: file for file, names in files.items() for name in names}

@@ -36,10 +36,10 @@ SHARED_FIELDS = (
 def model_type(folder: str | Path) -> str | None:
     """The ``model_type`` in the config.json of ``folder``; None where there is no such file or field."""
     try:
-        found = plain_json.mapping(Path(folder) / FILE).get("model_type")
+        kind = plain_json.mapping(Path(folder) / FILE).get("model_type")
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, str) else None
+    return kind if isinstance(kind, str) else None
 
 
 def from_upstream(fields: Mapping[str, object], file: object) -> dict[str, object]:

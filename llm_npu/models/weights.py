@@ -78,12 +78,12 @@ class _Renumbered(Mapping[str, np.ndarray]):
 
 def digest(folder: str | Path) -> str:
     """SHA-256 over the safetensors files in ``folder``."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for file in sorted(Path(folder).glob("*.safetensors")):
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
-                found.update(block)
-    return found.hexdigest()
+                sha.update(block)
+    return sha.hexdigest()
 
 
 def to_upstream(model) -> dict[str, np.ndarray]:
@@ -115,8 +115,8 @@ def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
                 raise UserError(f"The weights lack {part}; they are of another model than {_size(model)}.")
         arrays = {part: upstream[part] for part in whole}
         if any(arrays[part].shape != wanted for part, wanted in whole.items()):
-            found = " and ".join(f"{list(array.shape)}" for array in arrays.values())
-            raise UserError(f"{name} is {found} in the file, which does not fit {_size(model)}.")
+            shapes = " and ".join(f"{list(array.shape)}" for array in arrays.values())
+            raise UserError(f"{name} is {shapes} in the file, which does not fit {_size(model)}.")
         values = np.empty(shape, next(iter(arrays.values())).dtype)
         for block in blocks:
             block.of(values)[...] = arrays[block.name][block.box]

@@ -76,7 +76,7 @@ def test_null_means_the_default_and_is_reported_where_there_is_one(tmp_path):
     (tmp_path / "nulls.yaml").write_text("a: null\nb: ~\nc:\nd: Null\ne: NULL\nf: !!null ''\ng: nULL")
     assert [*read_file(str(tmp_path / "nulls.yaml")).values()] == [*[None] * 6, "nULL"]
     assert (read_as.values.output_dir, read_as.values.run_name) == ("output", None)
-    assert read_as.given == {}
+    assert read_as.explicit == {}
     assert read_as.notes == (
         "--output_dir is null in the file of arguments, so it keeps its default, output",
     )

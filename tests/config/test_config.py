@@ -37,7 +37,7 @@ def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
     assert all(switches.values()) and run.notes == ()
     assert run.model.fuse_attention_qkv and run.model.fuse_attention_ffn
     assert training.do_train and training.do_eval and not training.recompute
-    assert run.given == {}
+    assert run.explicit == {}
     assert run.ineffective == ()
 
 
@@ -287,8 +287,8 @@ def test_flags_override_the_file_and_null_leaves_the_default(tmp_path):
     assert run.training.amp_custom_white_list == ["matmul_v2", "elementwise_add"]
     assert run.training.skip_data_intervals == [[3, 4]]
     assert run.training.output_dir == "-odd-"
-    assert "save_steps" not in run.given
-    assert run.given["max_steps"] == 9
+    assert "save_steps" not in run.explicit
+    assert run.explicit["max_steps"] == 9
     assert config.parse([str(yaml)]).training.skip_data_intervals == [[1, 2], [5, 6]]
 
     yaml.write_text("split: [949, 50, 1]")
@@ -330,7 +330,7 @@ def test_bad_files_of_arguments_are_refused(tmp_path, name, text, words):
 def test_a_missing_file_is_refused_and_an_empty_one_changes_nothing(tmp_path):
     refused([str(tmp_path / "none.yaml")], "none.yaml", "cannot be read")
     (tmp_path / "empty.yaml").write_text("")
-    assert config.parse([str(tmp_path / "empty.yaml")]).given == {}
+    assert config.parse([str(tmp_path / "empty.yaml")]).explicit == {}
     (tmp_path / "late.yaml").write_text("seed: 1")
     refused(["--bf16", "true", str(tmp_path / "late.yaml")], "late.yaml", "must come before all flags")
 

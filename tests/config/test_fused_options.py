@@ -101,7 +101,7 @@ def test_the_file_of_openminds_documentation_is_read(file):
         "--dataset is read as --input_dir",
         "--cutoff_len is read as --max_seq_length",
     )
-    assert {"model_name_or_path", "input_dir", "max_seq_length"} <= set(run.given)
+    assert {"model_name_or_path", "input_dir", "max_seq_length"} <= set(run.explicit)
 
 
 def test_no_name_of_another_launcher_hides_a_flag():
@@ -143,7 +143,7 @@ def test_config_names_the_file_wherever_it_stands(file):
         assert config.read(argv).early.device == "cpu"
         run = config.parse(argv)
         assert (run.training.max_steps, run.training.seed) == (7, 5 if "--seed" in argv else 3)
-        assert "config" not in run.given
+        assert "config" not in run.explicit
 
 
 def test_one_file_of_arguments_is_enough(file):
@@ -160,7 +160,7 @@ def test_one_file_of_arguments_is_enough(file):
 
 def test_the_demo_has_every_switch_and_no_name_to_translate():
     run = config.parse(["--config", str(DEMO)])
-    assert set(SWITCHES) < set(run.given)
+    assert set(SWITCHES) < set(run.explicit)
     assert [name for name, _ in run.ineffective] == [
         "use_fused_dropout_add_layer_norm",
         "use_fused_geglu",

@@ -49,10 +49,10 @@ def load(file: str | Path):
 
 def mapping(file: str | Path) -> dict:
     """The JSON object in ``file``. UserError as in `load`, and for any other JSON."""
-    found = load(file)
-    if not isinstance(found, dict):
-        raise UserError(f"{file} cannot be read: it must hold a JSON object, not a {type(found).__name__}")
-    return found
+    content = load(file)
+    if not isinstance(content, dict):
+        raise UserError(f"{file} cannot be read: it must hold a JSON object, not a {type(content).__name__}")
+    return content
 
 
 def text_of(file: str | Path, largest: int = LARGEST) -> str:

@@ -43,22 +43,22 @@ class TokenizerProcess:
 
     def __init__(self, source: Path | str, name: str):
         self._name = name
-        mine, theirs = os.pipe(), os.pipe()
-        numbers = (theirs[0], mine[1], MOST_MEMORY, MOST_SECONDS)
+        parent, child = os.pipe(), os.pipe()
+        numbers = (child[0], parent[1], MOST_MEMORY, MOST_SECONDS)
         command = [sys.executable, str(Path(__file__).resolve()), *map(str, numbers)]
         threads = str(min(THREADS, len(os.sched_getaffinity(0))))
         self._process = subprocess.Popen(
             command,
-            pass_fds=(theirs[0], mine[1]),
+            pass_fds=(child[0], parent[1]),
             env={"RAYON_NUM_THREADS": threads, **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # Rust's panics
         )
-        os.close(theirs[0])
-        os.close(mine[1])
-        self._requests = Connection(theirs[1], readable=False)
-        self._replies = Connection(mine[0], writable=False)
+        os.close(child[0])
+        os.close(parent[1])
+        self._requests = Connection(child[1], readable=False)
+        self._replies = Connection(parent[0], writable=False)
         try:
             # : the largest id of the vocabulary
             self.largest_id: int = self._answer({"source": str(source), "is_file": isinstance(source, Path)})
@@ -80,12 +80,12 @@ class TokenizerProcess:
             frame: with what the tokenizer puts around a text, such as a begin-of-text token.
         """
         lengths = self._answer({"texts": list(texts), "special": special, "frame": frame})
-        found = []
+        ids = []
         for length in lengths:
-            found.append(array.array("I"))
+            ids.append(array.array("I"))
             if length:
-                found[-1].frombytes(self._received())
-        return found
+                ids[-1].frombytes(self._received())
+        return ids
 
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row of ids, without special tokens."""
@@ -154,15 +154,15 @@ def _serve(requests: Connection, replies: Connection, most_memory: int, most_sec
         try:
             blobs: list[array.array] = []
             if tokenizer is None:
-                found = _loaded(tokenizers.Tokenizer, request)
-                result = _largest_id(found)
-                tokenizer = found
+                loaded = _loaded(tokenizers.Tokenizer, request)
+                result = _largest_id(loaded)
+                tokenizer = loaded
             elif "rows" in request:
                 result = tokenizer.decode_batch(request["rows"], skip_special_tokens=True)
             else:
                 tokenizer.encode_special_tokens = not request["special"]
-                found = tokenizer.encode_batch_fast(request["texts"], add_special_tokens=request["frame"])
-                blobs = [array.array("I", one.ids) for one in found]
+                encodings = tokenizer.encode_batch_fast(request["texts"], add_special_tokens=request["frame"])
+                blobs = [array.array("I", encoding.ids) for encoding in encodings]
                 result = [len(blob) for blob in blobs]
         except MemoryError:
             raise

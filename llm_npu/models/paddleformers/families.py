@@ -43,7 +43,7 @@ def layers(
     of the family's own.
     """
     name = model.removesuffix("Model")
-    found = {
+    classes = {
         "attention": {attention: "interface", model: "makes masks"},
         "rms_norm": {"RMSNorm": "forward", "RMSNormPipe": "first of a tuple"},
         "add_rms_norm": {f"{name}DecoderLayer": residual},
@@ -57,7 +57,7 @@ def layers(
             f"{name}ForCausalLMPipe": "stages",
         },
     }
-    return {operator: found.get(operator, {}) | more.get(operator, {}) for operator in (*found, *more)}
+    return {operator: classes.get(operator, {}) | more.get(operator, {}) for operator in (*classes, *more)}
 
 
 # Llama: Llama 1 to 3.2, Code Llama, TinyLlama.

@@ -33,33 +33,33 @@ def sentencepiece(vocab_file: str, roles: dict[str, str], add) -> tuple[Fast, li
     unknown = model.pieces[model.trainer_spec.unk_id].piece
     bytes_too = model.trainer_spec.byte_fallback
     bpe = BPE(ids, _merges(model, ids), unk_token=unknown, fuse_unk=True, byte_fallback=bytes_too)
-    made = Tokenizer(bpe)
-    made.normalizer = _normalizer(model.normalizer_spec)
-    made.decoder = decoders.Sequence(
+    tokenizer = Tokenizer(bpe)
+    tokenizer.normalizer = _normalizer(model.normalizer_spec)
+    tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     kinds = {pb.ModelProto.SentencePiece.CONTROL: True, pb.ModelProto.SentencePiece.USER_DEFINED: False}
-    made.add_tokens(
+    tokenizer.add_tokens(
         [
             AddedToken(piece.piece, normalized=False, special=kinds[piece.type])
             for piece in model.pieces
             if piece.type in kinds
         ]
     )
-    notes = add(made)
-    return Fast(tokenizer_object=made, **roles), notes
+    notes = add(tokenizer)
+    return Fast(tokenizer_object=tokenizer, **roles), notes
 
 
 def _merges(model, ids: dict[str, int]) -> list[tuple[str, str]]:
     """The pairs that make each piece, the best pieces first: sentencepiece merges by the piece's score."""
     normal = [piece for piece in model.pieces if piece.type == pb.ModelProto.SentencePiece.NORMAL]
-    found = []
-    for piece in sorted(normal, key=lambda each: -each.score):
+    merges = []
+    for piece in sorted(normal, key=lambda candidate: -candidate.score):
         text = piece.piece
         pairs = [(text[:cut], text[cut:]) for cut in range(1, len(text))]
         pairs = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
-        found += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-    return found
+        merges += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+    return merges
 
 
 def _normalizer(spec) -> normalizers.Sequence:

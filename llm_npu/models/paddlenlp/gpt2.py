@@ -92,8 +92,8 @@ def gpt_fields(fields: Mapping[str, object]) -> dict[str, object]:
             )
     if any(name not in stated for name in OWN_DROPOUTS):
         if len({str(stated[name]) for name in DROPOUTS}) > 1:
-            came = ", ".join(f"{name} {stated[name]!r:.40}" for name in DROPOUTS)
-            raise UserError(f"this GPT-2 has {came}, but PaddleNLP's GPT has one dropout; make them equal")
+            dropouts = ", ".join(f"{name} {stated[name]!r:.40}" for name in DROPOUTS)
+            raise UserError(f"this GPT-2 has {dropouts}, but PaddleNLP's GPT has one dropout; use one value")
         stated |= dict.fromkeys(OWN_DROPOUTS, stated["embd_pdrop"])
     hidden = stated["n_embd"]
     if "n_inner" not in stated and isinstance(hidden, int):

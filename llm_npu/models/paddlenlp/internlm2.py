@@ -173,9 +173,9 @@ def _read_config(folder: Path, model_type: str) -> dict[str, object]:
         fields = plain_json.mapping(file)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error}") from None
-    found = fields.get("model_type")
-    if found != model_type:
-        raise UserError(f"{file} has model_type {found!r}; accepted here: {model_type!r}")
+    stated = fields.get("model_type")
+    if stated != model_type:
+        raise UserError(f"{file} has model_type {stated!r}; accepted here: {model_type!r}")
     return fields
 
 

@@ -82,7 +82,7 @@ def check(family: Family, fields: Mapping[str, object], file: object, library: s
             _check_share(file, name, value)
         if value is None or name in (*family.reads, *family.defaults):
             continue
-        if not any(value == each and type(value) in _types(each) for each in neutral):
+        if not any(value == other and type(value) in _types(other) for other in neutral):
             accepted = f"accepted: {', '.join(map(_json, neutral))}" if neutral else "leave it out"
             raise UserError(f"{file} sets {name} to {value!r:.{SHOWN}}, which {library} ignores; {accepted}")
     _check_windows(family, fields, file, library)
@@ -137,7 +137,7 @@ def _json(value: object) -> str:
 
 def as_library(family: Family, fields: Mapping[str, object]) -> dict[str, object]:
     """``fields`` with those that follow from others; null is false, as in transformers."""
-    found = {name: False if value is None and name in BOOLS else value for name, value in fields.items()}
-    if "head_dim" in family.defaults and found.get("head_dim") is None:
-        found["head_dim"] = found["hidden_size"] // found["num_attention_heads"]
-    return found | family.fixed | {name: found[other] for name, other in family.derived.items()}
+    values = {name: False if value is None and name in BOOLS else value for name, value in fields.items()}
+    if "head_dim" in family.defaults and values.get("head_dim") is None:
+        values["head_dim"] = values["hidden_size"] // values["num_attention_heads"]
+    return values | family.fixed | {name: values[other] for name, other in family.derived.items()}

@@ -78,17 +78,17 @@ def _entry(name: str, value: object, file: object) -> dict[str, object] | None:
             f"{file} has {name} {value!r:.{SHOWN}}, but must have null or a mapping, such as "
             '{"rope_type": "linear", "factor": 2.0}'
         )
-    if any(isinstance(each, dict) for each in value.values()):
+    if any(isinstance(item, dict) for item in value.values()):
         raise UserError(f"{file} gives {name} for each kind of layer; accepted: one for all layers")
     kinds = {value[key] if isinstance(value[key], str) else repr(value[key]) for key in ("rope_type", "type")
              if value.get(key) is not None}  # fmt: skip
-    rest = {key: each for key, each in value.items() if key not in ("rope_type", "type", *IGNORED)}
-    rest = {key: each for key, each in rest.items() if each is not None}
+    rest = {key: item for key, item in value.items() if key not in ("rope_type", "type", *IGNORED)}
+    rest = {key: item for key, item in rest.items() if item is not None}
     if not kinds and rest.keys() <= {"rope_theta", "partial_rotary_factor"}:
         kinds = {"default"}
     if len(kinds) != 1:
-        came = f"the kinds {' and '.join(sorted(kinds))}" if kinds else "no kind"
-        raise UserError(f"{file} has {name} with {came:.80}; accepted: one rope_type, such as linear")
+        stated = f"the kinds {' and '.join(sorted(kinds))}" if kinds else "no kind"
+        raise UserError(f"{file} has {name} with {stated:.80}; accepted: one rope_type, such as linear")
     [kind] = kinds
     if kind == "default" and (extra := rest.keys() - {"rope_theta", "partial_rotary_factor"}):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Output that is complete or absent, even if the process that writes it is killed."""
+"""Atomic writes: output is complete or absent, even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _RENAME_EXCHANGE, _AT_FDCWD = 2, -100
 
 @contextlib.contextmanager
 def unfinished(target: Path) -> Iterator[Path]:
-    """A hidden folder beside ``target`` to write into; whatever is still in it at the end is removed.
+    """Yield a hidden folder next to ``target`` to write into. Anything left in it at the end is removed.
 
-    The folder is locked while it is in use. The kernel releases the lock when the process dies, so that
-    leftovers of killed processes for the same target are recognised, and removed here. OSError if the place
-    is not writable.
+    The folder is locked while it is in use. The kernel releases the lock when the process dies, so this
+    function can detect and remove leftovers of killed processes for the same target. Raises OSError if the
+    parent folder is not writable.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target.parent, target.name)
@@ -39,13 +39,13 @@ def unfinished(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(target: Path) -> Iterator[Path]:
-    """A hidden file beside ``target`` to write, which then takes its name.
+    """Yield a hidden file next to ``target`` to write; it is renamed to ``target`` at the end.
 
-    A file that a link or another name leads to keeps its content. OSError, and no hidden file, if it cannot
-    be written, or if ``target`` is a folder.
+    Other hard links to ``target``, and the target of a symlink, keep their content. Raises OSError, and
+    leaves no hidden file, if the file cannot be written or ``target`` is a folder.
     """
     hidden = target.with_name(f"{_prefix(target.name)}file")
-    hidden.unlink(missing_ok=True)  # of a killed process
+    hidden.unlink(missing_ok=True)  # left by a killed process
     try:
         yield hidden
         flush(hidden)
@@ -55,9 +55,9 @@ def new_file(target: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(parent: Path, name: str) -> None:
-    """Remove leftovers of killed processes in ``parent``, for targets that match the pattern ``name``."""
+    """Remove leftovers of killed processes in ``parent`` for targets that match the pattern ``name``."""
     for leftover in parent.glob(f"{_prefix(name)}*"):
-        # OSError: in use, or removed by another process just now
+        # OSError: in use, or just removed by another process
         with contextlib.suppress(OSError):
             if not _is_folder(leftover):
                 leftover.unlink()
@@ -67,7 +67,7 @@ def remove_leftovers(parent: Path, name: str) -> None:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Give the finished ``folder`` its name; if another process was first, keep the other's."""
+    """Rename the finished ``folder`` to ``target``; if another process was first, keep its folder."""
     try:
         folder.rename(target)
     except OSError:
@@ -76,9 +76,9 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Swap the names of two existing folders atomically: neither name is ever without a folder.
+    """Swap the names of two existing folders atomically; both names exist at all times.
 
-    OSError on file systems without renameat2's RENAME_EXCHANGE, such as NFS.
+    Raises OSError on file systems without renameat2's RENAME_EXCHANGE, such as NFS.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
@@ -89,13 +89,14 @@ def exchange(first: Path, second: Path) -> None:
 def replace(folder: Path, target: Path) -> None:
     """Flush the finished ``folder`` of ``unfinished(target)`` to the disk and rename it to ``target``.
 
-    Whatever has that name is replaced; of a link, the link alone. A kill leaves the old or the new one; on
-    file systems without ``exchange``, a kill between two renames leaves neither.
+    An existing ``target`` is replaced; if it is a symlink, only the link is replaced. After a kill,
+    ``target`` is either the old or the new folder. On file systems without ``exchange``, a kill between the
+    two renames leaves ``target`` missing.
     """
     flush_all(folder)
     if not os.path.lexists(target):
         folder.rename(target)
-    elif not _exchanged(folder, target):  # else ``unfinished`` removes the old one, now named ``folder``
+    elif not _exchanged(folder, target):  # if exchanged, ``unfinished`` removes the old folder
         old = _hidden(target)
         target.rename(old)
         folder.rename(target)
@@ -104,7 +105,7 @@ def replace(folder: Path, target: Path) -> None:
 
 
 def _exchanged(first: Path, second: Path) -> bool:
-    """``exchange``; False where the file system cannot."""
+    """Call ``exchange``; return False if the file system does not support it."""
     try:
         exchange(first, second)
     except OSError as error:
@@ -115,13 +116,13 @@ def _exchanged(first: Path, second: Path) -> bool:
 
 
 def flush_all(folder: Path) -> None:
-    """Flush everything in ``folder`` to the disk."""
+    """Flush everything in ``folder`` to disk."""
     for path in (*folder.rglob("*"), folder):
         flush(path)
 
 
 def flush(path: Path) -> None:
-    """Flush the content of a file, or the names in a folder, to the disk."""
+    """Flush a file's content, or a folder's directory entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):
@@ -131,14 +132,14 @@ def flush(path: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove ``folder``; its name never shows a partly removed one. Of a link, the link alone."""
+    """Remove ``folder`` atomically; if it is a symlink, remove only the link."""
     doomed = _hidden(folder)
     folder.rename(doomed)
     delete(doomed)
 
 
 def delete(path: Path) -> None:
-    """Delete a folder with its content, a file, or of a link the link alone; nothing where nothing is."""
+    """Delete a folder with its content, a file or a symlink; do nothing if the path does not exist."""
     if _is_folder(path):
         shutil.rmtree(path)
     else:
@@ -146,12 +147,12 @@ def delete(path: Path) -> None:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is a folder itself; a link to one is not."""
+    """Whether ``path`` is a folder and not a symlink to one."""
     return path.is_dir() and not path.is_symlink()
 
 
 def _hidden(path: Path) -> Path:
-    """An unused name beside ``path``, which ``remove_leftovers`` recognises."""
+    """An unused name next to ``path`` that ``remove_leftovers`` recognises."""
     return path.with_name(f"{_prefix(path.name)}{secrets.token_hex(8)}")
 
 

@@ -14,18 +14,21 @@ from llm_npu.core.errors import UserError
 
 from .atomic import publish, remove, unfinished
 
-RECORD = ".files"  # in each folder: the sizes and names of its files
+RECORD = ".files"  # in each cached folder: the sizes and names of its files
 
 
 def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -> Path:
-    """The folder ``name`` of the cache; ``build(folder)`` fills it if it does not exist, or is not whole.
+    """The cache folder ``name``. If it is missing or incomplete, ``build(folder)`` fills it.
 
-    A cleaner of temporary files may empty a cache and leave its folders.
+    A cached folder can be incomplete because cleaners of temporary files may delete only its files.
 
-    ``name`` must contain a hash of everything that the content depends on. One process builds, and the others
-    that need the folder wait for it, such as the ranks of a machine. Where the file system has no locks, all
-    build, and one wins. A process killed while it builds leaves no folder. UserError if the cache is not
-    writable; an OSError of ``build`` about another file passes through.
+    ``name`` must contain a hash of everything that the content depends on. One process builds while others
+    that need the folder, such as other ranks of the machine, wait. On file systems without locks every
+    process builds, and the first to finish wins. A process that is killed while building leaves no folder.
+
+    Raises:
+        UserError: The cache is not writable.
+        OSError: ``build`` failed on a file outside the cache.
     """
     target = cache_folder(cache) / name
     if _is_whole(target):
@@ -44,8 +47,8 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
         if error.filename is not None and not _related(target.parent, Path(str(error.filename))):
             raise
         raise UserError(
-            f"the cache folder {target.parent} cannot be written ({error.strerror}); "
-            "name another with LLM_NPU_CACHE or --data_cache"
+            f"the cache folder {target.parent} is not writable ({error.strerror});  "
+            "choose another with LLM_NPU_CACHE or --data_cache"
         ) from error
     return target
 
@@ -57,7 +60,7 @@ def _record(folder: Path) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether ``folder`` has all files that it was published with."""
+    """Whether ``folder`` still has all the files it was published with."""
     try:
         lines = (folder / RECORD).read_text(encoding="utf-8").splitlines()
         sizes = (line.split(" ", 1) for line in lines)
@@ -68,7 +71,7 @@ def _is_whole(folder: Path) -> bool:
 
 @contextmanager
 def _only_builder(target: Path) -> Iterator[None]:
-    """Wait until no other process builds ``target``. The kernel releases the lock of a process that ends."""
+    """Wait until no other process builds ``target``. The kernel releases the lock when a process exits."""
     target.parent.mkdir(parents=True, exist_ok=True)
     file = target.with_name(f".{target.name}.lock")
     with file.open("w") as handle:
@@ -81,7 +84,7 @@ def _only_builder(target: Path) -> Iterator[None]:
 
 
 def _related(first: Path, second: Path) -> bool:
-    """Whether one of the paths is the other or lies inside it."""
+    """Whether the paths are equal or one is inside the other."""
     return first.is_relative_to(second) or second.is_relative_to(first)
 
 
@@ -96,18 +99,18 @@ def cache_folder(cache: str | None = None) -> Path:
 def mapped_arrays(
     folder: Path, kinds: Mapping[str, tuple[type, int]], are_consistent: Callable[..., bool]
 ) -> list[np.ndarray]:
-    """The arrays ``name``.npy of ``kinds``, {name: (dtype, dimensions)}, in this order, memory-mapped.
+    """Memory-map the arrays ``name``.npy of ``kinds``, {name: (dtype, dimensions)}, in this order.
 
-    A cache may be shared, or truncated by a full disk: UserError if an array is missing or of another kind,
-    and if ``are_consistent(*arrays)`` is false.
+    Raises UserError if an array is missing, has another dtype or rank, or if ``are_consistent(*arrays)`` is
+    false: a cache may be shared with other users, or truncated by a full disk.
     """
     try:
         arrays = [np.lib.format.open_memmap(folder / f"{name}.npy", mode="r") for name in kinds]
         if [(array.dtype, array.ndim) for array in arrays] != [*kinds.values()]:
-            raise UserError("they have other dtypes")
+            raise UserError("unexpected dtypes or ranks")
         if not are_consistent(*arrays):
-            raise UserError("their sizes do not match")
-    except Exception as error:  # numpy evaluates the header as Python and passes on whatever that raises
+            raise UserError("inconsistent sizes")
+    except Exception as error:  # numpy evaluates the header as Python, which can raise anything
         raise UserError(
             f"the arrays in {folder} are damaged ({error}); delete the folder to rebuild it"
         ) from None

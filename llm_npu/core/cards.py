@@ -1,4 +1,4 @@
-"""Cards and the links between them, from data files that give the public source of every figure."""
+"""Cards and the links between them, read from data files that cite a public source for every figure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ def read(name: str, folder: Path = DATA) -> dict:
 
 @dataclass(frozen=True)
 class Link:
-    """The interconnect of ``cards`` cards, or of any number for None.
+    """An interconnect.
 
-    ``topology``: "full_mesh" has a link of ``bandwidth`` per pair of cards, "switch" one per card.
-    ``bandwidth``: bytes/s in one direction, of which collectives reach the fraction ``efficiency``.
-    ``latency``: seconds per step of a collective. ``oversubscription``: how many times the bandwidth of the
-    uplinks of a pod of ``pod`` cards, that of its cards together is; a switch without it has 1.
+    Attributes:
+        topology: "full_mesh" (a link of ``bandwidth`` for each pair of cards) or "switch" (one for each
+        card). cards: Number of connected cards; None for any number. bandwidth: Bytes/s in one direction.
+        efficiency: Fraction of ``bandwidth`` that collectives reach. latency: Seconds per step of a
+        collective. oversubscription: Total bandwidth of a pod's cards divided by that of the pod's uplinks; 1
+        without
+            oversubscription.
+        pod: Number of cards in a pod.
     """
 
     name: str
@@ -42,15 +46,22 @@ class Link:
 
     @property
     def uplink(self) -> Link:
-        """The share of the uplinks that a card has if all of its pod send at once."""
+        """The link with each card's share of the uplink bandwidth when all cards of a pod send at once."""
         return replace(self, bandwidth=self.bandwidth / self.oversubscription)
 
 
 @dataclass(frozen=True)
 class Card:
-    """``peak``: operations/s of 16-bit matrix products. ``memory``: bytes. ``bandwidth``: bytes/s of memory,
-    of which kernels that only move data reach the fraction ``memory_efficiency``. ``cache``: bytes of L2,
-    which is ``cache_speedup`` times as fast."""
+    """A card's specification.
+
+    Attributes:
+        peak: FLOP/s of 16-bit matrix products.
+        memory: Bytes of device memory.
+        bandwidth: Bytes/s of device memory.
+        memory_efficiency: Fraction of ``bandwidth`` that kernels without arithmetic reach.
+        cache: Bytes of L2 cache.
+        cache_speedup: Bandwidth of the L2 cache divided by ``bandwidth``.
+    """
 
     name: str
     peak: float
@@ -65,17 +76,17 @@ class Card:
 
     @property
     def sustained_bandwidth(self) -> float:
-        """Bytes/s reached by kernels that only move data."""
+        """Bytes/s that memory-bound kernels reach."""
         return self.bandwidth * self.memory_efficiency
 
 
 def oversubscribed(card: Card, ratio: float, pod: int) -> Card:
-    """``card`` in a network whose pods of ``pod`` cards have uplinks for 1 / ``ratio`` of their bandwidth."""
+    """``card`` in a network with pods of ``pod`` cards whose uplinks are oversubscribed by ``ratio``."""
     return replace(card, between_servers=replace(card.between_servers, oversubscription=ratio, pod=pod))
 
 
 def names() -> tuple[str, ...]:
-    """The accepted names of cards, short ones first."""
+    """The accepted card names, short ones first."""
     data = read("cards.json")
     return (*data["aliases"], *(name.removeprefix("ascend") for name in data["cards"]), *data["cards"])
 
@@ -94,7 +105,7 @@ def link(name: str) -> Link:
 
 @cache
 def card(name: str) -> Card:
-    """The card called ``name``, such as "910b2"; UserError for an unknown name."""
+    """The card ``name``, such as "910b2". Raises UserError for an unknown name."""
     data = read("cards.json")
     short = name.lower()
     full = data["aliases"].get(short, short)

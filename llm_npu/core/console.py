@@ -1,7 +1,7 @@
 """The terminal output of a run. Importing this module imports no framework.
 
-A terminal gets one progress bar with the figures of the last step, and a line for every evaluation and
-checkpoint. A file or a CI log gets a line every ``logging_steps`` instead of the bar.
+A terminal gets one progress bar with the metrics of the last step, and a line for every evaluation and
+checkpoint. A file or CI log gets a line every ``logging_steps`` steps instead of the bar.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCREEN = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class _Verbatim:
-    """A line that rich writes as it is: rich's own text has no tabs, and no control characters."""
+    """A line that rich prints verbatim; rich's own Text strips tabs and control characters."""
 
     def __init__(self, text: str):
         self._text = text
@@ -36,22 +36,22 @@ class _Verbatim:
 
 
 def say(text: str = "") -> None:
-    """Print one line verbatim, above the progress bar; a terminal gets what is not printable as escapes."""
+    """Print one line above the progress bar; on a terminal, unprintable characters are escaped."""
     SCREEN.print(_Verbatim(printable(text, keep=LAYOUT) if SCREEN.is_terminal else text))
 
 
 def import_frameworks(library: str) -> None:
-    """Import paddle and ``library``, paddlenlp or paddleformers, without their start-up messages.
+    """Import paddle and ``library`` (paddlenlp or paddleformers) without their start-up messages.
 
-    All cores of this process are used; the ranks of a machine share its cores. Paddle answers SIGTERM with a
-    C++ stack trace; here it ends the program with a sentence (``stopping``). Paddle sets an unset
-    OMP_NUM_THREADS to 1, and warns on stderr about any other value. OMP_NUM_THREADS and GLOG_minloglevel stay
-    as the user has set them. UserError if Paddle says that the installation cannot work.
+    This process uses all cores; the ranks of a machine share its cores. Paddle handles SIGTERM with a C++
+    stack trace; here the program exits with a message (``stopping``). Paddle sets OMP_NUM_THREADS to 1 if it
+    is unset, and warns on stderr about any other value. The user's OMP_NUM_THREADS and GLOG_minloglevel are
+    restored. Raises UserError if Paddle reports that the installation cannot work.
     """
     sharing = int(os.environ.get("PADDLE_LOCAL_SIZE") or 1)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // sharing)))
     os.environ.setdefault("GLOG_minloglevel", "2")
-    # About ccache, setuptools and deprecated names in the library: nothing that the reader could act on.
+    # Warnings about ccache, setuptools and deprecated names in the library; users cannot act on them.
     for category in (UserWarning, DeprecationWarning, FutureWarning):
         warnings.filterwarnings("ignore", category=category, module=rf"(paddle|{library}|_distutils_hack)\b")
     stopping.shield()
@@ -64,7 +64,7 @@ def import_frameworks(library: str) -> None:
 
 
 class Display:
-    """Shows the records of a ``metrics.Recorder`` as they come; ``bar=False`` for no progress bar."""
+    """Displays the records of a ``metrics.Recorder``; ``bar=False`` disables the progress bar."""
 
     def __init__(self, bar: bool = True):
         self._progress, self._reported = None, False
@@ -78,19 +78,19 @@ class Display:
             )
 
     def start(self, max_steps: int, logging_steps: int) -> None:
-        """The training begins."""
+        """Called when training begins."""
         self._max_steps, self._logging_steps = max_steps, logging_steps
         if self._progress:
             self._task = self._progress.add_task("", total=max_steps)
             self._progress.start()
 
     def stop(self) -> None:
-        """The training ends."""
+        """Called when training ends."""
         if self._progress:
             self._progress.stop()
 
     def show(self, record: dict) -> None:
-        """Show the record of a step, an evaluation or a checkpoint."""
+        """Display the record of a step, an evaluation or a checkpoint."""
         step = record["step"]
         if "eval_loss" in record:
             say(f"step {step}: evaluation loss {record['eval_loss']:.4f}")
@@ -102,11 +102,11 @@ class Display:
             say(f"step {step}/{self._max_steps}: {_figures(record)}")
         if streams.lost() and not self._reported:
             self._reported = True
-            print("note     stdout has no reader; the run goes on (see metrics.jsonl)", file=sys.stderr)
+            print("note     stdout was closed; training continues (see metrics.jsonl)", file=sys.stderr)
 
 
 def _figures(record: dict) -> str:
-    """The columns of a step's line, without those that the run does not measure."""
+    """The metrics in a step's line; metrics that the run does not measure are omitted."""
     step_s = record["step_s"]
     columns = [
         f"loss {record['loss']:.4f}",

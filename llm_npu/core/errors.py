@@ -1,4 +1,4 @@
-"""Errors that are meant for the user of a program. Importing this module imports no framework."""
+"""Errors shown to the user. Importing this module imports no framework."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _OF_RUST = re.compile(r"(?:\(os error |Os { code: )(\d+)")
 
 
 class ErrorOfAllRanks(UserError):
-    """Bad input that all ranks of a run have found together: each raises one, and none misses another."""
+    """Bad input that every rank detected: each rank raises this error, so no rank waits for another."""
 
 
 @contextlib.contextmanager
 def caused_by_the_user() -> Iterator[None]:
-    """Turn any ValueError raised inside into a UserError: a library is given values that the user chose."""
+    """Convert any ValueError raised inside to a UserError: the user chose the library's input."""
     try:
         yield
     except UserError:
@@ -39,9 +39,9 @@ def caused_by_the_user() -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """Add the name of ``file`` to an OSError, which the errors of writes lack.
+    """Add the name of ``file`` to an OSError that has none; errors of writes do not name the file.
 
-    Libraries in Rust (tokenizers, safetensors) raise other exceptions, which state the number of the error.
+    Rust libraries (tokenizers, safetensors) raise their own exceptions, whose text contains the error number.
     """
     try:
         yield
@@ -58,6 +58,6 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def out_of_memory(error: MemoryError) -> str:
-    """The sentence of ``error``, without the C++ stack that Paddle puts around it."""
+    """The message of ``error``, without Paddle's C++ stack trace."""
     match = re.search(r"Out of memory.*", str(error)) or re.search(r"Unable to allocate.*", str(error))
     return match[0] if match else "Out of memory."

@@ -1,4 +1,4 @@
-"""JSON that reads as a table: a record a line, as far as the line is wide."""
+"""JSON with one record per line, up to a maximum line width."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from paddle_fused import strict_json
 
 
 def dumps(value: object, width: int = 240) -> str:
-    """The text of a file: what fits into ``width`` characters is one line, and so is a list of numbers."""
+    """Serialize ``value``. A value that fits into ``width`` characters, or a list of numbers, is one line."""
     return _rows(value, "", width) + "\n"
 
 

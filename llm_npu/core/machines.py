@@ -1,8 +1,8 @@
-"""The machines of a run, as its launcher names them in the environment of each rank.
+"""The machines of a run, as set by the launcher in the environment of each rank.
 
-``paddle.distributed.launch`` gives every rank the endpoints (address:port) of all ranks. Those of one
-machine have one address and follow each other. The run may have a secret, which all machines know and nobody
-else. Importing this module imports no framework.
+``paddle.distributed.launch`` passes the endpoints (address:port) of all ranks to every rank. The endpoints of
+one machine share an address and are contiguous. A run can have a secret that is shared by all its machines.
+Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from llm_npu.core.errors import UserError
 
 SECRET, SECRET_FILE = "LLM_NPU_RUN_SECRET", "LLM_NPU_RUN_SECRET_FILE"
-SHORTEST, LONGEST = 16, 4096  # characters: a short one can be guessed
+SHORTEST, LONGEST = 16, 4096  # characters: a short secret can be guessed
 HOW_TO_MAKE_ONE = "make one by `openssl rand -hex 16`"
 COUNT, RANK = "PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ID"
 ENDPOINTS, OWN_ENDPOINT = "PADDLE_TRAINER_ENDPOINTS", "PADDLE_CURRENT_ENDPOINT"
@@ -54,7 +54,7 @@ class Machines(NamedTuple):
         return self.rank == self.own.ranks[0]
 
     def crossed_by(self, size: int) -> range | None:
-        """The first group of ``size`` consecutive ranks that is on several machines, or None."""
+        """The first group of ``size`` consecutive ranks that spans several machines, or None."""
         for machine in self.all[:-1]:
             end = machine.ranks.stop
             if end % size:
@@ -63,7 +63,7 @@ class Machines(NamedTuple):
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Machines:
-    """The machines of this run; one machine with rank 0 where no launcher has started this process."""
+    """The machines of this run; without a launcher, one machine with rank 0."""
     endpoints = environment.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
     addresses = [endpoint.rpartition(":")[0] for endpoint in endpoints]
     all_machines, first = [], 0
@@ -74,9 +74,9 @@ def read(environment: Mapping[str, str] = os.environ) -> Machines:
 
 
 def secret(environ: Mapping[str, str] = os.environ) -> str:
-    """The secret of ``SECRET``, or of the file that ``SECRET_FILE`` names; "" if neither is set.
+    """The secret in ``SECRET``, or in the file named by ``SECRET_FILE``; "" if neither is set.
 
-    UserError for both, for a secret that is too short, and for a file that others may read.
+    Raises UserError if both are set, if the secret is too short, or if other users can read the file.
     """
     text, file = environ.get(SECRET, ""), environ.get(SECRET_FILE, "")
     if text and file:
@@ -94,7 +94,7 @@ def secret(environ: Mapping[str, str] = os.environ) -> str:
 
 def _content(file: Path) -> str:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would block
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         why = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{SECRET_FILE} is {str(file)!r}, which cannot be read: {why}.") from None
@@ -113,9 +113,10 @@ def _content(file: Path) -> str:
 
 
 def check(environment: Mapping[str, str] = os.environ) -> int:
-    """The number of ranks of this run, 1 where no launcher has started this process.
+    """The number of ranks of this run; 1 without a launcher.
 
-    UserError if the variables of a launcher do not fit together: a shell has some that another run has left.
+    Raises UserError if the launcher's variables are inconsistent, such as leftovers of another run in a
+    shell.
     """
     ranks, rank = _number(environment, COUNT, 1), _number(environment, RANK, 0)
     local = _number(environment, "PADDLE_LOCAL_SIZE", 1)
@@ -147,6 +148,6 @@ def _number(environment: Mapping[str, str], name: str, absent: int) -> int:
 def _left_over(environment: Mapping[str, str], contradiction: str) -> UserError:
     names = " ".join(name for name in OF_RANK if name in environment)
     return UserError(
-        f"{contradiction}: these variables of paddle.distributed.launch are not of one run. "
-        f"Remove them from the shell: unset {names}"
+        f"{contradiction}: the variables of paddle.distributed.launch are inconsistent. "
+        f"Remove them from the shell with: unset {names}"
     )

@@ -1,6 +1,6 @@
-"""Prepares every process of a job for the import of a library. Imports no framework.
+"""Prepares every process of a job before it imports a library. Imports no framework.
 
-The processes inherit an environment in which Python imports ``site/sitecustomize.py`` at its start.
+The processes inherit an environment that makes Python import ``site/sitecustomize.py`` at startup.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ VARIABLE = "LLM_NPU_ON_IMPORT"
 
 
 def environment(library: str, module: str) -> dict[str, str]:
-    """The variables with which ``module`` prepares each process that imports ``library``. Raises UserError.
+    """Environment variables that make ``module`` prepare each process that imports ``library``.
 
-    Its functions ``before_library`` and ``after_library`` are called around the execution of the library.
+    ``before_library`` and ``after_library`` of ``module`` run before and after the library is executed.
+    Raises UserError if another sitecustomize would take precedence.
     """
     hiding = importlib.machinery.PathFinder.find_spec("sitecustomize", [sysconfig.get_path("purelib")])
     if hiding is not None:
         raise UserError(
-            f"{hiding.origin} would run instead of the sitecustomize that prepares the job's processes; "
-            "accepted: an environment without one. Move its content to a .pth file."
+            f"{hiding.origin} takes precedence over the sitecustomize that prepares the job's processes; "
+            "accepted: an environment without a sitecustomize. Move its content to a .pth file."
         )
     inherited = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
-    sources = str(SITE_FOLDER.parents[2])  # the programs of the ranks are in other folders
+    sources = str(SITE_FOLDER.parents[2])  # ranks may run programs in other folders
     others = [entry for entry in os.environ.get(VARIABLE, "").split(",") if entry]
     return {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(SITE_FOLDER), *inherited, sources])),
@@ -41,9 +42,9 @@ def environment(library: str, module: str) -> dict[str, str]:
 
 
 def become(arguments: list[str]) -> NoReturn:
-    """Replaces this process by Python with ``arguments``, in the environment of this process.
+    """Replace this process by Python with ``arguments``, in the environment of this process.
 
-    It gets the options of this interpreter, such as -O, -W and -X, as in virtual_npu.
+    The options of this interpreter (-O, -W, -X) are passed on, as in virtual_npu.
     """
     paths.ensure_home()
     options = subprocess._args_from_interpreter_flags()

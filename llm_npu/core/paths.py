@@ -1,4 +1,4 @@
-"""Paths that a user writes, and the home folder. Importing this module imports no framework."""
+"""User-supplied paths, and the home folder. Importing this module imports no framework."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 
 def expanded(text: str) -> str:
-    """``text`` with ``~`` as the home folder: a shell expands it neither in ``--flag=~/x`` nor in a file."""
+    """``text`` with ``~`` as the home folder: shells do not expand it in ``--flag=~/x`` or in files."""
     return os.path.expanduser(text)
 
 
 def given(text: str) -> Path:
-    """The path of a flag, as a ``type`` for argparse."""
+    """An argparse ``type`` for paths."""
     return Path(expanded(text))
 
 
 def ensure_home() -> None:
-    """Set HOME to a temporary folder, and say so, where the user has none: HOME and the user may be unknown.
+    """Set HOME to a temporary folder, and print a note, if the user has no home folder.
 
-    The libraries write into it when they are imported, or else into a folder named "~".
+    Libraries write to HOME when they are imported; without it they create a folder named "~".
     """
     home = os.path.expanduser("~")
     if home != "~" and os.path.isdir(home):
@@ -31,4 +31,4 @@ def ensure_home() -> None:
     why = "HOME is not set" if home == "~" else f"the home folder {home} does not exist"
     os.environ["HOME"] = tempfile.mkdtemp(prefix="home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
-    print(f"note     {why}: caches are in {os.environ['HOME']} for this run alone", file=sys.stderr)
+    print(f"note     {why}: this run's caches are in {os.environ['HOME']}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The peak of a device as given by ``--peak_tflops``, in 1e12 floating-point operations per second.
+"""The peak throughput of a device from ``--peak_tflops``, in teraFLOP/s.
 
 Importing this file imports no framework.
 """
@@ -18,7 +18,7 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class PublishedPeak:
-    """``tflops``: 16-bit matrix products with float32 accumulation, according to ``source``."""
+    """``tflops`` of 16-bit matrix products with float32 accumulation, according to ``source``."""
 
     tflops: float
     source: str
@@ -35,7 +35,7 @@ PEAKS: Mapping[str, PublishedPeak] = {
 
 
 def stated(text: str) -> float | None:
-    """The peak that ``text`` gives as a number or a card; None for ``measured``, else UserError."""
+    """Parse ``text``: a number, a card's name, or ``measured`` (None). Raises UserError for anything else."""
     if text == MEASURED:
         return None
     if text in PEAKS:
@@ -49,5 +49,5 @@ def stated(text: str) -> float | None:
             f"--peak_tflops is {text}: give a number, {MEASURED}, or one of {', '.join(PEAKS)}{hint}"
         ) from None
     if not (tflops > 0 and math.isfinite(tflops)):
-        raise UserError(f"--peak_tflops is {text}, but must be above 0")
+        raise UserError(f"--peak_tflops is {text}, but must be greater than 0")
     return tflops

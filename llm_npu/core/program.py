@@ -15,10 +15,10 @@ def run(
     explained: Callable[[Exception], str] = lambda error: "",
     output_is_result: bool = True,
 ) -> int:
-    """``command_line.run`` with what this package adds: signals, a home folder, and errors of the ranks.
+    """``command_line.run`` plus signal handling, a home folder, and errors of other ranks.
 
-    ``explained`` adds what is known about an error that another library raised. After a signal that
-    ``stopping`` handles, the process ends here, with the sentence about it.
+    ``explained`` adds known causes to an error raised by another library. After a signal that ``stopping``
+    handles, the process exits here with the message for that signal.
     """
 
     def answered(argv: list[str]) -> int:
@@ -35,18 +35,18 @@ def run(
 
 
 def _refused(error: Exception, explained: Callable[[Exception], str]) -> int:
-    """Print the sentence of an error that is for the user, and return its exit code; raise any other error.
+    """Print a user-facing error and return its exit code; re-raise any other error.
 
-    Python checks for signals when it enters a function. So a signal that came while foreign code ran is
-    answered before that code's complaint, which may be only that another rank is gone.
+    Python checks for signals when it enters a function. A signal that arrived while foreign code ran is
+    therefore handled before that code's error, which may only report the exit of another rank.
     """
     sentence = str(error)
     if isinstance(error, MemoryError):
         sentence = errors.out_of_memory(error)
     elif isinstance(error, RuntimeError) and "paddle" not in sys.modules:
-        pass  # the device is unusable, and the sentence says why
+        pass  # the device is unusable, and the message gives the reason
     elif not errors.is_for_the_user(error):
-        raise error  # a defect, which needs its traceback
+        raise error  # a bug; keep the traceback
     elif isinstance(error.__cause__, Exception):
         sentence = "\n".join(filter(None, [sentence, explained(error.__cause__)]))
     refusal.say(sentence)

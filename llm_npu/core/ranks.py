@@ -1,11 +1,11 @@
-"""Communication between the ranks of a run outside the model: numbers, objects, errors.
+"""Communication between ranks outside the model: numbers, objects and errors.
 
     count, number, is_first, mesh    facts of this run; not collective
-    table, gathered, wait            collective: every rank calls them at the same place
-    Ranks                            ranks that act together: an error on one is an error on all
+    table, gathered, wait            collective: all ranks must call them in the same order
+    Ranks                            a group of ranks; an error on one rank is raised on all
 
-A single rank does not communicate. Everything is sent as int32: a card would process float64 tensors on its
-AICPU, and the bytes of Paddle's ``all_gather_object`` on the host.
+A single rank does not communicate. All data is sent as int32: a card would process float64 tensors on its
+AICPU, and Paddle's ``all_gather_object`` sends bytes through the host.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def count() -> int:
 
 
 def number() -> int:
-    """This rank, from 0."""
+    """The index of this rank, starting at 0."""
     return distributed.get_rank()
 
 
 def is_first() -> bool:
-    """Whether this is rank 0, which writes the files and the terminal lines that a run has once."""
+    """Whether this is rank 0, which writes files and terminal output once per run."""
     return number() == 0
 
 
 def table(values: Sequence[float]) -> np.ndarray:
-    """The numbers of every rank: float64 [ranks, len(values)]."""
+    """Gather ``values`` from every rank: float64 [ranks, len(values)]."""
     row = np.asarray(values, dtype=np.float64)
     if count() == 1:
         return row[None]
@@ -47,9 +47,9 @@ def table(values: Sequence[float]) -> np.ndarray:
 
 
 def gathered(value: Any, group=None) -> list:
-    """The values of all ranks of ``group`` (default: of the run), in rank order.
+    """Gather ``value``, any picklable object, from all ranks of ``group`` in rank order.
 
-    ``value`` is anything that can be pickled.
+    The default group is the whole run.
     """
     if group is None and count() == 1:
         return [value]
@@ -62,14 +62,14 @@ def gathered(value: Any, group=None) -> list:
 
 
 def _rows(row: np.ndarray, group=None) -> list[np.ndarray]:
-    """The rows of all ranks: int32, of the same length everywhere."""
+    """Gather the rows of all ranks: int32, with the same length on every rank."""
     rows: list[paddle.Tensor] = []
     distributed.all_gather(rows, paddle.to_tensor(row), group=group)
     return [tensor.numpy() for tensor in rows]
 
 
 def broadcast(words: np.ndarray, source: int) -> np.ndarray:
-    """The ``words`` of the rank ``source``: int32, of the same length on all ranks. Collective."""
+    """Broadcast ``words`` from rank ``source``: int32, with the same length on all ranks. Collective."""
     sent = paddle.to_tensor(words)
     distributed.broadcast(sent, src=source)
     return sent.numpy()
@@ -82,21 +82,21 @@ def wait() -> None:
 
 
 class Ranks:
-    """``size`` ranks, of which this one is ``rank``; by default a single one."""
+    """A group of ``size`` ranks in which this process is ``rank``; by default a single rank."""
 
     def __init__(self, rank: int = 0, size: int = 1):
         self.rank, self.size = rank, size
 
     @classmethod
     def of_run(cls) -> Ranks:
-        """The ranks of ``paddle.distributed``; a single one before its parallel environment exists."""
+        """The ranks of ``paddle.distributed``; a single rank before its environment is initialized."""
         if not distributed.is_initialized():
             return ALONE
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0, which acts for all."""
+        """Whether this is rank 0."""
         return self.rank == 0
 
     def share(self, items: list) -> list:
@@ -104,16 +104,16 @@ class Ranks:
         return items[self.rank :: self.size]
 
     def gather(self, value: Any) -> list:
-        """The values of all ranks, in rank order. Collective."""
+        """Gather the values of all ranks in rank order. Collective."""
         return [value] if self.size == 1 else gathered(value)
 
     def from_first(self, value: Any) -> Any:
-        """The value of rank 0. Collective."""
+        """Broadcast the value of rank 0. Collective."""
         return self.gather(value if self.first else None)[0]
 
     @contextmanager
     def raise_on_all_ranks(self) -> Iterator[None]:
-        """At the end, raise an error of any rank on all ranks, with its rank. Collective."""
+        """On exit, raise the first rank's error on all ranks, prefixed with its rank. Collective."""
         error = None
         try:
             yield
@@ -127,7 +127,7 @@ class Ranks:
 
 
 def mesh() -> dict[str, int]:
-    """The number of ranks and the degree of each kind of parallelism; {} for one rank."""
+    """The number of ranks and the degree of each kind of parallelism; {} for a single rank."""
     degrees = {"processes": distributed.get_world_size() if distributed.is_initialized() else 1}
     groups = getattr(fleet.fleet, "_hcg", None)
     if groups is not None:
@@ -141,7 +141,7 @@ def mesh() -> dict[str, int]:
 
 
 def described(error: BaseException | None) -> tuple[type, int | None, str] | None:
-    """What another rank needs to raise ``error`` as well: its kind, number and text."""
+    """The type, errno and text of ``error``, so that another rank can raise it too."""
     if error is None:
         return None
     if isinstance(error, OSError):
@@ -152,7 +152,7 @@ def described(error: BaseException | None) -> tuple[type, int | None, str] | Non
 
 
 def raise_first(errors: list[tuple | None], own: BaseException | None = None) -> None:
-    """Raise the error of the first rank that has one; ``errors`` as ``described``, by rank."""
+    """Raise the error of the first failed rank; ``errors`` has ``described(error)`` for each rank."""
     for rank, description in enumerate(errors):
         if description is not None:
             kind, number, text = description

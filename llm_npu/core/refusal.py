@@ -1,7 +1,7 @@
-"""One error message for bad input on stderr, however many ranks report it.
+"""Prints one error message for bad input on stderr, even if several ranks report it.
 
-Ranks started by ``--nproc`` write it to a file (``Sentences``), and their launcher prints the first one after
-they have ended. Every other process prints its own.
+Ranks started by ``--nproc`` write the message to a file (``Sentences``), and their launcher prints the first
+message after they exit. Every other process prints its own message.
 
 Importing this module imports no framework.
 """
@@ -14,12 +14,12 @@ import sys
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 
 _FILE = "LLM_NPU_REFUSALS"  # the file's descriptor
-_END = b"\0"  # ends a sentence, which may have several lines
+_END = b"\0"  # terminates a message, which may have several lines
 _LONGEST = 1 << 20  # bytes
 
 
 def say(sentence: str) -> None:
-    """Print why the input is refused, or pass it to this rank's launcher."""
+    """Print why the input is rejected, or pass the message to this rank's launcher."""
     file = os.environ.get(_FILE)
     if file is None:
         print(f"error: {printable(sentence, keep=LAYOUT)}", file=sys.stderr)
@@ -28,13 +28,13 @@ def say(sentence: str) -> None:
 
 
 class Sentences:
-    """The ranks' messages, in an unnamed file. The ranks inherit ``environment`` and ``descriptor``."""
+    """The messages of the ranks, in an unnamed file. The ranks inherit ``environment`` and ``descriptor``."""
 
     def __init__(self):
-        self._file = open(os.memfd_create("refusals"), "rb")  # noqa: SIM115  (also where disks are full)
+        self._file = open(os.memfd_create("refusals"), "rb")  # noqa: SIM115  (works with a full disk)
         self.descriptor = self._file.fileno()
         self.environment = {_FILE: str(self.descriptor)}
 
     def first(self) -> str:
-        """The first sentence; "" if there is none."""
+        """The first message; "" if there is none."""
         return os.pread(self.descriptor, _LONGEST, 0).partition(_END)[0].decode(errors="replace")

@@ -1,15 +1,15 @@
-"""Ctrl-C, SIGTERM and SIGHUP (a closed terminal): the one place that handles signals.
+"""Handles Ctrl-C, SIGTERM and SIGHUP (a closed terminal).
 
-    listen("before the first step")    the first thing that a script does
-    shield()                           from now on, such a signal ends the process at once
-    unshield()                         from now on, such a signal raises ``Stopped``, so that ``finally`` runs
-    subscribe(handler)                 from now on, such a signal calls ``handler``, until unsubscribed
+    listen("before the first step")    call this first in a script
+    shield()                           from now on, a signal ends the process at once
+    unshield()                         from now on, a signal raises ``Stopped``, so that ``finally`` runs
+    subscribe(handler)                 from now on, a signal calls ``handler``, until unsubscribed
 
 The process prints one message and exits with 128 + the signal's number. A script that listens is shielded
 until paddle is imported. Afterwards Python raises the exception between two bytecodes. A process in native
-code (waiting for another rank, or training a tokenizer) is ended ``GRACE`` seconds later.
+code (waiting for another rank, or training a tokenizer) is terminated ``GRACE`` seconds later.
 Subscribers are the trainer, which finishes its step first (``llm_npu.training.end_of_run``), and the
-launcher, which forwards the signals to its ranks (``llm_npu.launch.supervisor``).
+launcher, which forwards signals to its ranks (``llm_npu.launch.supervisor``).
 
 Importing this module imports no framework.
 """
@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GRACE = 1.0  # seconds; llm_npu.launch.supervisor leaves three to the ranks
-_WAKE = signal.SIGURG  # for the thread of ``shield`` only: nobody sends it, and it is ignored elsewhere
+GRACE = 1.0  # seconds; llm_npu.launch.supervisor gives the ranks three
+_WAKE = signal.SIGURG  # used only by the thread of ``shield``; ignored elsewhere
 
 _moment = ""
 _waiting: threading.Thread | None = None
@@ -34,7 +34,7 @@ _said = threading.Lock()
 
 
 class Stopped(SystemExit):
-    """Raised where the signal ``number`` finds the program; the exit code is 128 + ``number``."""
+    """Raised when signal ``number`` arrives; the exit code is 128 + ``number``."""
 
     def __init__(self, number: int):
         super().__init__(128 + number)
@@ -42,15 +42,15 @@ class Stopped(SystemExit):
 
 
 def listen(moment: str) -> None:
-    """Handle the signals from now on, naming ``moment`` in the exit message; shielded until ``unshield``.
+    """Start handling the signals; the exit message names ``moment``. Shielded until ``unshield``.
 
-    A signal that the process ignores stays ignored: a background job of a shell ignores Ctrl-C, and what
-    nohup has started SIGHUP. Standard streams that are closed become /dev/null, so that no file gets their
-    numbers.
+    A signal that the process ignores stays ignored: a shell's background job ignores Ctrl-C, and nohup
+    ignores SIGHUP. Closed standard streams are opened on /dev/null, so that no other file gets their
+    descriptors.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (the lowest free number is the closed one)
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (reuses the closed descriptor)
     reached(moment)
     shield()
     reader, writer = os.pipe()
@@ -62,7 +62,7 @@ def listen(moment: str) -> None:
 
 
 def subscribe(handler: Callable) -> Callable[[], None]:
-    """Let ``handler(number, frame)`` handle the signals until the returned function is called."""
+    """Call ``handler(number, frame)`` for the signals until the returned function is called."""
     wakeup = signal.set_wakeup_fd(-1)  # no grace period: the handler decides when the process ends
     before = {number: signal.signal(number, handler) for number in _answered()}
 
@@ -75,22 +75,22 @@ def subscribe(handler: Callable) -> Callable[[], None]:
 
 
 def reached(moment: str) -> None:
-    """Set the phase named in the exit message."""
+    """Set the phase that the exit message names."""
     global _moment
     _moment = moment
 
 
 def stop(number: int, frame) -> None:
-    """The handler: raises ``Stopped``. Later signals belong to the same stop, and are ignored."""
+    """Signal handler that raises ``Stopped``. Later signals are ignored."""
     for handled in _answered():
         signal.signal(handled, _repeated)
     raise Stopped(number)
 
 
 def end(number: int) -> None:
-    """Print the exit message and end the process without exit functions: Paddle's threads may be running.
+    """Print the exit message and exit without running exit functions: Paddle's threads may be running.
 
-    A rank waits for the ranks that are in foreign code, which would report it as lost.
+    A rank waits for ranks in foreign code, which would report it as lost.
     """
     _say(number)
     if int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
@@ -103,7 +103,7 @@ def _say(number: int) -> None:
     """Print the exit message, once."""
     if not _said.acquire(blocking=False):
         return
-    with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+    with contextlib.suppress(OSError, ValueError):  # closed, or a pipe without a reader
         sys.stdout.flush()
         sys.stderr.flush()
     name = signal.Signals(number).name
@@ -111,7 +111,7 @@ def _say(number: int) -> None:
 
 
 def print_now(message: str) -> None:
-    """Print ``message`` from a signal handler, in which Python's own streams cannot be used."""
+    """Print ``message`` from a signal handler, where Python's own streams are unsafe."""
     with contextlib.suppress(OSError):
         os.write(1, f"{message}\n".encode())
 
@@ -119,9 +119,9 @@ def print_now(message: str) -> None:
 def shield() -> None:
     """Make the signals end the process at once, bypassing all handlers.
 
-    Importing Paddle installs a handler of SIGTERM that prints a C++ stack, and an exception in the middle of
-    an import may be swallowed. So the signals are blocked in this thread and in all threads that start from
-    now on, except for one that waits for them.
+    Importing Paddle installs a SIGTERM handler that prints a C++ stack, and an exception in the middle of an
+    import may be swallowed. The signals are therefore blocked in this thread and in all threads started
+    later, except for one thread that waits for them.
     """
     global _waiting
     if _waiting is None:
@@ -132,9 +132,9 @@ def shield() -> None:
 
 
 def unshield() -> None:
-    """Reinstall Python's handlers, whatever a library has put in their place, and let signals reach them.
+    """Reinstall Python's handlers, replacing any installed by a library, and unblock the signals.
 
-    ``stop`` handles a signal without a handler.
+    A signal without a handler gets ``stop``.
     """
     global _waiting
     if _waiting is None:
@@ -149,12 +149,12 @@ def unshield() -> None:
 
 
 def hold_back() -> None:
-    """Before ``exec``: block the signals until the new program listens."""
+    """Block the signals before ``exec``, until the new program listens."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 def end_at_once(number: int, message: str) -> None:
-    """Print ``message``, and end the process by the default action of the signal."""
+    """Print ``message`` and end the process with the signal's default action."""
     print_now(message)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
@@ -165,7 +165,7 @@ def _answered() -> list[signal.Signals]:
 
 
 def _repeated(number: int, frame) -> None:
-    """Ignored: the process is about to end."""
+    """Ignore the signal: the process is about to exit."""
 
 
 def _end_when_signalled(held_back: set[signal.Signals]) -> None:
@@ -175,9 +175,9 @@ def _end_when_signalled(held_back: set[signal.Signals]) -> None:
 
 
 def _end_if_unhandled(reader: int) -> None:
-    """End the process ``GRACE`` seconds after a signal that its main thread has not noticed.
+    """End the process ``GRACE`` seconds after a signal that its main thread has not handled.
 
-    A main thread that has noticed it gets four times as long to clean up and to wait for other ranks.
+    A main thread that has handled it gets four times as long to clean up and to wait for other ranks.
     """
     while received := os.read(reader, 1):
         time.sleep(GRACE)

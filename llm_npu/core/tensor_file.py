@@ -1,12 +1,12 @@
-"""safetensors files that many ranks write at once, each rank its part of each tensor, in place.
+"""safetensors files written in place by many ranks at once, each writing its part of each tensor.
 
     8 bytes    length of the header, little endian
     header     JSON: {"name": {"dtype": "BF16", "shape": [4096, 4096], "data_offsets": [begin, end]}, ...}
     data       the tensors, row by row
 
-One rank creates the file at its final size; then every rank writes its parts in place. No rank needs memory
-for more than its own parts, and nothing is sent. The writes are ordinary ones, not memory maps, so that a
-full disk is an error and not a signal that ends the process.
+One rank creates the file at its final size; then every rank writes its parts in place. A rank needs memory
+for its own parts only, and nothing is sent. The file is written with write calls instead of memory maps: with
+a full disk, a write call raises an error, but a memory map raises a signal that kills the process.
 
 Source: https://github.com/huggingface/safetensors (format).
 """
@@ -45,7 +45,7 @@ _NUMPY["U16"] = np.dtype(np.uint16)  # PaddleNLP's bfloat16
 
 
 class TensorSpec(NamedTuple):
-    """The dtype, by Paddle's name, and the shape of a whole tensor."""
+    """The dtype (Paddle's name) and shape of a whole tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ class TensorSpec(NamedTuple):
 
 
 class FileSlot(NamedTuple):
-    """Where a tensor lies in a file: numpy's dtype, its shape, and the position of its first byte."""
+    """The location of a tensor in a file: numpy dtype, shape and the position of the first byte."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -71,10 +71,10 @@ class FileSlot(NamedTuple):
 
 
 def create(file: Path, tensors: Mapping[str, TensorSpec]) -> None:
-    """Create ``file`` for ``tensors``, with its header and at full size; OSError names it."""
-    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}  # pt: the layout, not the writer
+    """Create ``file`` with the header for ``tensors``, at full size. An OSError names the file."""
+    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}  # pt is the layout, not the writer
     end = 0
-    # wide types first, so that every tensor begins at a multiple of its item size
+    # wide types first, to align every tensor to its item size
     for name in sorted(tensors, key=lambda name: (-np.dtype(DTYPES[tensors[name].dtype][1]).itemsize, name)):
         whole, begin = tensors[name], end
         end = begin + whole.bytes
@@ -91,8 +91,8 @@ def create(file: Path, tensors: Mapping[str, TensorSpec]) -> None:
 def places(file: Path) -> dict[str, FileSlot]:
     """The tensors of ``file``.
 
-    UserError unless header, shapes, positions and the size of the file are consistent: nothing that a header
-    claims is used before that is verified.
+    Raises UserError unless header, shapes, positions and file size are consistent. Nothing in the header is
+    used before it is verified.
     """
     refuse_pointer(file)
     try:
@@ -100,37 +100,37 @@ def places(file: Path) -> dict[str, FileSlot]:
             size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
             if not 0 < length <= min(size - 8, LARGEST_HEADER):
-                raise UserError("its header does not fit into it")
+                raise UserError("its header exceeds the file")
             header = plain_json.loads(stream.read(length))
         header.pop("__metadata__", None)
         slots = {name: _place(name, entry, 8 + length) for name, entry in header.items()}
         end = 8 + length
         for name, place in sorted(slots.items(), key=lambda item: (item[1].begin, item[1].bytes)):
             if place.begin != end:
-                raise UserError(f"{name} does not begin where the tensor before it ends")
+                raise UserError(f"{name} does not begin where the previous tensor ends")
             end += place.bytes
         if end > size:
-            raise UserError(f"its tensors need {end} bytes, and it has {size}")
+            raise UserError(f"its tensors need {end} bytes, but the file has {size}")
         return slots
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} cannot be read as safetensors: {error}") from None
 
 
 def _place(name: str, entry: dict, data: int) -> FileSlot:
-    """An entry of a header whose tensors begin at ``data``."""
+    """The slot of a header entry; ``data`` is the position of the first tensor."""
     shape, (begin, end) = entry["shape"], entry["data_offsets"]
     if not isinstance(shape, list) or len(shape) > 32:
         raise UserError(f"{name} has no shape")
     if not all(type(number) is int and 0 <= number < 1 << 62 for number in (*shape, begin, end)):
-        raise UserError(f"{name} has a shape or a position that is no whole number of bytes")
+        raise UserError(f"{name} has a shape or a position that is not a whole number of bytes")
     place = FileSlot(_NUMPY[entry["dtype"]], tuple(shape), data + begin)
     if end - begin != place.bytes:
-        raise UserError(f"{name} of shape {shape} has {end - begin} bytes")
+        raise UserError(f"{name} of shape {shape} takes {end - begin} bytes")
     return place
 
 
 class Writer:
-    """Writes parts of tensors into a file from ``create``. OSError names the file."""
+    """Writes parts of tensors to a file made by ``create``. An OSError names the file."""
 
     def __init__(self, file: Path):
         self._file = file
@@ -139,7 +139,7 @@ class Writer:
             self._descriptor = os.open(file, os.O_WRONLY)
 
     def write(self, name: str, offset: Sequence[int], part: np.ndarray) -> None:
-        """Write ``part`` to [offset, offset + its shape) of the tensor ``name``."""
+        """Write ``part`` to [offset, offset + part.shape) of the tensor ``name``."""
         place = self._places[name]
         assert place.dtype == part.dtype and part.ndim == len(place.shape), (name, place, part.dtype)
         bytes_of = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
@@ -152,7 +152,7 @@ class Writer:
                 done = end
 
     def close(self) -> None:
-        """Flush to the disk."""
+        """Flush to disk and close."""
         with naming(self._file):
             try:
                 os.fsync(self._descriptor)
@@ -166,7 +166,7 @@ class Writer:
 
 
 class Reader(Mapping[str, np.ndarray]):
-    """{name: array} of several files, memory-mapped: arrays are read when they are used."""
+    """{name: array} of several memory-mapped files; arrays are read on use."""
 
     def __init__(self, files: Sequence[Path]):
         self._arrays = {}
@@ -188,7 +188,7 @@ class Reader(Mapping[str, np.ndarray]):
 
 
 def _runs(shape: Sequence[int], offset: Sequence[int], extent: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(position, length) in elements of each run of a part that is contiguous in the whole tensor."""
+    """(position, length), in elements, of each contiguous run of a part within the whole tensor."""
     if 0 in extent:
         return
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -202,10 +202,10 @@ def _runs(shape: Sequence[int], offset: Sequence[int], extent: Sequence[int]) ->
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Reserve ``size`` bytes for a file, so that a full disk shows before writing begins."""
+    """Reserve ``size`` bytes, so that a full disk is detected before writing begins."""
     try:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
-        os.ftruncate(descriptor, size)  # this file system cannot reserve: the writes will fail
+        os.ftruncate(descriptor, size)  # cannot reserve on this file system: writes fail later

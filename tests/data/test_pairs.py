@@ -155,7 +155,7 @@ def test_a_damaged_cache_is_refused(samples, tmp_path):
     samples(PAIRS)
     (folder,) = (tmp_path / "cache").glob("pairs-*")
     np.save(folder / "sizes.npy", np.zeros_like(np.load(folder / "sizes.npy")))
-    with pytest.raises(ValueError, match=r"are damaged \(their sizes do not match\); delete the folder"):
+    with pytest.raises(ValueError, match=r"are damaged \(inconsistent sizes\); delete the folder"):
         samples(PAIRS)
 
 

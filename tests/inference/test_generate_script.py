@@ -103,7 +103,7 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
         (["--prompt", "x", "--device", "gpu"], "The device 'gpu' is not known"),
         (["--batch", "none.txt"], "No such file or directory: 'none.txt'"),
         (["--prompt", "x", "--tokenizer", "none"], "is not a local directory"),
-        (["--batch", "utf16.txt"], "utf16.txt cannot be read: no UTF-8 at byte 0"),
+        (["--batch", "utf16.txt"], "invalid UTF-8 at byte 0"),
         ([], "one of the arguments --prompt --batch is required"),
         (["--prompt", "\udcff"], "a prompt is not valid Unicode"),
         (["--prompt", "x", "--seed", "-1"], "--seed is -1; accepted: 0 to 2**63 - 1"),

@@ -36,7 +36,7 @@ LEFT = {
 def test_what_another_run_has_left_is_refused(monkeypatch, kind):
     for name, value in LEFT[kind].items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=r"not of one run\. Remove them .* unset PADDLE_") as error:
+    with pytest.raises(ValueError, match=r"unset PADDLE_") as error:
         config.read([])
     assert len(str(error.value)) < 400
     for name in LEFT[kind]:

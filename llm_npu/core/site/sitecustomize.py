@@ -1,8 +1,8 @@
-"""Python imports this at its start, because ``llm_npu.core.on_import`` put this folder on PYTHONPATH.
+"""Python imports this module at startup because ``llm_npu.core.on_import`` puts its folder on PYTHONPATH.
 
 A job has several processes: a command line, ``paddle.distributed.launch`` and the ranks. All inherit the
-environment, and this file makes each of them prepare itself when it imports one of the libraries that
-LLM_NPU_ON_IMPORT names. A process that does not, such as a launcher, is not slowed down.
+environment, and this module prepares each process when it imports one of the libraries listed in
+LLM_NPU_ON_IMPORT. Processes that import none, such as a launcher, are not slowed down.
 """
 
 import importlib
@@ -11,14 +11,14 @@ import importlib.util
 import os
 import sys
 
-# {library: the module whose before_library() and after_library() surround its execution}
+# {library: the module whose before_library() and after_library() run around its execution}
 PREPARED = dict(
     entry.split("=") for entry in filter(None, os.environ.get("LLM_NPU_ON_IMPORT", "").split(","))
 )
 
 
 class Prepared:
-    """Finds a library as Python would, and surrounds its execution by the functions of its module."""
+    """Finds a library as Python does, and calls its module's functions before and after execution."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -46,7 +46,7 @@ class Loader:
 
 
 def run_hidden() -> None:
-    """Run the ``sitecustomize`` that Python would have found without this one."""
+    """Run the ``sitecustomize`` that this one shadows."""
     others = [entry for entry in sys.path if entry != __file__.rpartition("/")[0]]
     spec = importlib.machinery.PathFinder.find_spec(__name__, others)
     if spec is not None and spec.loader is not None:

@@ -1,13 +1,13 @@
-"""Readers of untrusted files: they run no code, and their use of memory is bounded by the size of the file.
+"""Readers of untrusted files: they run no code from a file, and bound memory by the file's size.
 
     plain_json      JSON, however deep and long
-    pickles         names of pickles, which are refused
+    pickles         finds pickles, which are rejected
     plain_text      text for a terminal or a page: printable characters only
-    git_lfs         pointers of git-LFS in place of files
+    git_lfs         git-LFS pointers in place of files
     tokenizer_process
-                    a tokenizer.json, in a process with limits
+                    a tokenizer.json, in a subprocess with limits
     memory          a memory limit for untrusted computations
 
-Each returns a result or raises UserError with a sentence; OSError comes from the file system. Importing these
-modules imports no framework.
+Each reader returns a result or raises UserError; OSError comes from the file system. Importing these modules
+imports no framework.
 """

@@ -1,4 +1,4 @@
-"""Pointers of git-LFS, which a clone has instead of large files. Importing it imports no framework."""
+"""git-LFS pointers, which a clone has in place of large files. Importing this module imports no framework."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ BEGINNING = b"version https://git-lfs.github.com/spec/"
 
 
 def refuse_pointer(file: str | Path, content: bytes | None = None) -> None:
-    """UserError if ``file`` is a pointer; ``content``: its beginning, if that is read already.
+    """Raise UserError if ``file`` is a pointer; ``content`` is its beginning, if already read.
 
-    What cannot be read is left to the reader of the file.
+    Errors of an unreadable file are left to the file's reader.
     """
     if content is None:
         try:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def limited(more: int) -> Iterator[None]:
-    """Limit this process to ``more`` bytes of address space beyond its current use; then MemoryError.
+    """Limit this process to ``more`` bytes of address space beyond its current use, else MemoryError.
 
-    The limit holds for the whole process: no other thread should allocate meanwhile.
+    The limit holds for the whole process: no other thread should allocate at the same time.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])

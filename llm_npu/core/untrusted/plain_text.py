@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import unicodedata
 
-LAYOUT = "\n\t"  # what text of several lines keeps
+LAYOUT = "\n\t"  # control characters that multi-line text keeps
 
 
 def printable(text: object, keep: str = "", longest: int | None = None) -> str:
     """``text`` with an escape, such as ``\\x1b``, for every character that is not printable.
 
-    So a file's text moves no cursor, sets no title, reverses no line and breaks no table. Spaces of every
-    alphabet are printable. ``keep``: control characters that stay, such as line ends. Text of more than
-    ``longest`` characters is cut, and its length is added.
+    The text can then not move the cursor, set a title, reverse a line or break a table. Spaces of every
+    script are printable. Control characters in ``keep``, such as line ends, are not escaped. Text of more
+    than ``longest`` characters is cut, and its length is appended.
     """
     text = str(text)
     if longest is not None and len(text) > longest:

@@ -1,13 +1,13 @@
-"""A tokenizer.json in a process of its own: no such file can exhaust or end the process that reads it.
+"""Runs a tokenizer.json in a separate process, so that a hostile file cannot exhaust or crash this one.
 
     with TokenizerProcess(folder / "tokenizer.json", "the tokenizer in FOLDER") as tokenizer:
         ids = tokenizer.ids(["one text", "another"])
 
-A few kilobytes of a tokenizer.json can cost any amount of memory and time: ids near 2**32, a normalizer that
-multiplies text, an expression that backtracks. What the Rust library cannot allocate ends its process. The
+A tokenizer.json of a few kilobytes can cost unbounded memory and time: ids near 2**32, a normalizer that
+multiplies text, a regular expression that backtracks. The Rust library aborts when an allocation fails. The
 limits are ``MOST_MEMORY``, and ``MOST_SECONDS`` of processor time for each request.
 
-Run as a program, this file is that process. It imports the standard library and tokenizers only.
+Run as a program, this file is the separate process. It imports only the standard library and tokenizers.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-MOST_MEMORY = 2 << 30  # bytes of data, beside what Python and the library need
-MOST_SECONDS = 20  # of processor time, all threads together
+MOST_MEMORY = 2 << 30  # bytes of data, in addition to Python and the library
+MOST_SECONDS = 20  # of processor time, over all threads
 LARGEST_FILE = 256 << 20  # bytes; the largest vocabularies in use need about 35 MB
-LARGEST_ID = (1 << 22) - 1  # no vocabulary in use has a third of it
+LARGEST_ID = (1 << 22) - 1  # the largest vocabulary in use has less than a third of it
 THREADS = 8  # each holds the intermediate results of a text
 
 _json = json.JSONEncoder(allow_nan=False).encode
 
 
 class TokenizerProcess:
-    """The tokenizer in the file ``source``, or in JSON text, without truncation and padding; ``name`` is used
-    in messages.
+    """The tokenizer in the file ``source``, or in JSON text, without truncation and padding.
 
-    UserError if the tokenizer cannot be read, fails, or exceeds a limit. Whatever it answers, this process
-    needs memory for the answer only.
+    ``name`` is used in messages. Raises UserError if the tokenizer cannot be read, fails, or exceeds a limit.
+    This process needs memory only for the tokenizer's results.
     """
 
     def __init__(self, source: Path | str, name: str):
@@ -60,7 +59,7 @@ class TokenizerProcess:
         self._requests = Connection(child[1], readable=False)
         self._replies = Connection(parent[0], writable=False)
         try:
-            # : the largest id of the vocabulary
+            # the largest id of the vocabulary
             self.largest_id: int = self._answer({"source": str(source), "is_file": isinstance(source, Path)})
         except BaseException:
             self.close()
@@ -76,8 +75,8 @@ class TokenizerProcess:
         """The ids of each text, uint32.
 
         Args:
-            special: a text that spells a special token has that token; otherwise its text.
-            frame: with what the tokenizer puts around a text, such as a begin-of-text token.
+            special: Text that spells a special token becomes that token; otherwise it stays text.
+            frame: Add the tokens that the tokenizer puts around a text, such as a begin-of-text token.
         """
         lengths = self._answer({"texts": list(texts), "special": special, "frame": frame})
         ids = []
@@ -88,7 +87,7 @@ class TokenizerProcess:
         return ids
 
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids, without special tokens."""
+        """Decode each row of ids, without special tokens."""
         return self._answer({"rows": [[*map(int, row)] for row in rows]})
 
     @property
@@ -97,7 +96,7 @@ class TokenizerProcess:
 
     def close(self) -> None:
         for connection in (self._requests, self._replies):
-            connection.close()  # at the end of its requests the process exits
+            connection.close()  # the process exits when its requests end
         self._process.kill()
         self._process.wait()
 
@@ -119,25 +118,25 @@ class TokenizerProcess:
 
 
 def _UserError(sentence: str) -> Exception:
-    from llm_npu.core.errors import UserError  # the process that runs this file does without
+    from llm_npu.core.errors import UserError  # the separate process does not import it
 
     return UserError(sentence)
 
 
 def _ended(status: int) -> str:
-    """Why the process ended."""
+    """Why the process exited."""
     if status == -signal.SIGXCPU:
         return f"takes more than {MOST_SECONDS} s of processor time for one piece of text; use another one"
     if status in (-signal.SIGABRT, -signal.SIGSEGV, _NO_MEMORY):
         return f"needs more than {MOST_MEMORY >> 20:,} MiB of memory; use another one"
-    return f"cannot be used: its process ended with status {status}"
+    return f"cannot be used: its process exited with status {status}"
 
 
 _NO_MEMORY = 3  # exit status
 
 
 class _Refused(Exception):
-    """What is wrong with a tokenizer; becomes a UserError in the process that asks."""
+    """The tokenizer is invalid; becomes a UserError in the parent process."""
 
 
 def _serve(requests: Connection, replies: Connection, most_memory: int, most_seconds: int) -> None:
@@ -186,7 +185,7 @@ def _loaded(kind, request: dict):
 
 
 def _largest_id(tokenizer) -> int:
-    """Also makes sure that the tokenizer can be written: gaps between ids cost memory there."""
+    """Also checks that the tokenizer can be serialized: gaps between ids cost memory."""
     largest = max([*tokenizer.get_vocab(with_added_tokens=True).values()], default=-1)
     if largest < 0:
         raise _Refused("its vocabulary is empty")
@@ -209,7 +208,7 @@ def _limit(which: int, most: int) -> None:
 
 def main(argv: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the process that asks decides, and its end is this one's
+        signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and this process exits with it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     reading, writing, *limits = map(int, argv)
     requests, replies = Connection(reading, writable=False), Connection(writing, readable=False)

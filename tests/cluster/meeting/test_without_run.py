@@ -132,8 +132,8 @@ def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
         ("127.0.0.1\nno-such-host.invalid\n", "names no-such-host.invalid, which has no IPv4 address here"),
         (f"127.0.0.1\n{'x' * 70}\n", "which has no IPv4 address here"),  # longer than a part of a name
         ("127.0.0.1\na..b\n", "names a..b, which has no IPv4 address here"),
-        (b"\x7fELF\x02\x01\x01\xff\xfe", "cannot be read: no UTF-8 at byte 7"),
-        ("\ufeffhost\n".encode("utf-16-le"), "cannot be read: no UTF-8 at byte 0"),
+        (b"\x7fELF\x02\x01\x01\xff\xfe", "invalid UTF-8 at byte 7"),
+        ("\ufeffhost\n".encode("utf-16-le"), "invalid UTF-8 at byte 0"),
         (b"\x7fELF\0\0\n", r"has the line '\x7fELF\x00\x00'; accepted: HOST, or HOST slots=8."),
         (b"\x1b[31mred\n", r"has the line '\x1b[31mred'; accepted: HOST"),
         ("x" * (2 << 20), "is larger than 1 MiB"),

@@ -190,7 +190,7 @@ def test_the_cache_is_verified(started, finished):
     for damaged in (logps[:-1], np.full_like(logps, np.nan)):
         np.save(folder / "0.npy", damaged)
         refused = started(cache=out.parent / "cache")[0]
-        assert refused.returncode == 2 and "are damaged (their sizes do not match)" in refused.stderr
+        assert refused.returncode == 2 and "are damaged (inconsistent sizes)" in refused.stderr
     np.save(folder / "0.npy", logps)
     other = started("--max_seq_length", "192", cache=out.parent / "cache")[0]  # another fingerprint
     assert other.returncode == 0 and "log-probabilities computed in" in other.stdout

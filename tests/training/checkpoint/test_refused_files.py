@@ -115,7 +115,7 @@ def test_arrays_of_the_cache(refused, tmp_path):
     write(ends=np.array([Calls()], dtype=object))
     refused("damaged", answers.count, tmp_path)
     write(ends=np.array([4, 10**12]))
-    refused("sizes do not match", answers.count, tmp_path)
+    refused("inconsistent sizes", answers.count, tmp_path)
     write(ids=np.arange(9.0))
     refused("other dtypes", answers.count, tmp_path)
     write()

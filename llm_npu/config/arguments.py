@@ -1,6 +1,6 @@
-"""The flags of the model, the data and the fused operators, and ``RunConfig``, which adds those of training.
+"""Flags of the model, the data and the fused operators, and ``RunConfig``, which adds the training flags.
 
-The names are those of PaddleNLP's pre-training script and of openMind, whose files of arguments work here.
+Flags are named as in PaddleNLP's pre-training script and openMind, whose argument files work here.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ FAMILIES_WITH_FUSED_PROJECTIONS = titles_of(lambda family: family.fuses_projecti
 
 @dataclass
 class ModelArguments:
-    """The model to train, and which of its projections are fused into one matmul."""
+    """The model to train, and which of its projections are fused."""
 
     model_type: str | None = flag(
         None,
-        "Model family. By default that of --model_name_or_path; given alone, it selects the family's tiny "
-        "preset.",
+        "Model family. By default the family of --model_name_or_path; without that flag, selects the "
+        "family's tiny preset.",
         choices=tuple(FAMILIES),
         hint=other_library.hint,
     )
     model_name_or_path: str = flag(
         "llama-tiny",
-        "A preset, whose weights are random, or a local directory with config.json.",
+        "A preset (with random weights) or a local directory with config.json.",
         aliases=("model_id",),
         path=True,
     )
@@ -57,46 +57,48 @@ class ModelArguments:
     )
     continue_training: bool = flag(
         False,
-        "Start from the weights in --model_name_or_path. By default true for a directory with weights, false "
+        "Start from the weights in --model_name_or_path. Default: true for a directory with weights, false "
         "for a preset or a directory with config.json only.",
     )
     num_hidden_layers: int | None = flag(
-        None, "Number of layers; by default as in the model's configuration.", at_least=1
+        None, "Number of layers; by default from the model's configuration.", at_least=1
     )
     use_fast_layer_norm: bool = flag(
-        False, f"Switch of {names.TITLE} for its CUDA layer norm.", no_effect=no_effect.CUDA
+        False, f"Use the CUDA layer norm of {names.TITLE}.", no_effect=no_effect.CUDA
     )
     hidden_dropout_prob: float | None = flag(
         None,
-        "Dropout of embeddings and feed-forward layers (GPT); by default as in the model's configuration.",
+        "Dropout of embeddings and feed-forward layers (GPT); by default from the model's configuration.",
         at_least=0,
         below=1,
         no_effect=no_effect.NO_HIDDEN_DROPOUT,
     )
     attention_probs_dropout_prob: float | None = flag(
         None,
-        "Dropout of attention: its probabilities and its output (GPT); by default as in the model's "
+        "Dropout of attention probabilities and attention output (GPT); by default from the model's "
         "configuration.",
         at_least=0,
         below=1,
         no_effect=no_effect.NO_HIDDEN_DROPOUT,
     )
     finetuning_type: str = flag(
-        "full", f"full trains all weights; lora trains the LoRA of {names.TITLE}.", choices=("full", "lora")
+        "full",
+        f"full trains all weights; lora trains a LoRA adapter ({names.TITLE}'s).",
+        choices=("full", "lora"),
     )
     lora_rank: int = flag(8, "Rank of LoRA's matrices A and B.", at_least=1, no_effect=no_effect.NOT_LORA)
     lora_alpha: int | None = flag(
         None,
-        "LoRA adds alpha / rank * A B; by default 2 * lora_rank.",
+        "LoRA's alpha: the adapter adds alpha / rank * A B. By default 2 * lora_rank.",
         at_least=1,
         no_effect=no_effect.NOT_LORA,
     )
     lora_dropout: float = flag(
-        0.0, "Dropout of A's input.", at_least=0, below=1, no_effect=no_effect.NOT_LORA
+        0.0, "Dropout of the input of LoRA's A.", at_least=0, below=1, no_effect=no_effect.NOT_LORA
     )
     lora_target: str = flag(
         "all",
-        "all, or the names of the projections that get LoRA, such as qkv_proj,o_proj.",
+        "Projections with LoRA: all, or names such as qkv_proj,o_proj.",
         no_effect=no_effect.NOT_LORA,
         aliases=("lora_target_modules",),
         comma_separated=True,
@@ -105,7 +107,7 @@ class ModelArguments:
 
 @dataclass
 class DataArguments:
-    """Which text is trained on, and how it is cut into samples."""
+    """The training data, and how it is packed into samples."""
 
     input_dir: str | None = flag(
         None,
@@ -116,7 +118,7 @@ class DataArguments:
     )
     split: str = flag(
         "949,50,1",
-        "Weights of the training, validation and test documents.",
+        "Relative sizes of the training, validation and test split, by documents.",
         check_format=split_weights,
         comma_separated=True,
     )
@@ -124,66 +126,66 @@ class DataArguments:
     data_impl: str = flag("mmap", "Layout of .bin + .idx files.", choices=("mmap",))
     skip_warmup: bool = flag(
         True,
-        "PaddleNLP's switch for reading memory-mapped files once before training.",
+        "Read memory-mapped files once before training (PaddleNLP).",
         no_effect=NoEffect("memory-mapped files are read on demand"),
     )
     data_cache: str | None = flag(
         None,
-        "Folder for trained tokenizers and tokenised text (default: $LLM_NPU_CACHE, else llm_npu in the "
-        "user's cache folder).",
+        "Cache folder for trained tokenizers and tokenised text (default: $LLM_NPU_CACHE, else llm_npu in "
+        "the user's cache folder).",
         path=True,
     )
     stage: str = flag(
         "pt",
-        "pt trains on text; sft on the answers of conversations in .jsonl, one per line; dpo on preference "
+        "pt trains on text; sft on the answers in .jsonl conversations, one per line; dpo on preference "
         "pairs in .jsonl (DPO, with PaddleFormers).",
         choices=("pt", "sft", "dpo"),
     )
     packing: bool | str | None = flag(
         None,
-        "What a sample holds. stream: the next max_seq_length tokens of the text. first_fit and "
-        "length_grouped: whole documents, conversations or pairs, none of which attends to another. none "
-        "(false): one of them. true means stream with --stage pt, else first_fit. By default stream with pt, "
-        "else none.",
+        "How samples are packed. stream: the next max_seq_length tokens of the text. first_fit and "
+        "length_grouped: several whole documents, conversations or pairs, without attention between them. "
+        "none (false): one document, conversation or pair. true means stream with --stage pt, else "
+        "first_fit. Default: stream with pt, else none.",
         choices=("none", "stream", "first_fit", "length_grouped"),
     )
     padding: str | None = flag(
         None,
-        "none: a batch is one row without padding. longest: pad to the longest sample. max_length: pad to "
-        "max_seq_length. By default none with --packing first_fit and length_grouped, else longest.",
+        "none: concatenate a batch into one row. longest: pad to the longest sample. max_length: pad to "
+        "max_seq_length. Default: none with --packing first_fit and length_grouped, else longest.",
         choices=("none", "longest", "max_length"),
-        no_effect=NoEffect("samples of --packing stream are all full", lambda run: run.packing == "stream"),
+        no_effect=NoEffect("all samples of --packing stream are full", lambda run: run.packing == "stream"),
     )
     reset_attention_mask: bool = flag(
         False,
-        "With --packing stream, documents do not attend to each other, and positions restart with each.",
+        "With --packing stream, mask attention across documents and restart positions at each document.",
         no_effect=NoEffect(
-            "only with --packing stream do documents attend to each other",
+            "other packings always mask attention across documents",
             lambda run: run.packing != "stream",
         ),
     )
     chat_template: str | None = flag(
         None,
-        "A Jinja template, or PaddleNLP's chat_template.json. By default the tokenizer's own, else turns "
-        "marked User: and Assistant: .",
+        "A Jinja template, or PaddleNLP's chat_template.json. By default the tokenizer's template, else "
+        "turns marked User: and Assistant: .",
         no_effect=NoEffect("--stage is neither sft nor dpo", lambda run: run.stage == "pt"),
         path=True,
     )
     share_folder: bool = flag(
         False,
-        "PaddleNLP's switch for a data folder that several machines share.",
-        no_effect=NoEffect("no index files are built, so no machine waits for another"),
+        "The data folder is shared by several machines (PaddleNLP).",
+        no_effect=NoEffect("no index files are built, so machines do not wait for each other"),
     )
 
     def __post_init__(self):
         self.packing = chosen_packing(self.stage, self.packing)
-        if self.packing == "stream":  # its samples are all full
+        if self.packing == "stream":  # all its samples are full
             self.padding = "longest"
         self.padding = self.padding or default_padding(self.packing)
 
 
 def chosen_packing(stage: str, packing: bool | str | None) -> str:
-    """``--packing`` by name, where it is a name, true, false or not given."""
+    """Resolve ``--packing`` (a name, true, false or None) to a name."""
     if packing is None:
         return "stream" if stage == "pt" else "none"
     if packing is True:
@@ -192,15 +194,15 @@ def chosen_packing(stage: str, packing: bool | str | None) -> str:
 
 
 def default_padding(packing: str) -> str:
-    """``--padding`` where it is not given."""
+    """The default of ``--padding``."""
     return "none" if packing in ("first_fit", "length_grouped") else "longest"
 
 
 @dataclass
 class PreferenceArguments:
-    """The loss of ``--stage dpo`` (Rafailov et al., arXiv 2305.18290). Of a pair, with h = the log-ratio of
-    policy and reference for the chosen answer minus that for the rejected one, b ``dpo_beta`` and
-    e ``dpo_label_smoothing``:
+    """Flags of ``--stage dpo`` (Rafailov et al., arXiv 2305.18290). The loss of a pair, where h is the
+    log-ratio of policy and reference for the chosen answer minus that for the rejected answer, b is
+    ``dpo_beta`` and e is ``dpo_label_smoothing``:
 
     sigmoid   -(1 - e) log sigmoid(b h) - e log sigmoid(-b h)
     hinge     max(0, 1 - b h)
@@ -216,14 +218,14 @@ class PreferenceArguments:
     )
     dpo_beta: float = flag(
         0.1,
-        "DPO's beta: the larger, the closer the policy stays to the reference.",
+        "DPO's beta; larger values keep the policy closer to the reference.",
         at_least=0.001,
         no_effect=no_effect.NOT_DPO,
         aliases=("beta", "pref_beta"),
     )
     dpo_label_smoothing: float = flag(
         0.0,
-        "Share of pairs whose preference is taken to be wrong (conservative DPO).",
+        "Assumed fraction of pairs with a wrong preference (conservative DPO).",
         at_least=0,
         below=0.5,
         no_effect=(
@@ -236,70 +238,71 @@ class PreferenceArguments:
 
 @dataclass
 class FusedArguments:
-    """Which fused operators ``llm_npu.surgery`` puts into the model.
+    """The fused operators that ``llm_npu.surgery`` puts into the model.
 
-    Where ``use_fused_linear_cross_entropy`` is None, ``llm_npu.training.model.choose_loss`` decides. The
-    libraries have switches of the same names for their own fused paths, which always stay off.
+    If ``use_fused_linear_cross_entropy`` is None, ``llm_npu.training.model.choose_loss`` decides. The
+    libraries have flags of the same names for their own fused paths, which always stay off.
     """
 
     disable_fused_options: bool = flag(
-        False, f"Keep the layers of {names.TITLE}; the switches below have no effect."
+        False, f"Keep the layers of {names.TITLE}; overrides the switches below."
     )
     use_npu_fusion_attention: bool = flag(
         True,
-        f"Attention by paddle_fused.flash_attention. The path of {names.TITLE} stays off.",
+        f"Use paddle_fused.flash_attention. The fused path of {names.TITLE} stays off.",
         no_effect=no_effect.NOT_FUSED,
         aliases=("use_flash_attention",),
     )
     use_fused_rms_norm: bool = flag(
         True,
-        f"RMSNorm by paddle_fused.rms_norm. The path of {names.TITLE} stays off.",
+        f"Use paddle_fused.rms_norm. The fused path of {names.TITLE} stays off.",
         no_effect=no_effect.NOT_FUSED,
     )
     use_fused_rope: bool = flag(
         True,
-        "Rotary embedding by paddle_fused.apply_rotary, with positions and a key/value cache. "
-        f"The path of {names.TITLE} stays off.",
+        "Use paddle_fused.apply_rotary, with positions and a key/value cache. "
+        f"The fused path of {names.TITLE} stays off.",
         no_effect=no_effect.NOT_FUSED,
     )
     use_fused_swiglu: bool = flag(
-        True, "SwiGLU of the feed-forward layers by paddle_fused.swiglu.", no_effect=no_effect.NOT_FUSED
+        True, "Use paddle_fused.swiglu in the feed-forward layers.", no_effect=no_effect.NOT_FUSED
     )
     use_fused_moe: bool = flag(
         True,
-        f"Experts of {titles_of(lambda family: family.experts)} by paddle_fused's operators.",
+        f"Use paddle_fused's operators for the experts of {titles_of(lambda family: family.experts)}.",
         no_effect=(no_effect.NOT_FUSED, no_effect.NO_EXPERTS),
     )
     use_fused_adamw: bool = flag(
         True,
-        "The optimizer's step by paddle_fused.FusedAdamW instead of paddle.optimizer.AdamW.",
+        "Use paddle_fused.FusedAdamW instead of paddle.optimizer.AdamW.",
         no_effect=no_effect.NOT_FUSED,
     )
     use_fused_dropout_add_layer_norm: bool = flag(
         True,
-        "Dropout, addition and LayerNorm of GPT by paddle_fused.dropout_add_layer_norm.",
+        "Use paddle_fused.dropout_add_layer_norm for dropout, addition and LayerNorm of GPT.",
         no_effect=(no_effect.NOT_FUSED, no_effect.NO_LAYER_NORM),
     )
     use_fused_geglu: bool = flag(
         True,
-        "GeGLU of Gemma's feed-forward layers by paddle_fused.geglu.",
+        "Use paddle_fused.geglu in Gemma's feed-forward layers.",
         no_effect=(no_effect.NOT_FUSED, no_effect.NO_GEGLU),
     )
     use_fused_add_rms_norm: bool | None = flag(
         None,
-        "Residual sums and the norms that read them by paddle_fused.add_rms_norm. By default true where one "
-        "kernel computes both: on the CPU, not on a card, whose plugin has none.",
+        "Use paddle_fused.add_rms_norm for residual sums followed by a norm. Default: true if one kernel "
+        "computes both, which holds on the CPU but not on a card, where the plugin has no such kernel.",
         no_effect=no_effect.NOT_FUSED,
     )
     use_fused_linear_cross_entropy: bool | None = flag(
         None,
-        "Head and loss by paddle_fused.linear_cross_entropy, without the logits. By default where the logits "
-        f"of a micro batch in float32 would take more than {logits.RULE} of the device's memory "
-        f"({logits.CARD >> 30} GiB, or VIRTUAL_NPU_MEMORY_GB). The Triton path of {names.TITLE} stays off.",
+        "Use paddle_fused.linear_cross_entropy for head and loss, without materializing the logits. Default: "
+        f"true if the float32 logits of a micro batch would take more than {logits.RULE} of the device's "
+        f"memory ({logits.CARD >> 30} GiB, or VIRTUAL_NPU_MEMORY_GB). The Triton path of {names.TITLE} stays "
+        "off.",
         no_effect=(
             no_effect.NOT_FUSED,
             no_effect.DPO_READS_LOGITS,
-            NoEffect("--enable_auto_parallel always computes it so", lambda run: run.enable_auto_parallel),
+            NoEffect("--enable_auto_parallel always uses it", lambda run: run.enable_auto_parallel),
         ),
     )
 
@@ -310,7 +313,7 @@ class FusedArguments:
         return {name: False if disabled else on for name, on in switches.items()}
 
     def of_layers(self) -> dict[str, bool | None]:
-        """The switches of ``surgery.apply_fused_kernels``: all but the optimizer's."""
+        """The switches of ``surgery.apply_fused_kernels``: all except the optimizer's."""
         return {name: on for name, on in self.switches().items() if name != "use_fused_adamw"}
 
 
@@ -319,11 +322,11 @@ class RunConfig:
     """Every argument of a run, checked.
 
     Attributes:
-        training: the library's training arguments; ``training.device`` is Paddle's name (``npu:1``).
-        device: the name as the user wrote it (``npu``, ``npu:card``, ``virtual_npu:1``, ``cpu``, ...).
-        given: the flags that the user wrote, on the command line or in the file: name -> value.
-        ineffective: (name, reason) of those that change nothing in this run.
-        notes: a line for each translated name.
+        training: The library's training arguments; ``training.device`` is Paddle's name (``npu:1``).
+        device: The device name as the user wrote it (``npu``, ``npu:card``, ``virtual_npu:1``, ``cpu``, ...).
+        explicit: Flags set by the user, on the command line or in the file: name -> value.
+        ineffective: (name, reason) of explicit flags that have no effect in this run.
+        notes: One line for each translated name.
     """
 
     model: ModelArguments

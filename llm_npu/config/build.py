@@ -1,4 +1,4 @@
-"""Values of flags -> RunConfig, with the library's training arguments. It imports the library."""
+"""Flag values -> RunConfig, with the library's training arguments. Imports the library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PretrainArguments(TrainingFlags, adapter.TrainingArguments):
     def __post_init__(self):
         eval_batch_size = self.per_device_eval_batch_size
         if self.enable_auto_parallel and self.pipeline_parallel_degree > 1:
-            # PaddleNLP sets it to this, with a warning; llm_npu.parallel takes a batch as it comes.
+            # PaddleNLP would set it to this with a warning; llm_npu.parallel accepts any batch.
             self.per_device_eval_batch_size = (
                 self.per_device_train_batch_size * self.gradient_accumulation_steps
             )
@@ -37,7 +37,7 @@ class PretrainArguments(TrainingFlags, adapter.TrainingArguments):
             self.per_device_eval_batch_size = eval_batch_size
 
     def to_sanitized_dict(self) -> dict:
-        """For trackers. Truth values as text: VisualDL 2.5 makes integers of them, which protobuf refuses."""
+        """For trackers. Booleans become text: VisualDL 2.5 makes them integers, which protobuf rejects."""
         values = super().to_sanitized_dict()
         return {name: str(value) if isinstance(value, bool) else value for name, value in values.items()}
 
@@ -48,15 +48,15 @@ def run_config(
     ineffective: tuple[tuple[str, str], ...],
     notes: tuple[str, ...],
 ) -> RunConfig:
-    """The dataclasses of a run with the values ``flags``. UserError for values that the library refuses."""
+    """Build the dataclasses of a run from ``flags``. Raises UserError for values that the library rejects."""
     device = flags["device"]
     values = dict(flags, device=paddle_name(device))
-    # The library would act on these flags, which have no effect here:
+    # Reset flags without effect here, which the library would act on:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
         values["sequence_parallel"] = False  # the layers would need a group
-    # In one process they have no effect, but the layers would need groups; several processes refuse them.
+    # No effect in one process, but the layers would need groups; rejected with several processes.
     values |= {name: library_flags()[name].default for name in UNSUPPORTED_PARALLELISM}
-    values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # it would look for its files on resume
+    values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # on resume the library would look for its own files
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
     values |= {upstream: values[name] for upstream, name in names.RENAMED.items()}
     values |= adapter.translated(values)
@@ -69,7 +69,7 @@ def _instance(kind: type, values: Mapping[str, object]) -> object:
     fields = [field.name for field in dataclasses.fields(kind) if field.init]
     arguments = {name: values[name] for name in fields if name in values}
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # Paddle lists its flags when it sets up groups
+        with contextlib.redirect_stderr(io.StringIO()):  # Paddle prints its flags when it sets up groups
             return kind(**arguments)
-    except (AssertionError, ValueError) as error:  # the libraries assert some of their users' choices
-        raise UserError(str(error) or f"{names.TITLE} refuses this combination of arguments") from error
+    except (AssertionError, ValueError) as error:  # the libraries assert some user input
+        raise UserError(str(error) or f"{names.TITLE} rejects this combination of arguments") from error

@@ -1,6 +1,6 @@
-"""Flags that contradict each other, and degrees that do not divide the processes.
+"""Checks for contradicting flags, and for parallel degrees that do not divide the number of processes.
 
-``run`` holds the value of every flag by name. The limits of a single flag are in its own field (``flag``).
+``run`` holds the value of every flag by name. Limits of a single flag are in its own field (``flag``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .arguments import FusedArguments
 from .flag import written
 from .formats import profile_window
 
-# Parallelism over the sequence and over experts, which PaddleNLP has and this script does not.
+# Parallelism over the sequence and over experts, supported by PaddleNLP but not by this script.
 UNSUPPORTED_PARALLELISM = (
     "sep_parallel_degree",
     "context_parallel_degree",
@@ -34,13 +34,13 @@ DEGREES = (
     "sharding_degree",
     "sharding_parallel_degree",
 )
-# Trackers of both libraries, and those of one: {name: the package that it needs}.
+# Trackers of either library: {name: required package}.
 TRACKERS = {"visualdl": "visualdl", "tensorboard": "tensorboardX", "wandb": "wandb", "autonlp": "ray"}
 TRACKERS |= names.TRACKERS
 
 
 def check(run: Namespace) -> None:
-    """UserError when the flags of ``run`` cannot work together."""
+    """Raise UserError if the flags of ``run`` contradict each other."""
     if not run.output_dir:  # Path("") is the current folder
         raise UserError("--output_dir is empty; give a folder, or leave it out")
     if not run.do_train:
@@ -84,24 +84,24 @@ def _check_samples(run: Namespace) -> None:
 
 
 def _check_preference(run: Namespace) -> None:
-    """What ``--stage dpo`` needs, and does not have."""
+    """Check the requirements of ``--stage dpo``."""
     if run.stage != "dpo":
         return
     if library.installed_or_none() == library.PADDLENLP:
         raise UserError(
-            "--stage dpo trains PaddleFormers' models, and this environment has PaddleNLP: in an environment "
-            'of its own, run pip install ".[paddleformers]"'
+            "--stage dpo trains PaddleFormers' models, but this environment has PaddleNLP; in a separate "
+            'environment, run pip install ".[paddleformers]"'
         )
     for name in ("tensor_parallel_degree", "pipeline_parallel_degree"):
         if run.processes > 1 and getattr(run, name) > 1:
             raise UserError(
-                f"--{name} is {getattr(run, name)}, but --stage dpo does not split the model: the loss on "
-                "pairs needs all logits of a process's rows; leave it out, or give --sharding"
+                f"--{name} is {getattr(run, name)}, but --stage dpo does not split the model because the "
+                "loss of pairs needs all logits of a process's rows; leave it out, or give --sharding"
             )
 
 
 def _check_observation(run: Namespace) -> None:
-    """Profiling, layer comparison and dumps."""
+    """Check profiling, layer comparison and dumps."""
     for name in ("check_nan_inf", "compare_with", "dump_tensors"):
         if getattr(run, name) and run.enable_auto_parallel:
             raise UserError(f"--{name} needs undistributed layers; leave --enable_auto_parallel out")
@@ -110,14 +110,14 @@ def _check_observation(run: Namespace) -> None:
     switches = {field.name: getattr(run, field.name) for field in dataclasses.fields(FusedArguments)}
     if run.compare_with and not any(FusedArguments(**switches).of_layers().values()):
         raise UserError(
-            "--compare_with compares fused operators with others, but this run has none; leave it out, or "
+            "--compare_with compares fused operators, but this run has none; leave it out, or "
             "switch an operator on"
         )
     if run.profile is None:
         return
     window = profile_window(run.profile)
     if run.device == "cpu":
-        raise UserError("--profile needs --device npu or virtual_npu: it records what that device does")
+        raise UserError("--profile needs --device npu or virtual_npu: it records device activity")
     if run.max_steps != -1 and window.last > run.max_steps:
         raise UserError(
             f"--profile {run.profile} records {window}, but --max_steps {run.max_steps} ends before that"
@@ -125,13 +125,13 @@ def _check_observation(run: Namespace) -> None:
 
 
 def _check_trackers(trackers: list[str]) -> None:
-    """What the library's Trainer would refuse, after everything has been built."""
+    """Reject trackers early that the library's Trainer would reject after building everything."""
     if trackers in (["all"], ["none"]):
         return
     for name in trackers:
         if name not in TRACKERS:
             raise UserError(
-                f"--report_to is {name!r}, but must be all or none, or some of {', '.join(TRACKERS)}"
+                f"--report_to is {name!r}, but must be all, none, or a list of {', '.join(TRACKERS)}"
             )
         if importlib.util.find_spec(TRACKERS[name]) is None:
             raise UserError(
@@ -142,7 +142,7 @@ def _check_trackers(trackers: list[str]) -> None:
 
 def _check_precision(run: Namespace) -> None:
     if run.bf16 and run.fp16:
-        raise UserError("--bf16 and --fp16 were both given; choose one")
+        raise UserError("--bf16 and --fp16 are both set; choose one")
     if (run.bf16 or run.fp16) and run.device == "cpu":
         raise UserError(
             f"--{'bf16' if run.bf16 else 'fp16'} needs --device npu or virtual_npu: "
@@ -156,7 +156,7 @@ def _check_precision(run: Namespace) -> None:
 
 
 def _check_auto_parallel(run: Namespace) -> None:
-    """What ``llm_npu.parallel`` does not support."""
+    """Reject what ``llm_npu.parallel`` does not support."""
     if run.fp16:
         raise UserError("--enable_auto_parallel trains in float32 or bfloat16; give --bf16 instead of --fp16")
     if run.bf16 and (run.fp16_opt_level != "O2" or not run.amp_master_grad):
@@ -183,16 +183,16 @@ def _check_auto_parallel(run: Namespace) -> None:
         )
     if run.pipeline_parallel_degree > 1 and paddle_release.before(3, 1):
         raise UserError(
-            "--enable_auto_parallel with --pipeline_parallel_degree needs Paddle 3.1 or later, whose "
-            f"auto-parallel has schedules of stages; this is {paddle_release.installed_paddle().version}. "
-            "Leave --enable_auto_parallel out: PaddleNLP's Trainer has pipelines."
+            "--enable_auto_parallel with --pipeline_parallel_degree needs Paddle 3.1 or later for pipeline "
+            f"schedules; this is {paddle_release.installed_paddle().version}. "
+            "Leave --enable_auto_parallel out to use the pipeline of PaddleNLP's Trainer."
         )
 
 
 def _check_steps(run: Namespace) -> None:
     steps = run.max_steps
     if steps == 0 or steps < -1:
-        raise UserError(f"--max_steps is {steps}, but must be 1 or more (or -1: num_train_epochs decides)")
+        raise UserError(f"--max_steps is {steps}, but must be 1 or more (or -1 to use num_train_epochs)")
     if steps == -1 and run.num_train_epochs <= 0:
         raise UserError("--max_steps is -1 and --num_train_epochs is 0, so there is nothing to train")
     for interval in run.skip_data_intervals or []:
@@ -218,28 +218,28 @@ def _check_schedule(run: Namespace) -> None:
         return
     if run.min_learning_rate > run.learning_rate:
         raise UserError(
-            f"--min_learning_rate {run.min_learning_rate} is above --learning_rate {run.learning_rate}"
+            f"--min_learning_rate {run.min_learning_rate} is greater than --learning_rate {run.learning_rate}"
         )
     end = run.decay_steps or run.max_steps
     warmup = run.warmup_steps or run.warmup_ratio * max(run.max_steps, 0)
     if 0 < end < warmup:
         raise UserError(
-            f"the learning rate warms up for {warmup:g} steps (--warmup_steps or --warmup_ratio), but its "
+            f"warmup takes {warmup:g} steps (--warmup_steps or --warmup_ratio), but the learning rate's "
             f"decay ends at step {end} (--{'decay_steps' if run.decay_steps else 'max_steps'})"
         )
 
 
 def check_parallel(run: Namespace) -> None:
-    """UserError with one sentence when the degrees in ``run`` do not fit ``run.processes``.
+    """Raise UserError if the parallel degrees in ``run`` do not fit ``run.processes``.
 
-    With one process the degrees have no effect, which the run reports (``no_effect``).
+    In a single process the degrees have no effect, which the run reports (``no_effect``).
     """
     if run.processes == 1:
         return
     for name in UNSUPPORTED_PARALLELISM:
         if (value := getattr(run, name) or 0) is True or value > 1:
             raise UserError(
-                f"--{name} is {value}, but this script does not have that parallelism; give "
+                f"--{name} is {value}, but this script does not support that parallelism; give "
                 "--tensor_parallel_degree, --sequence_parallel, --pipeline_parallel_degree or --sharding"
             )
     degrees = {name: getattr(run, name) for name in DEGREES if getattr(run, name) not in (-1, 1)}
@@ -251,7 +251,7 @@ def check_parallel(run: Namespace) -> None:
         if degree < 1:
             raise UserError(f"--{name} is {degree}, but must be 1 or more")
         if name.startswith("sharding") and not run.sharding:
-            # PaddleNLP would warn, and each of these processes train a model of its own.
+            # PaddleNLP would only warn, and these processes would train separate models.
             raise UserError(
                 f"--{name} is {degree}, but --sharding does not say what to split; give --sharding stage1, "
                 f"stage2 or stage3 as well, or leave --{name} out"
@@ -278,49 +278,50 @@ def check_parallel(run: Namespace) -> None:
 
 
 def _check_machines(degree: int, of_run: machines.Machines) -> None:
-    """Tensor parallelism, the innermost axis of every mesh here, is for ranks of one machine."""
+    """Check that tensor parallel groups, the innermost mesh axis, stay within one machine."""
     crossing = of_run.crossed_by(degree)
     if crossing is None:
         return
     fitting = math.gcd(*(len(machine.ranks) for machine in of_run.all))
     raise UserError(
-        f"--tensor_parallel_degree is {degree}, which puts ranks {crossing[0]} to {crossing[-1]} in one "
-        f"group, but they are on several machines: {', '.join(map(str, of_run.all))}; give a degree that "
-        f"divides {fitting}, and --pipeline_parallel_degree or --sharding to split the model across machines"
+        f"--tensor_parallel_degree is {degree}, which puts ranks {crossing[0]} to {crossing[-1]} into one "
+        f"group, but these ranks span several machines: {', '.join(map(str, of_run.all))}; give a degree "
+        f"that divides {fitting}, and --pipeline_parallel_degree or --sharding to split the model across "
+        "machines"
     )
 
 
 def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -> None:
-    """What PaddleNLP's Trainer would assert only when it wraps the model, after everything has been built.
+    """Reject early what PaddleNLP's Trainer would assert only when it wraps the model.
 
-    ``replicated``: the processes outnumber the product of the degrees.
+    ``replicated``: whether there are more processes than the product of the degrees.
     """
     stages = {"stage2", "stage3"} & set(run.sharding.split())
     if "stage3" in stages and "tensor_parallel_degree" in degrees:
         raise UserError(
-            f"--sharding stage3 does not go with --tensor_parallel_degree in {names.TITLE}; give stage1, "
+            f"{names.TITLE} does not support --sharding stage3 with --tensor_parallel_degree; give stage1, "
             "stage2, or one of the two flags only"
         )
     flag = next((name for name in degrees if name.startswith("sharding")), None)
     if stages and flag and replicated and run.amp_master_grad:
         raise UserError(
-            f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) takes all processes in "
+            f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) needs all processes in "
             f"{names.TITLE}; leave --{flag} out, or give --sharding stage1"
         )
 
 
 def _check_interleaved(run: Namespace, stages: int) -> None:
-    """What Paddle would assert of an interleaved pipeline only after everything has been built."""
+    """Reject early what Paddle would assert about an interleaved pipeline after building everything."""
     parts, micro_batches = run.virtual_pp_degree or 1, run.gradient_accumulation_steps
-    if parts <= 1 or stages == 1:  # without stages it has no effect
+    if parts <= 1 or stages == 1:  # no effect without pipeline stages
         return
     if stages < 3:
         raise UserError(
-            f"--virtual_pp_degree is {parts}, which takes a pipeline of 3 stages or more; "
+            f"--virtual_pp_degree is {parts}, which needs a pipeline of at least 3 stages; "
             f"--pipeline_parallel_degree is {stages}"
         )
     if micro_batches != stages and micro_batches < 2 * stages:
         raise UserError(
-            f"with --virtual_pp_degree {stages} stages take {stages} micro batches, or {2 * stages} and "
+            f"--virtual_pp_degree with {stages} stages needs {stages} micro batches, or {2 * stages} or "
             f"more; --gradient_accumulation_steps is {micro_batches}"
         )

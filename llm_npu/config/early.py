@@ -1,4 +1,4 @@
-"""What must be known about a run before Paddle is imported."""
+"""Settings of a run that are needed before Paddle is imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUT_DIR = "output"
 
 @dataclass(frozen=True)
 class Early:
-    """The arguments that decide which plugin Paddle loads, which processes start, and the environment.
+    """The arguments that determine Paddle's plugin, the processes to start, and the environment.
 
     Attributes:
         argv: the command line, without the program's name.
@@ -37,7 +37,7 @@ class Early:
 
     @classmethod
     def of(cls, argv: Sequence[str], run: Namespace) -> Early:
-        """From the flags ``run``, which ``argv`` gave, and from the environment."""
+        """Create from the flags ``run`` (parsed from ``argv``) and the environment."""
         output_dir = Path(run.output_dir).expanduser()
         return cls(
             argv=tuple(argv),
@@ -52,10 +52,10 @@ class Early:
 
     @property
     def starts_ranks(self) -> bool:
-        """Whether this process is to start others, which do the work."""
+        """Whether this process starts the ranks instead of training."""
         return self.nproc > 1 and not self.is_rank
 
 
 def process_count() -> int:
-    """The number of processes of this run, as the launcher states it; 1 without a launcher."""
+    """The number of processes of this run, from the launcher; 1 without a launcher."""
     return machines.check()

@@ -1,9 +1,9 @@
-"""A flag is one dataclass field; ``flag`` stores everything about it in the field's metadata.
+"""A flag is a dataclass field; ``flag`` stores all its properties in the field's metadata.
 
     lora_rank: int = flag(8, "Rank of LoRA's A and B.", at_least=1, no_effect=NOT_LORA)
 
-The parser, the file reader, the checks, the notes about flags without effect and the documentation read it
-there; a new flag needs no entry anywhere else.
+The parser, the file reader, the checks, the notes about flags without effect, and the documentation are
+driven by this metadata, so a new flag is defined in one place.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from llm_npu.core.errors import UserError
 from paddle_fused.command_line import FALSE, TRUE, truth
 
 LARGEST = 1 << 63
-SHOWN = 60  # characters of a refused value
+SHOWN = 60  # characters shown of a rejected value
 BOOL_OR_TEXT = bool | str
-# A value in a file: YAML's and JSON's scalars, None for null, or a list of them.
+# A value in a file: a YAML or JSON scalar, None for null, or a list of values.
 Value = bool | int | float | str | None | list
 
 
 @dataclass(frozen=True)
 class NoEffect:
-    """Why a flag changes nothing in runs for which ``when`` is true; by default in all runs.
+    """Why a flag has no effect in runs for which ``when`` is true; by default in all runs.
 
-    ``when`` gets a namespace with the value of every flag, ``given`` ({name: value} of the flags that the
-    user wrote) and ``processes`` (the number of processes).
+    ``when`` gets a namespace with the value of every flag, ``explicit`` ({name: value} of the flags set by
+    the user) and ``processes`` (the number of processes).
     """
 
     why: str
@@ -45,14 +45,14 @@ class Flag:
 
     Attributes:
         kind: bool, int, float, str, ``bool | str`` or a list of them, never Optional.
-        choices: the accepted texts; case is ignored. Where ``no`` is one, false is read as ``no``.
-        value_if_bare: the value of ``--name`` without one.
-        no_effect: when the flag changes nothing.
-        aliases: other launchers' names for the same flag with the same values.
-        hint: a sentence that follows the refusal of a value that is not a choice.
-        check_format: raises UserError for a value that the flag's grammar does not accept.
-        path: a file or folder, in which ``~`` is the home folder.
-        comma_separated: a file may give a list of the text's parts.
+        choices: Accepted texts, case-insensitive. If ``no`` is a choice, false means ``no``.
+        value_if_bare: Value of ``--name`` without an argument.
+        no_effect: When the flag has no effect.
+        aliases: Names of the same flag in other launchers.
+        hint: A sentence appended to the error about an invalid choice.
+        check_format: Raises UserError for a value with invalid syntax.
+        path: Whether the value is a file or folder, where ``~`` is the home folder.
+        comma_separated: Whether a file may give a list instead of a comma-separated text.
     """
 
     name: str
@@ -73,21 +73,21 @@ class Flag:
 
     @property
     def has_negation(self) -> bool:
-        """Whether ``--no_NAME`` exists: for switches that are on, or may be on, by default."""
+        """Whether ``--no_NAME`` exists: for switches that can be on by default."""
         return self.kind is bool and self.default in (True, None)
 
     @property
     def item(self) -> tuple[type, int]:
-        """(the type of a single value, the number of lists around it)."""
+        """(type of a single value, depth of list nesting)."""
         kind, depth = self.kind, 0
         while typing.get_origin(kind) is list:
             [kind], depth = typing.get_args(kind), depth + 1
         return kind, depth
 
     def parse(self, value: bool | int | float | str) -> object:
-        """A single value of the field, from a command line's text or a file's scalar.
+        """Parse a single value of the field, from a command line's text or a file's scalar.
 
-        A value of the field's type is returned as it is. ArgumentTypeError, as argparse expects, otherwise.
+        A value of the field's type is returned unchanged. Raises ArgumentTypeError, as argparse expects.
         """
         kind, _ = self.item
         if isinstance(value, str) or type(value) is not kind:
@@ -107,12 +107,12 @@ class Flag:
         return spellings.get(text.lower(), _text(text))
 
     def from_file(self, value: Value) -> object:
-        """The value of the field that a file of arguments gives. UserError if the field does not take it."""
+        """Convert a value of an argument file to the field's type. Raises UserError if this is impossible."""
         _, depth = self.item
         if isinstance(value, list) and not depth:
             if not self.comma_separated:
                 raise UserError(
-                    f"{self.name} takes one value, but the file of arguments gives the list {_shown(value)}"
+                    f"{self.name} takes one value, but the argument file gives the list {_shown(value)}"
                 )
             value = ",".join(map(written, value))
         try:
@@ -123,7 +123,7 @@ class Flag:
     def _nested(self, value: Value, depth: int) -> object:
         if depth == 0:
             if isinstance(value, list):
-                raise ArgumentTypeError(f"{_shown(value)} is a list where one value belongs")
+                raise ArgumentTypeError(f"{_shown(value)} is a list, but must be a single value")
             return self.parse(value)
         items = value if isinstance(value, list) else [value]
         if depth == 2 and not any(isinstance(item, list) for item in items):  # one pair
@@ -132,7 +132,7 @@ class Flag:
 
     @property
     def limits(self) -> str:
-        """The accepted values, in words; empty where the type says it all."""
+        """The accepted values in words; empty if the type is the only limit."""
         if self.choices:
             return any_of(self.choices)
         if self.at_least is None:
@@ -142,7 +142,7 @@ class Flag:
         return f"at least {self.at_least} and below {self.below}"
 
     def check(self, value: object) -> None:
-        """UserError for a value outside the flag's limits. The default is always accepted."""
+        """Raise UserError for a value outside the flag's limits. The default is always accepted."""
         if value == self.default:
             return
         if self.choices and value not in self.choices:
@@ -156,11 +156,11 @@ class Flag:
             self.check_format(value)
 
     def without_effect(self, run: Namespace) -> str | None:
-        """Why the flag changes nothing in ``run`` (see ``NoEffect``); None where it has an effect."""
+        """Why the flag has no effect in ``run`` (see ``NoEffect``); None if it has one."""
         return next((rule.why for rule in self.no_effect if rule.when(run)), None)
 
     def is_off(self, value: object) -> bool:
-        """Whether ``value`` leaves the feature off, as without the flag; a degree of 1 does."""
+        """Whether ``value`` leaves the feature off, as a degree of 1 does."""
         return (
             value in (None, "", [])
             or value is False
@@ -169,7 +169,7 @@ class Flag:
 
 
 def written(value: bool | int | float | str | None) -> str:
-    """A value as the user writes it, such as ``true``."""
+    """Format a value as users write it, such as ``true``."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value)
@@ -177,7 +177,7 @@ def written(value: bool | int | float | str | None) -> str:
 
 def _number(kind: type, text: str) -> int | float:
     try:
-        # In Python's notation, which has no leading zeros: YAML would read 010 as 8, the command line as 10.
+        # Python's notation has no leading zeros: YAML would read 010 as 8, and the command line as 10.
         return int(text, 0) if kind is int else float(text)
     except ValueError:
         reason = (
@@ -189,7 +189,7 @@ def _number(kind: type, text: str) -> int | float:
 
 
 def _text(text: str) -> str:
-    """Any text that a file's name can hold."""
+    """Check that a file name can contain the text."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
@@ -209,7 +209,7 @@ def _plain(value: Value) -> str:
 
 
 def flag(default: object, help: str, **more: typing.Any) -> typing.Any:
-    """The field of a flag; ``more``: attributes of ``Flag``, where ``no_effect`` may be a single reason."""
+    """A dataclass field for a flag; ``more``: attributes of ``Flag``. ``no_effect`` may be one reason."""
     reasons = more.get("no_effect", ())
     metadata = {"help": help, **more, "no_effect": (reasons,) if isinstance(reasons, NoEffect) else reasons}
     if isinstance(default, list):

@@ -1,6 +1,6 @@
-"""Flags whose values have a grammar: --device, --split, --profile and --dump_tensors.
+"""Flags with a value syntax: --device, --split, --profile and --dump_tensors.
 
-Each function raises UserError for a value that it does not accept.
+Each function raises UserError for an invalid value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROFILE_FOLDER = "profile"  # in the output folder
 
 
 def check_device(device: str) -> None:
-    """Accepts ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``npu:card`` (no fallback),
+    """Accept ``npu`` (a card if there is one, else the virtual NPU), ``npu:N``, ``npu:card`` (no fallback),
     ``virtual_npu``, ``virtual_npu:N`` and ``cpu``.
     """
     if device in DEVICES or re.fullmatch(r"(virtual_)?npu:\d+", device, re.ASCII):
@@ -32,12 +32,12 @@ def check_device(device: str) -> None:
 
 
 def paddle_name(device: str) -> str:
-    """What Paddle calls the device: ``npu``, ``npu:N`` or ``cpu``."""
+    """Paddle's name of the device: ``npu``, ``npu:N`` or ``cpu``."""
     return "npu" if device == "npu:card" else device.removeprefix("virtual_")
 
 
 def split_weights(split: str) -> tuple[float, float, float]:
-    """``949,50,1`` (or ``949/50/1``) -> the fractions of the training, validation and test documents."""
+    """``949,50,1`` (or ``949/50/1``) -> the fractions of training, validation and test documents."""
     parts = split.replace("/", ",").split(",")
     try:
         weights = [float(part) for part in parts]
@@ -74,7 +74,7 @@ class ProfileWindow:
 
 
 def profile_window(text: str) -> ProfileWindow:
-    """The window that ``text`` describes. As in Python, the step after the colon is excluded."""
+    """Parse a window. As in a Python slice, the step after the colon is excluded."""
     fields: dict[str, int | bool] = {}
     for part in text.split(","):
         if match := re.fullmatch(r"steps=(\d+):(\d+)", part, re.ASCII):
@@ -84,9 +84,7 @@ def profile_window(text: str) -> ProfileWindow:
         elif part in PROFILE_OPTIONS:
             new = {part: True}
         else:
-            raise UserError(
-                f"--profile is {text!r}, in which {part!r} is not understood; accepted: {PROFILE_ACCEPTED}"
-            )
+            raise UserError(f"--profile is {text!r}, but {part!r} is invalid; accepted: {PROFILE_ACCEPTED}")
         if fields.keys() & new.keys():
             raise UserError(f"--profile is {text!r}, which gives {part.partition('=')[0]} twice")
         fields |= new
@@ -94,8 +92,8 @@ def profile_window(text: str) -> ProfileWindow:
         raise UserError(f"--profile is {text!r}, which names no steps; accepted: {PROFILE_ACCEPTED}")
     if not 1 <= fields["first"] <= fields["last"]:
         raise UserError(
-            f"--profile is {text!r}, which selects no step: steps count from 1, and the one after the colon "
-            "is not recorded"
+            f"--profile is {text!r}, which selects no step: steps count from 1, and the step after the colon "
+            "is excluded"
         )
     return ProfileWindow(**fields)
 
@@ -106,6 +104,6 @@ def dumped_steps(text: str) -> range:
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
         raise UserError(
-            f"--dump_tensors is {text}: give one step, or the first and the last one, such as 1:3"
+            f"--dump_tensors is {text}; give one step, or the first and the last step, such as 1:3"
         )
     return range(first, last + 1)

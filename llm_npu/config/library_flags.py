@@ -1,8 +1,8 @@
-"""Training arguments of PaddleNLP and PaddleFormers that are flags, beside those of ``TrainingFlags``.
+"""Flags for training arguments of PaddleNLP and PaddleFormers that are not in ``TrainingFlags``.
 
-Reading flags must not import a library: that takes seconds, and the device has to be chosen first. So the
-fields are declared here; a test compares names, types and defaults with the dataclass of the installed
-library.
+Importing a library takes seconds, and the device has to be chosen first, so reading flags must not import
+one. The fields are therefore declared here; a test compares their names, types and defaults with the
+dataclass of the installed library.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ NEWEST_KEPT, WHOLE_CHECKPOINTS = no_effect.NEWEST_KEPT, no_effect.WHOLE_CHECKPOI
 class LibraryFlags:
     """The flags of both libraries, with PaddleNLP's names and defaults.
 
-    PaddleFormers' ``names`` has its own names (``RENAMED``) and defaults (``DEFAULTS``). Its other training
-    arguments are for CUDA, for other models, or for its own checkpoints and data; they keep their defaults.
+    PaddleFormers' ``names`` lists renamed flags (``RENAMED``) and other defaults (``DEFAULTS``). Its
+    remaining training arguments are for CUDA, other models, or its own checkpoints and data; they keep their
+    defaults.
     """
 
     # Length, batch and learning rate
@@ -40,17 +41,17 @@ class LibraryFlags:
     )
     gradient_accumulation_steps: int = flag(1, "Micro batches per optimizer step.", at_least=1)
     skip_data_intervals: list[list[int]] | None = flag(
-        None, "First and last step whose data are skipped; the flag may be given several times."
+        None, "First and last step to skip the data of; can be given several times."
     )
-    dataloader_drop_last: bool = flag(False, "Drop the last batch of the data if it is incomplete.")
+    dataloader_drop_last: bool = flag(False, "Drop the last batch if it is incomplete.")
     dataloader_num_workers: int = flag(
         0,
-        "Processes that load data.",
+        "Number of data loading processes.",
         at_least=0,
         no_effect=NoEffect(no_effect.MEMORY_MAPPED.why, lambda run: run.dataloader_num_workers),
     )
     distributed_dataloader: bool = flag(
-        False, "Load data on one rank for all.", no_effect=no_effect.OWN_SAMPLES
+        False, "Load data on one rank for all ranks.", no_effect=no_effect.OWN_SAMPLES
     )
     lazy_data_processing: bool = flag(True, "Process samples on demand.", no_effect=no_effect.MEMORY_MAPPED)
     remove_unused_columns: bool = flag(
@@ -71,7 +72,7 @@ class LibraryFlags:
     optim: str = flag("adamw", "Optimizer.", choices=("adamw",))
     adam_beta1: float = flag(0.9, "First beta of AdamW.", at_least=0, below=1)
     adam_epsilon: float = flag(1e-8, "Epsilon of AdamW.", at_least=0)
-    max_grad_norm: float = flag(1.0, "Gradients are clipped to this global norm.", at_least=0)
+    max_grad_norm: float = flag(1.0, "Clip gradients to this global norm.", at_least=0)
     flatten_param_grads: bool = flag(False, "Store the optimizer's parameters and gradients contiguously.")
     release_grads: bool = flag(False, "Free gradients after each step instead of setting them to zero.")
 
@@ -86,26 +87,24 @@ class LibraryFlags:
         None, "Operators that autocast keeps in float32.", no_effect=FLOAT32
     )
     amp_custom_white_list: list[str] | None = flag(
-        None, "Operators that autocast computes in low precision.", no_effect=FLOAT32
+        None, "Operators that autocast runs in low precision.", no_effect=FLOAT32
     )
     bf16_full_eval: bool = flag(False, "Evaluate in bfloat16.", no_effect=NO_EVALUATION)
     fp16_full_eval: bool = flag(False, "Evaluate in float16.", no_effect=NO_EVALUATION)
-    no_cuda: bool = flag(False, "Use no CUDA device.", no_effect=CUDA)
+    no_cuda: bool = flag(False, "Do not use CUDA devices.", no_effect=CUDA)
 
     # Parallelism
     tensor_parallel_degree: int = flag(
-        -1, "Number of ranks that each layer's weight matrices are split over; -1: 1.", no_effect=ONE_PROCESS
+        -1, "Number of ranks that split each weight matrix; -1 means 1.", no_effect=ONE_PROCESS
     )
-    tensor_parallel_output: bool = flag(True, "Compute the loss on logits that stay split.", no_effect=TENSOR)
+    tensor_parallel_output: bool = flag(True, "Compute the loss on sharded logits.", no_effect=TENSOR)
     sequence_parallel: bool = flag(
-        False, "Also split activations between the layers along the sequence.", no_effect=TENSOR
+        False, "Also split activations between layers along the sequence.", no_effect=TENSOR
     )
     fuse_sequence_parallel_allreduce: bool = flag(
         False, "Reduce the gradients of all sequence-parallel parameters in one message.", no_effect=TENSOR
     )
-    pipeline_parallel_degree: int = flag(
-        -1, "Stages that the layers are cut into; -1: 1.", no_effect=ONE_PROCESS
-    )
+    pipeline_parallel_degree: int = flag(-1, "Number of pipeline stages; -1 means 1.", no_effect=ONE_PROCESS)
     virtual_pp_degree: int = flag(1, "Chunks of layers per stage (interleaved schedule).", no_effect=PIPELINE)
     sharding: str = flag(
         "",
@@ -114,13 +113,13 @@ class LibraryFlags:
         no_effect=no_effect.ONE_SHARD,
     )
     sharding_parallel_degree: int = flag(
-        -1, "Ranks to shard over; -1: all that the other degrees leave.", no_effect=ONE_PROCESS
+        -1,
+        "Number of ranks to shard over; -1 means all ranks that the other degrees leave.",
+        no_effect=ONE_PROCESS,
     )
-    sharding_degree: int = flag(
-        -1, "Old name of --sharding_parallel_degree, which is preferred.", no_effect=ONE_PROCESS
-    )
+    sharding_degree: int = flag(-1, "Deprecated name of --sharding_parallel_degree.", no_effect=ONE_PROCESS)
     sharding_comm_buffer_size_MB: int = flag(
-        -1, "Buffer of fused gradient messages; -1: 256 MB.", no_effect=NOT_SHARDED
+        -1, "Buffer size of fused gradient messages; -1 means 256 MB.", no_effect=NOT_SHARDED
     )
     hybrid_parallel_topo_order: str | None = flag(
         None,
@@ -134,34 +133,38 @@ class LibraryFlags:
         no_effect=ONE_PROCESS,
     )
     ddp_find_unused_parameters: bool | None = flag(
-        None, "find_unused_parameters of paddle.DataParallel.", no_effect=ONE_PROCESS
+        None, "Set find_unused_parameters of paddle.DataParallel.", no_effect=ONE_PROCESS
     )
     sep_parallel_degree: int = flag(
-        -1, "Ranks that share the sequence by exchanging heads; only 1 works.", no_effect=ONE_PROCESS
+        -1,
+        "Ranks that split the sequence and exchange heads (Ulysses); only 1 is supported.",
+        no_effect=ONE_PROCESS,
     )
     context_parallel_degree: int = flag(
-        -1, "Ranks that share the sequence in a ring; only 1 works.", no_effect=ONE_PROCESS
+        -1, "Ranks that split the sequence in a ring; only 1 is supported.", no_effect=ONE_PROCESS
     )
     split_inputs_sequence_dim: bool = flag(
         True, "Split inputs along the sequence for the two flags above.", no_effect=ONE_PROCESS
     )
-    expert_parallel_degree: int = flag(-1, "Ranks that share experts; only 1 works.", no_effect=ONE_PROCESS)
+    expert_parallel_degree: int = flag(
+        -1, "Ranks that split the experts; only 1 is supported.", no_effect=ONE_PROCESS
+    )
     expert_tensor_parallel_degree: int = flag(
-        -1, "Ranks that share each expert; only 1 works.", no_effect=ONE_PROCESS
+        -1, "Ranks that split each expert; only 1 is supported.", no_effect=ONE_PROCESS
     )
     use_expert_parallel: bool = flag(
-        False, "Spread the experts over data-parallel ranks; only false works.", no_effect=ONE_PROCESS
+        False, "Split the experts over data-parallel ranks; only false is supported.", no_effect=ONE_PROCESS
     )
     enable_auto_parallel: bool = flag(
-        False, "Split a single-device model by annotations of its weights (Paddle's auto-parallel)."
+        False, "Use Paddle's auto-parallel: shard a single-device model by annotating its weights."
     )
-    to_static: bool = flag(False, "With --enable_auto_parallel, capture a step as one program.")
+    to_static: bool = flag(False, "With --enable_auto_parallel, capture each step as one static program.")
     local_rank: int = flag(-1, "Set by launchers.")
 
     # Recompute
     recompute: bool = flag(
         False,
-        "Compute each decoder layer again in the backward pass, to save memory.",
+        "Recompute each decoder layer in the backward pass to save memory.",
         aliases=("gradient_checkpointing",),
     )
     recompute_use_reentrant: bool = flag(
@@ -170,36 +173,38 @@ class LibraryFlags:
 
     # Evaluation
     minimum_eval_times: int | None = flag(
-        None, "Least number of evaluations; lowers --eval_steps.", no_effect=NO_EVALUATION
+        None, "Minimum number of evaluations; lowers --eval_steps.", no_effect=NO_EVALUATION
     )
-    prediction_loss_only: bool = flag(False, "Return only the loss of evaluations.", no_effect=NO_EVALUATION)
+    prediction_loss_only: bool = flag(False, "Evaluations return only the loss.", no_effect=NO_EVALUATION)
     eval_accumulation_steps: int | None = flag(
-        None, "Steps of evaluation between copies to host memory.", no_effect=NO_EVALUATION
+        None, "Evaluation steps between copies to host memory.", no_effect=NO_EVALUATION
     )
-    label_names: list[str] | None = flag(None, "Keys of a batch that are labels.")
-    past_index: int = flag(-1, "Index of the model's output that is the state of the next step; -1: none.")
+    label_names: list[str] | None = flag(None, "Keys of a batch that contain labels.")
+    past_index: int = flag(
+        -1, "Index of the model output that is passed to the next step as state; -1 means none."
+    )
     load_best_model_at_end: bool = flag(False, "Load the best checkpoint at the end.", no_effect=NEWEST_KEPT)
     metric_for_best_model: str | None = flag(None, "Metric of the best checkpoint.", no_effect=NEWEST_KEPT)
     greater_is_better: bool | None = flag(None, "Whether a larger metric is better.", no_effect=NEWEST_KEPT)
-    do_predict: bool = flag(False, "Predict on the test part.", no_effect=no_effect.ONLY_TRAINS)
+    do_predict: bool = flag(False, "Predict on the test split.", no_effect=no_effect.ONLY_TRAINS)
     do_export: bool = flag(False, "Export a program for inference.", no_effect=no_effect.ONLY_TRAINS)
 
     # Checkpoints
     save_strategy: str = flag(
         "steps",
-        "When to write checkpoints.",
+        "When to save checkpoints.",
         choices=("no", "steps"),
         hint=lambda value: " The whole run is one epoch; give --save_steps instead." * (value == "epoch"),
     )
     overwrite_output_dir: bool = flag(False, "Replace the checkpoints of an earlier run in --output_dir.")
-    ignore_data_skip: bool = flag(False, "A resumed run begins at the start of the data.")
+    ignore_data_skip: bool = flag(False, "Start a resumed run at the beginning of the data.")
     ignore_load_lr_and_optim: bool = flag(
-        False, "A resumed run begins with a new optimizer state and schedule."
+        False, "Start a resumed run with a new optimizer state and schedule."
     )
-    save_on_each_node: bool = flag(False, "Write checkpoints on each machine.", no_effect=ONE_PROCESS)
+    save_on_each_node: bool = flag(False, "Save checkpoints on each machine.", no_effect=ONE_PROCESS)
     unified_checkpoint: bool = flag(False, "The library's checkpoint format.", no_effect=WHOLE_CHECKPOINTS)
     save_sharded_model: bool = flag(
-        False, "Each rank writes its shard of the model.", no_effect=WHOLE_CHECKPOINTS
+        False, "Each rank saves its shard of the model.", no_effect=WHOLE_CHECKPOINTS
     )
 
     # Logs
@@ -211,41 +216,41 @@ class LibraryFlags:
     run_name: str | None = flag(None, "Name of the run in trackers.")
     wandb_api_key: str | None = flag(None, "Key of Weights & Biases.", no_effect=no_effect.NO_WANDB)
     wandb_http_proxy: str | None = flag(None, "Proxy of Weights & Biases.", no_effect=no_effect.NO_WANDB)
-    count_trained_tokens: bool = flag(False, "Log the number of tokens without padding.")
+    count_trained_tokens: bool = flag(False, "Log the number of non-padding tokens.")
     pad_token_id: int = flag(
         0,
         "Token that --count_trained_tokens does not count.",
         no_effect=NoEffect("--count_trained_tokens is off", lambda run: not run.count_trained_tokens),
     )
-    skip_memory_metrics: bool = flag(True, "Do not log the memory of the device.")
-    skip_profile_timer: bool = flag(True, "Do not log the time of each phase of a step.")
+    skip_memory_metrics: bool = flag(True, "Do not log device memory.")
+    skip_profile_timer: bool = flag(True, "Do not log the time of each step phase.")
 
 
 @dataclass
 class PaddleNLPFlags:
-    """The flags that only PaddleNLP has."""
+    """Flags that exist only in PaddleNLP."""
 
     recompute_granularity: str = flag(
         "full",
-        "What --recompute computes again: each layer, its attention block (full_attn) or only the attention "
+        "What --recompute recomputes: whole layers, their attention block (full_attn), or only the attention "
         "operator (core_attn).",
         choices=("full", "full_attn", "core_attn"),
         no_effect=NO_RECOMPUTE,
     )
-    no_recompute_layers: list[int] | None = flag(
-        None, "Layers that are not computed again.", no_effect=NO_RECOMPUTE
+    no_recompute_layers: list[int] | None = flag(None, "Layers without recompute.", no_effect=NO_RECOMPUTE)
+    pp_recompute_interval: int = flag(
+        1, "Number of layers in a recomputed block of a stage.", no_effect=PIPELINE
     )
-    pp_recompute_interval: int = flag(1, "Layers per recomputed block of a stage.", no_effect=PIPELINE)
     refined_recompute: str = flag(
         "",
-        "Operators that skip recomputation in how many layers (-1: all), such as flash_attn:-1,"
+        "Operators excluded from recompute, each with a number of layers (-1: all), such as flash_attn:-1,"
         "mlp_column_ln:5; also attention_column_ln, attention_row_ln and mlp_row_ln.",
         no_effect=NO_RECOMPUTE,
     )
     offload_recompute_inputs: bool = flag(
-        False, "Keep the inputs of recomputed layers in host memory.", no_effect=NO_RECOMPUTE
+        False, "Offload the inputs of recomputed layers to host memory.", no_effect=NO_RECOMPUTE
     )
-    offload_optim: bool = flag(False, "Keep the optimizer's state in host memory between steps.")
+    offload_optim: bool = flag(False, "Offload the optimizer state to host memory between steps.")
     tensor_parallel_config: str = flag(
         "",
         "enable_mp_async_allreduce, enable_mp_skip_c_identity, enable_mp_fused_linear_param_grad_add, "
@@ -274,48 +279,52 @@ class PaddleNLPFlags:
         "dp", "Mesh axis that auto-parallel shards over.", no_effect=ONE_PROCESS
     )
     auto_parallel_resume_form_hybrid_parallel: bool = flag(
-        False, "Auto-parallel resumes from a checkpoint of other parallelism."
+        False, "Let auto-parallel resume from a checkpoint with other parallel degrees."
     )
-    use_fused_linear: bool = flag(False, "Fused linear layers of GPT.", no_effect=CUDA)
-    use_fused_dropout_add: bool = flag(False, "Fused dropout and addition of GPT.", no_effect=CUDA)
-    expert_max_capacity: int = flag(1 << 32, "Most tokens per expert.", no_effect=no_effect.NO_DROPPED_TOKENS)
-    expert_min_capacity: int = flag(1, "Least tokens per expert.", no_effect=no_effect.NO_DROPPED_TOKENS)
+    use_fused_linear: bool = flag(False, "Use fused linear layers in GPT.", no_effect=CUDA)
+    use_fused_dropout_add: bool = flag(False, "Use fused dropout and addition in GPT.", no_effect=CUDA)
+    expert_max_capacity: int = flag(
+        1 << 32, "Maximum number of tokens per expert.", no_effect=no_effect.NO_DROPPED_TOKENS
+    )
+    expert_min_capacity: int = flag(
+        1, "Minimum number of tokens per expert.", no_effect=no_effect.NO_DROPPED_TOKENS
+    )
     ckpt_quant_stage: str = flag(
         "O0", "Quantization of checkpoints: O0 none, O1 int8, O2 int4.", no_effect=WHOLE_CHECKPOINTS
     )
     unified_checkpoint_config: str = flag("", "Options of --unified_checkpoint.", no_effect=WHOLE_CHECKPOINTS)
     use_async_save: bool = flag(
         False,
-        "The library's own asynchronous checkpoints; --async_save is this trainer's.",
+        "The library's asynchronous checkpoints; this trainer has --async_save.",
         no_effect=WHOLE_CHECKPOINTS,
     )
     ignore_save_lr_and_optim: bool = flag(
-        False, "Write no optimizer state and schedule.", no_effect=WHOLE_CHECKPOINTS
+        False, "Do not save optimizer state and schedule.", no_effect=WHOLE_CHECKPOINTS
     )
     output_signal_dir: str | None = flag(
-        None, "Folder of signals of asynchronous checkpoints.", no_effect=WHOLE_CHECKPOINTS
+        None, "Folder for the signal files of asynchronous checkpoints.", no_effect=WHOLE_CHECKPOINTS
     )
-    load_sharded_model: bool = flag(
-        False, "Load a model that was written in shards.", no_effect=WHOLE_CHECKPOINTS
-    )
+    load_sharded_model: bool = flag(False, "Load a sharded model.", no_effect=WHOLE_CHECKPOINTS)
     force_reshard_pp: bool = flag(
         False,
-        "Reshard a checkpoint's stages even where their number is the same.",
+        "Reshard pipeline stages of a checkpoint even if their number is unchanged.",
         no_effect=WHOLE_CHECKPOINTS,
     )
     ordered_save_group_size: int = flag(
-        0, "Ranks that write a checkpoint at once; 0: all.", no_effect=WHOLE_CHECKPOINTS
+        0, "Number of ranks that save a checkpoint at once; 0 means all.", no_effect=WHOLE_CHECKPOINTS
     )
     save_sharding_stage1_model_include_freeze_params: bool = flag(
-        False, "With --sharding stage1, checkpoints have frozen parameters."
+        False, "With --sharding stage1, include frozen parameters in checkpoints."
     )
     pdc_download_ckpt: bool = flag(False, "Download a checkpoint.", no_effect=no_effect.PADDLE_CLOUD)
-    pdc_download_timeout: int = flag(300, "Seconds for it.", no_effect=no_effect.PADDLE_CLOUD)
+    pdc_download_timeout: int = flag(
+        300, "Timeout of the download in seconds.", no_effect=no_effect.PADDLE_CLOUD
+    )
 
 
 @functools.cache
 def library_flags() -> dict[str, Flag]:
-    """The flags of the installed library by name; PaddleNLP's without either."""
+    """The flags of the installed library by name; PaddleNLP's if neither library is installed."""
     flags = flags_of(LibraryFlags, names.TITLE)
     if library.installed_or_none() != library.PADDLEFORMERS:
         flags |= flags_of(PaddleNLPFlags, names.TITLE)

@@ -1,4 +1,4 @@
-"""Flags that contradict the model."""
+"""Checks for flags that contradict the model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .arguments import RunConfig
 
 
 def check_model(run: RunConfig, config, family: Family | None = None) -> None:
-    """UserError when the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained as ``run`` asks.
+    """Raise UserError if the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained with ``run``.
 
-    ``family``: of the model, by default that of the installed library.
+    ``family``: the family of the model, by default in the installed library.
     """
     family = family or FAMILIES[config.model_type]
     _check_tensor_parallel(run, config, family)
@@ -28,19 +28,19 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     )
     if length > positions:
         raise UserError(
-            f"--max_seq_length is {length}, but {name} has {positions} positions; give {positions} or less"
+            f"--max_seq_length is {length}, but {name} has {positions} positions; give at most {positions}"
         )
     window = getattr(config, "sliding_window", None)
     if family.has_sliding_window and window and length > window:
         raise UserError(
             f"--max_seq_length is {length}, but {name} has a sliding window of {window} tokens, which "
-            f"PaddleNLP does not compute; give {window} or less"
+            f"PaddleNLP does not support; give at most {window}"
         )
     slides = "sliding_attention" in (getattr(config, "layer_types", None) or ())
     if run.data.stage == "dpo" and slides and length > window:
         raise UserError(
-            "--stage dpo places both answers of a pair in one row, the rejected one further from the prompt "
-            f"than its positions say, and {name} has a sliding window of {window} tokens; give "
+            "--stage dpo places both answers of a pair in one row, so the rejected answer is further from "
+            f"the prompt than its positions say, but {name} has a sliding window of {window} tokens; give "
             f"--max_seq_length {window} or less"
         )
     if run.data.padding == "none" and getattr(config, "rope_scaling_type", None) == "dynamic_ntk":
@@ -62,15 +62,15 @@ def _check_tensor_parallel(run: RunConfig, config, family: Family) -> None:
         return
     if training.sequence_parallel and not family.sequence_parallel:
         raise UserError(
-            f"--sequence_parallel is not for {family.title}, whose layers {names.TITLE} does not split along "
-            "the sequence; leave it out"
+            f"--sequence_parallel is not available for {family.title}: {names.TITLE} does not split its "
+            "layers along the sequence; leave it out"
         )
     degrees.check_tensor_parallel(family, config, degree, name)
     if family.has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
-            f"{names.TITLE} draws the same masks for the heads of every process; set it to 0 in "
-            "config.json, or leave --tensor_parallel_degree out"
+            f"{names.TITLE} draws identical dropout masks on all ranks; set it to 0 in config.json, or leave "
+            "--tensor_parallel_degree out"
         )
     if training.sequence_parallel and run.data.max_seq_length % degree:
         raise UserError(
@@ -79,7 +79,7 @@ def _check_tensor_parallel(run: RunConfig, config, family: Family) -> None:
         )
     if training.sequence_parallel and run.data.packing != "stream":
         raise UserError(
-            "--sequence_parallel needs rows of equal length, so --packing stream; this run has "
+            "--sequence_parallel needs rows of equal length (--packing stream), but this run has "
             f"--packing {run.data.packing}"
         )
 
@@ -92,19 +92,19 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
     if not family.pipeline:
         cut = titles_of(lambda other: other.pipeline)
         raise UserError(
-            f"--pipeline_parallel_degree is {stages}, but only {cut} is cut into stages here; leave it "
+            f"--pipeline_parallel_degree is {stages}, but pipelines support only {cut}; leave it "
             f"out, or train a {cut}"
         )
     if run.data.packing != "stream" or run.data.reset_attention_mask:
         raise UserError(
-            "--pipeline_parallel_degree passes no masks from stage to stage; give --packing stream, without "
+            "--pipeline_parallel_degree does not pass masks between stages; give --packing stream without "
             "--reset_attention_mask"
         )
     experts = family.experts
     spread = experts and experts.tensor_parallel == "number" and training.tensor_parallel_degree > 1
     if spread and not training.sequence_parallel:
         raise UserError(
-            f"--tensor_parallel_degree spreads the experts of {name}, in a pipeline only with "
+            f"--tensor_parallel_degree splits the experts of {name}, which in a pipeline also needs "
             "--sequence_parallel; add it, or leave one of the degrees out"
         )
     degrees.check_stages(config, stages, name)
@@ -126,13 +126,13 @@ def _check_lora(run: RunConfig, family: Family) -> None:
         )
     if lora and any(kind.value == "stage3" for kind in training.sharding):
         raise UserError(
-            "--finetuning_type lora keeps whole weights on each process, to merge A and B into at the end, "
-            "but --sharding stage3 splits them; give stage1 or stage2, or leave --sharding out"
+            "--finetuning_type lora merges A and B into whole weights on each process at the end, but "
+            "--sharding stage3 splits the weights; give stage1 or stage2, or leave --sharding out"
         )
     if lora and family.stored_as:
         raise UserError(
-            f"--finetuning_type lora cannot write an adapter of {family.title}, whose files have a layout of "
-            "their own; give --finetuning_type full"
+            f"--finetuning_type lora cannot write an adapter of {family.title}, which has a different  "
+            "file layout; give --finetuning_type full"
         )
 
 
@@ -141,6 +141,6 @@ def _check_recompute(run: RunConfig, family: Family) -> None:
     is_upstream = "dropout_add_layer_norm" in family.layers and not run.fused.switches()[switch]
     if run.training.recompute and run.training.recompute_granularity == "full" and is_upstream:
         raise UserError(
-            f"--recompute_granularity is full, but {names.TITLE}'s {family.title} recomputes nothing with it "
-            f"where {switch} is off; give full_attn or core_attn, or leave {switch} on"
+            f"--recompute_granularity is full, but with {switch} off {names.TITLE}'s {family.title} "
+            f"recomputes nothing with it; give full_attn or core_attn, or leave {switch} on"
         )

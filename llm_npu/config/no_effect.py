@@ -1,9 +1,9 @@
-"""Why flags and environment variables have no effect.
+"""Reasons why flags and environment variables have no effect.
 
-PaddleNLP's scripts silently accept many flags that change nothing: flags for another device, for another
-precision, or for parallelism that is off. Here each flag names its reasons, several of which are shared; the
-run prints those that hold. The scripts for NPUs also export a dozen environment variables: some are read by
-nobody, one is misspelt, and others are read only by a card's libraries.
+PaddleNLP's scripts silently accept many flags without effect: flags for another device, for another
+precision, or for parallelism that is off. Here each flag lists its reasons, some of which are shared, and the
+run prints those that apply. Scripts for NPUs also export a dozen environment variables: some are read by no
+library, one is misspelt, and others are read only by the libraries of a card.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def family(run: Namespace) -> Family:
 
 
 def sharding_degree(run: Namespace) -> int:
-    """The processes of a sharding group; by default all that the other degrees leave."""
+    """The size of a sharding group; by default all processes that the other degrees leave."""
     others = max(run.tensor_parallel_degree, 1) * max(run.pipeline_parallel_degree, 1)
     degree = max(run.sharding_degree, run.sharding_parallel_degree)
     return degree if degree > 0 else run.processes // others
 
 
 def unless_schedule(*names: str) -> NoEffect:
-    """The reason of a flag that only these learning rate schedules read."""
+    """The reason for a flag that only these learning rate schedules read."""
     return NoEffect(
         f"--lr_scheduler_type is not {' or '.join(names)}", lambda run: run.lr_scheduler_type not in names
     )
@@ -56,17 +56,17 @@ ONE_SHARD = (
 )
 
 # Device and model
-CUDA = NoEffect("it selects a CUDA kernel, which neither an NPU nor the CPU has")
+CUDA = NoEffect("it selects a CUDA kernel")
 NO_HIDDEN_DROPOUT = NoEffect("only GPT reads it", lambda run: not family(run).has_hidden_dropout)
 NO_DROPPED_TOKENS = NoEffect("experts have no capacity limit, so no token is dropped")
 SEPARATE_PROJECTIONS = (
     NoEffect("--enable_auto_parallel keeps these projections separate", lambda run: run.enable_auto_parallel),
     NoEffect(
-        "the library leaves no choice of these projections in this model family",
+        "the library fixes these projections for this model family",
         lambda run: not family(run).fuses_projections,
     ),
 )
-NOT_FUSED = NoEffect("--disable_fused_options switches it off", lambda run: run.disable_fused_options)
+NOT_FUSED = NoEffect("--disable_fused_options turns it off", lambda run: run.disable_fused_options)
 NO_EXPERTS = NoEffect("the model has no experts", lambda run: not family(run).experts)
 NO_LAYER_NORM = NoEffect(
     "the model has no LayerNorm after dropout", lambda run: "dropout_add_layer_norm" not in family(run).layers
@@ -83,7 +83,7 @@ FLOAT32 = NoEffect(
 
 # Schedule
 CONSTANT = NoEffect("the constant schedule has no warmup", lambda run: run.lr_scheduler_type == "constant")
-HALF_COSINE = NoEffect("the cosine schedule with a minimum has half a wave")
+HALF_COSINE = NoEffect("the cosine schedule with a minimum always has half a wave")
 
 # Evaluation and checkpoints
 NO_EVALUATION = NoEffect(
@@ -92,8 +92,8 @@ NO_EVALUATION = NoEffect(
 NO_CHECKPOINTS = NoEffect(
     "periodic checkpoints are off (--save_strategy no)", lambda run: run.save_strategy == "no"
 )
-NEWEST_KEPT = NoEffect("the newest checkpoints are kept, and the final model is the last one")
-WHOLE_CHECKPOINTS = NoEffect("checkpoints are written whole, in Hugging Face's layout")
+NEWEST_KEPT = NoEffect("the newest checkpoints are kept, and the last model is the final one")
+WHOLE_CHECKPOINTS = NoEffect("checkpoints contain whole tensors in Hugging Face's layout")
 
 # Recompute
 NO_RECOMPUTE = NoEffect("--recompute is off", lambda run: not run.recompute)
@@ -108,10 +108,10 @@ NO_WANDB = NoEffect(
     "--report_to does not name wandb", lambda run: not {"wandb", "all"} & set(run.report_to or [])
 )
 PADDLE_CLOUD = NoEffect("it belongs to PaddleCloud")
-ONLY_TRAINS = NoEffect("this script trains; it neither exports nor predicts")
+ONLY_TRAINS = NoEffect("this script only trains")
 
 # Environment variables
-# Neither Paddle 3.3 nor PaddleNLP 3.0.0b4, PaddleFormers 1.2.0 or paddle-custom-npu reads these.
+# Not read by Paddle 3.3, PaddleNLP 3.0.0b4, PaddleFormers 1.2.0 or paddle-custom-npu.
 UNREAD: Mapping[str, str] = {
     "MC2": f"{names.TITLE} reads FLAGS_NPU_MC2",
     "MC2_Recompute": f"{names.TITLE} reads FLAGS_NPU_MC2_Recompute",
@@ -141,9 +141,9 @@ NEAR = 0.9
 
 
 def ineffective_variables(kind: str, environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """(name, why) of every variable in ``environ`` that looks meant for this run but changes nothing.
+    """(name, why) of each variable in ``environ`` that seems intended for this run but has no effect.
 
-    ``kind`` is the device's (``llm_npu.device.Device``): card, virtual or cpu.
+    ``kind`` is the device's kind (``llm_npu.device.Device``): card, virtual or cpu.
     """
     reasons = {name: UNREAD.get(name) or _misspelt(name) or _absent(name, kind) for name in sorted(environ)}
     return [(name, why) for name, why in reasons.items() if why]
@@ -154,7 +154,7 @@ def _misspelt(name: str) -> str | None:
     if not name.startswith(PREFIXES) or name in known or name.endswith(OF_INSTALLATION):
         return None
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
-    return f"nothing reads it; is {nearest[0]} meant?" if nearest else None
+    return f"nothing reads it; did you mean {nearest[0]}?" if nearest else None
 
 
 def _absent(name: str, kind: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Command line and file of arguments -> the checked value of every flag. Imports no framework."""
+"""Command line and argument file -> the checked value of every flag. Imports no framework."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from .library_flags import library_flags
 from .training import TrainingFlags
 from .written import split_file, translate
 
-# {stage: (of all weights, of LoRA's)} where the run starts from trained weights.
+# {stage: (full, LoRA)} learning rates of runs that start from trained weights.
 LEARNING_RATES = {"sft": (3e-5, 3e-4), "dpo": (1e-6, 1e-5)}
 LAST_WORDS = (
-    "FILE holds the same names, in YAML or JSON; flags override it. --no_NAME is --NAME false, where true is "
-    "the default."
+    "FILE contains the same names in YAML or JSON; flags override it. --no_NAME means --NAME false, for "
+    "switches that can be on by default."
 )
 
 
@@ -47,10 +47,10 @@ class Arguments:
     """A parsed command line.
 
     Attributes:
-        values: the value of every flag, checked against all others.
-        early: what must be known before Paddle is imported.
-        given: the flags that the user wrote, name -> value.
-        notes: a line for each translated name.
+        values: The value of every flag, checked against all others.
+        early: Settings needed before Paddle is imported.
+        explicit: Flags set by the user, name -> value.
+        notes: One line for each translated name.
     """
 
     values: Namespace
@@ -59,9 +59,9 @@ class Arguments:
     notes: tuple[str, ...]
 
     def ineffective(self) -> tuple[tuple[str, str], ...]:
-        """(name, why) of every given flag that changes nothing in this run, in alphabetical order.
+        """(name, why) of each explicit flag without effect in this run, in alphabetical order.
 
-        A flag that was given as off (``--sequence_parallel 0``) is not listed.
+        Flags that switch something off (``--sequence_parallel 0``) are not listed.
         """
         reasons = {
             name: flags()[name].without_effect(self.values)
@@ -71,23 +71,23 @@ class Arguments:
         return tuple((name, why) for name, why in reasons.items() if why)
 
     def build(self) -> RunConfig:
-        """The dataclasses that the trainer and this package work with. Imports the library of models."""
+        """The dataclasses used by the trainer and this package. Imports the model library."""
         from .build import run_config
 
         return run_config(vars(self.values), self.explicit, self.ineffective(), self.notes)
 
 
 def parse(argv: Sequence[str]) -> RunConfig:
-    """``read`` and ``build`` in one. Imports the library of models."""
+    """``read`` followed by ``build``. Imports the model library."""
     return read(argv).build()
 
 
 def read(argv: Sequence[str]) -> Arguments:
     """Parse and check ``argv`` (without the program's name).
 
-    ``argv`` may start with a YAML or JSON file of the same names, or name one with ``--config``; flags
-    override it. UserError with one sentence for unknown names (with the nearest known one), values of the
-    wrong type and combinations that cannot work. ``--help`` prints the flags and raises SystemExit(0).
+    ``argv`` may start with a YAML or JSON file of arguments, or name one with ``--config``; flags override
+    it. Raises UserError for unknown names (suggesting the nearest known name), values of the wrong type, and
+    contradicting flags. ``--help`` prints the flags and raises SystemExit(0).
     """
     known = flags()
     names = {name: name for name in known}
@@ -105,7 +105,7 @@ def read(argv: Sequence[str]) -> Arguments:
     run, rest = _parser(known).parse_known_args(line, Namespace(**kept))
     if rest:
         raise UserError(
-            f"{rest[0]!r:.300} belongs to no argument; a file of arguments must come before all flags"
+            f"{rest[0]!r:.300} is not the value of any flag; an argument file must come before all flags"
         )
     explicit = {*kept, *overridden}
     for name, flag in known.items():
@@ -116,7 +116,7 @@ def read(argv: Sequence[str]) -> Arguments:
     for name, flag in known.items():
         flag.check(getattr(run, name))
     explicit = {name: getattr(run, name) for name in explicit}
-    run.explicit, run.processes = explicit, max(process_count(), run.nproc or 1)  # nproc starts them
+    run.explicit, run.processes = explicit, max(process_count(), run.nproc or 1)  # --nproc starts processes
     conflicts.check(run)
     _check_model(run)
     return Arguments(run, Early.of(argv, run), explicit, (*notes, *_random_weights(run), *_of_model(run)))
@@ -150,7 +150,7 @@ def _parser(known: Mapping[str, Flag]) -> command_line.Parser:
 
 
 def _keywords(flag: Flag) -> dict[str, object]:
-    """The arguments of argparse's ``add_argument`` for a flag."""
+    """The keyword arguments of argparse's ``add_argument`` for a flag."""
     shown = "" if flag.default in (None, "", []) else f" (default: {flag.default})"
     help = f"{other_library.help_of_flag(flag.name, flag.help)}{shown}"
     keywords = {"default": flag.default, "help": help.replace("%", "%%")}
@@ -164,33 +164,33 @@ def _keywords(flag: Flag) -> dict[str, object]:
     if not depth:
         optional = {} if flag.value_if_bare is None else {"nargs": "?", "const": flag.value_if_bare}
         return {**keywords, **optional}
-    if depth > 1:  # the flag is given several times
+    if depth > 1:  # the flag can be given several times
         keywords["action"] = "append"
     return {**keywords, "nargs": "+"}
 
 
 def _random_weights(run: Namespace) -> list[str]:
-    """A note where auto-parallel's random weights differ from those of the same run without it."""
+    """A note if auto-parallel changes the random weights of the run."""
     joined = run.fuse_attention_qkv or run.fuse_attention_ffn
     starts_random = not (run.continue_training or run.resume_from_checkpoint)
     if not (run.enable_auto_parallel and joined and starts_random):
         return []
     return [
         "--enable_auto_parallel keeps the projections of attention and MLP separate, so its random weights "
-        "are those of a run with --fuse_attention_qkv false --fuse_attention_ffn false"
+        "equal those of a run with --fuse_attention_qkv false --fuse_attention_ffn false"
     ]
 
 
 def _of_model(run: Namespace) -> list[str]:
-    """A note on the fields of a directory's config.json that nothing reads."""
+    """A note on unused fields of config.json."""
     name = run.model_name_or_path
     unread = unknown_fields(name) if os.path.isdir(name) else []
-    fields = "a field that nothing" if len(unread) == 1 else "fields that nothing"
-    return [f"{name}/config.json has {fields} here reads: {', '.join(unread):.300}"] if unread else []
+    fields = "an unused field" if len(unread) == 1 else "unused fields"
+    return [f"{name}/config.json has {fields}: {', '.join(unread):.300}"] if unread else []
 
 
 def _of_null(flag: Flag) -> str:
-    return f"--{flag.name} is null in the file of arguments, so it keeps its default, {flag.default}"
+    return f"--{flag.name} is null in the argument file; it keeps its default, {flag.default}"
 
 
 def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
@@ -203,14 +203,14 @@ def _refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def _choose_defaults(run: Namespace, explicit: set[str]) -> None:
-    """Defaults that depend on other flags: an explicit choice switches off defaults that contradict it."""
+    """Set defaults that depend on other flags; defaults do not contradict an explicit flag."""
 
     def default(name: str, value: object) -> None:
         if name not in explicit:
             setattr(run, name, value)
 
     _choose_samples(run, default)
-    if run.fp16 or run.device == "cpu":  # Paddle's CPU place has no bf16 matmul
+    if run.fp16 or run.device == "cpu":  # Paddle's CPU backend has no bf16 matmul
         default("bf16", False)
     if not (run.bf16 or run.fp16) or run.fp16_opt_level != "O2":
         default("amp_master_grad", False)
@@ -234,7 +234,7 @@ def _choose_defaults(run: Namespace, explicit: set[str]) -> None:
 def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> None:
     run.packing = chosen_packing(run.stage, run.packing)
     fused = run.use_npu_fusion_attention and not run.disable_fused_options
-    # Without fused attention the mask of one long row would be written out.
+    # Without fused attention, the mask of one long row would be materialized.
     default("padding", default_padding(run.packing) if fused else "longest")
     default("lora_alpha", 2 * run.lora_rank)
     if run.stage in LEARNING_RATES:
@@ -245,11 +245,13 @@ def _choose_samples(run: Namespace, default: Callable[[str, object], None]) -> N
 def _check_model(run: Namespace) -> None:
     name = run.model_name_or_path
     if not os.path.isdir(name):
-        model_type(name)  # refuses a name that is not a preset
+        model_type(name)  # raises if the name is not a preset
     reasons = {"--finetuning_type lora": run.finetuning_type == "lora", "--stage dpo": run.stage == "dpo"}
     needs_weights = [flag for flag, holds in reasons.items() if holds]
     if needs_weights and has_weights(name) and not run.continue_training:
-        raise UserError(f"{needs_weights[0]} starts from weights; leave --continue_training false out")
+        raise UserError(
+            f"{needs_weights[0]} starts from trained weights; leave --continue_training false out"
+        )
     if has_weights(name):
         return
     if run.continue_training:

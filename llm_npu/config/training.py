@@ -1,4 +1,4 @@
-"""This script's own training flags, and those of PaddleNLP that have another default or help here.
+"""This script's own training flags, and PaddleNLP's flags with another default or help text here.
 
 ``build.PretrainArguments`` joins them with PaddleNLP's ``TrainingArguments``; importing this module imports
 no framework. ``library_flags`` has the library's remaining flags.
@@ -19,8 +19,8 @@ from .formats import check_device, dumped_steps, profile_window
 
 @dataclass
 class TrainingFlags:
-    """Learning rate at step s, with w ``warmup_steps``, d ``decay_steps``, M ``learning_rate`` and
-    m ``min_learning_rate``:
+    """Training flags. The learning rate at step s, with w ``warmup_steps``, d ``decay_steps``,
+    M ``learning_rate`` and m ``min_learning_rate``:
 
     s <= w    M s / w
     s <= d    m + (M - m) (1 + cos(pi (s - w) / (d - w))) / 2        cosine
@@ -29,34 +29,36 @@ class TrainingFlags:
     """
 
     # Processes
-    output_dir: str = flag(OUTPUT_DIR, "Folder of checkpoints, metrics and the loss curve.", path=True)
+    output_dir: str = flag(OUTPUT_DIR, "Folder for checkpoints, metrics and the loss curve.", path=True)
     device: str = flag(
         "npu",
         "npu (a card if there is one, else the virtual NPU), npu:N, virtual_npu, virtual_npu:N, npu:card or "
         "cpu.",
         check_format=check_device,
     )
-    nproc: int | None = flag(None, "Processes to start, one per device of this machine.", at_least=1)
+    nproc: int | None = flag(
+        None, "Number of processes to start, one per device of this machine.", at_least=1
+    )
     max_restarts: int = flag(
         0,
-        "How often all processes restart after one has failed, was killed, or stayed stopped (SIGSTOP) for "
+        "How often to restart all processes after one failed, was killed, or was stopped (SIGSTOP) for "
         "4 s. Needs --nproc and --resume_from_checkpoint auto.",
         at_least=0,
         no_effect=NoEffect(
-            "--nproc starts no ranks that could restart",
+            "--nproc starts no ranks to restart",
             lambda run: run.max_restarts and (run.nproc or 1) == 1,
         ),
     )
     overlap: str | None = flag(
         None,
         "Overlap communication and computation in tensor parallel layers: auto (a planner decides per "
-        "shape), pipelined:CHUNKS, mc2 or serial. By default the layers are fleet's own.",
+        "shape), pipelined:CHUNKS, mc2 or serial. By default fleet's layers are used.",
         no_effect=no_effect.NO_TENSOR_PARALLEL,
     )
 
     # Length, batch and learning rate
     do_train: bool = flag(True, "Train.")
-    max_steps: int = flag(200, "Optimizer steps; -1: as many as --num_train_epochs takes.")
+    max_steps: int = flag(200, "Number of optimizer steps; -1 uses --num_train_epochs.")
     exit_duration_in_mins: float | None = flag(
         None,
         "Save a checkpoint and end the run after the first step that ends at least this many minutes after "
@@ -68,7 +70,7 @@ class TrainingFlags:
     learning_rate: float = flag(2e-3, "Peak learning rate.", at_least=0)
     min_learning_rate: float = flag(
         2e-4,
-        "Learning rate from decay_steps on; by default learning_rate / 10.",
+        "Learning rate after decay_steps; by default learning_rate / 10.",
         at_least=0,
         no_effect=no_effect.unless_schedule("cosine", "linear"),
     )
@@ -80,16 +82,16 @@ class TrainingFlags:
     )
     warmup_ratio: float = flag(
         0.1,
-        "Steps of linear warmup / max_steps.",
+        "Fraction of max_steps for linear warmup.",
         at_least=0,
         no_effect=(
-            NoEffect("--warmup_steps is given", lambda run: run.explicit.get("warmup_steps")),
+            NoEffect("--warmup_steps is set", lambda run: run.explicit.get("warmup_steps")),
             no_effect.CONSTANT,
         ),
     )
     decay_steps: int | None = flag(
         None,
-        "Step at which min_learning_rate is reached; by default max_steps.",
+        "Step at which the learning rate reaches min_learning_rate; by default max_steps.",
         at_least=1,
         no_effect=NoEffect(
             "the constant schedules do not decay",
@@ -105,7 +107,7 @@ class TrainingFlags:
     adam_beta2: float = flag(0.95, "Second beta of AdamW.", at_least=0, below=1)
 
     # Precision and fused paths
-    bf16: bool = flag(True, "Train in bfloat16 (off when --fp16 is given).")
+    bf16: bool = flag(True, "Train in bfloat16 (off with --fp16).")
     fp16_opt_level: str = flag(
         "O2",
         "O1: autocast per operator. O2: low-precision weights with float32 master weights.",
@@ -120,35 +122,35 @@ class TrainingFlags:
             NoEffect("--fp16_opt_level is not O2", lambda run: run.fp16_opt_level != "O2"),
         ),
     )
-    # The library's own fused paths stay off. Unannotated, they are no fields; FusedArguments has the flags.
+    # The library's fused paths stay off. Unannotated, these are not fields; FusedArguments has the flags.
     use_flash_attention = False
     use_fused_rms_norm = False
     use_fused_rope = False
     use_fused_linear_cross_entropy = False
-    pipeline_schedule_mode = "1F1B"  # PaddleNLP reads it with --enable_auto_parallel; it is no flag
+    pipeline_schedule_mode = "1F1B"  # PaddleNLP reads it with --enable_auto_parallel; not a flag
     enable_linear_fused_grad_add: bool = flag(
-        False, "PaddleNLP's switch of a CUDA kernel for nn.Linear's backward.", no_effect=no_effect.CUDA
+        False, "Use PaddleNLP's CUDA kernel for the backward pass of nn.Linear.", no_effect=no_effect.CUDA
     )
 
     # Numerics and observation
     nonfinite: str = flag(
         "stop",
-        "stop the run at a step whose loss or gradients are NaN or infinite, or skip the step. --fp16 always "
-        "skips it and lowers the loss scale.",
+        "At a step with NaN or infinite loss or gradients, stop the run or skip the step. --fp16 always "
+        "skips the step and lowers the loss scale.",
         choices=("stop", "skip"),
         no_effect=(
-            NoEffect("with --fp16 the loss scale decides", lambda run: run.fp16),
-            NoEffect("--check_nan_inf stops at the first such value", lambda run: run.check_nan_inf),
+            NoEffect("--fp16 uses the loss scaler", lambda run: run.fp16),
+            NoEffect("--check_nan_inf stops at the first NaN or infinity", lambda run: run.check_nan_inf),
         ),
     )
     check_nan_inf: bool = flag(
         False,
-        "Check the outputs of every operator (of every layer on a card), and stop at the first NaN or "
-        "infinity with the name of its layer and operator. Slow.",
+        "Check the outputs of every operator (on a card, of every layer) and stop at the first NaN or "
+        "infinity, naming its layer and operator. Slow.",
     )
     compare_with: str | None = flag(
         None,
-        "Before training, run the first step twice, and report layers whose outputs differ by more than "
+        "Run the first step twice before training and report layers whose outputs differ by more than "
         f"rounding. composed: against plain Paddle operators; upstream: against the layers of {names.TITLE}.",
         choices=("composed", "upstream"),
     )
@@ -159,7 +161,9 @@ class TrainingFlags:
         check_format=dumped_steps,
     )
     deterministic: bool = flag(False, "Make two runs bit-identical; docs/numerics.md lists the conditions.")
-    check_dtypes: bool = flag(True, "Report tensors and operators whose dtype an NPU's cores do not compute.")
+    check_dtypes: bool = flag(
+        True, "Report tensors and operators with dtypes that the NPU's cores do not support."
+    )
     profile: str | None = flag(
         None,
         "Profile steps into output_dir/profile: steps=10:13 (steps 10 to 12), then any of ,shapes ,memory "
@@ -168,16 +172,16 @@ class TrainingFlags:
     )
     explain_parallel: bool = flag(
         False,
-        "With --enable_auto_parallel, print each parameter's placement and the messages of a step.",
+        "With --enable_auto_parallel, print each parameter's placement and the communication of a step.",
         no_effect=NoEffect(
-            "--enable_auto_parallel, whose placements it prints, is not given",
+            "--enable_auto_parallel is not set",
             lambda run: not run.enable_auto_parallel,
         ),
     )
     peak_tflops: str | None = flag(
         None,
-        "Peak of one device, for MFU: teraFLOP/s, a card such as ascend910b3, or measured (the matmul rate "
-        "that this device reaches).",
+        "Peak throughput of one device, for MFU: teraFLOP/s, a card such as ascend910b3, or measured (the "
+        "matmul throughput that this device reaches).",
         check_format=peak_flops.stated,
     )
     logging_steps: int = flag(
@@ -186,11 +190,11 @@ class TrainingFlags:
         at_least=1,
         no_effect=NoEffect("--logging_strategy is not steps", lambda run: run.logging_strategy != "steps"),
     )
-    disable_tqdm: bool = flag(False, "Show no progress bar.")
+    disable_tqdm: bool = flag(False, "Disable the progress bar.")
     report_to: list[str] | None = flag([], "Experiment trackers to report to; none by default.")
 
     # Evaluation
-    do_eval: bool = flag(True, "Evaluate on the validation part of the data.")
+    do_eval: bool = flag(True, "Evaluate on the validation split.")
     evaluation_strategy: str = flag(
         "steps",
         "When to evaluate.",
@@ -200,7 +204,7 @@ class TrainingFlags:
     )
     eval_steps: int = flag(100, "Steps between evaluations.", at_least=1, no_effect=no_effect.NO_EVALUATION)
     max_evaluate_steps: int = flag(
-        -1, "Batches per evaluation; -1: all.", at_least=1, no_effect=no_effect.NO_EVALUATION
+        -1, "Number of batches per evaluation; -1 means all.", at_least=1, no_effect=no_effect.NO_EVALUATION
     )
     per_device_eval_batch_size: int = flag(
         4,
@@ -209,8 +213,8 @@ class TrainingFlags:
         no_effect=(
             no_effect.NO_EVALUATION,
             NoEffect(
-                f"the pipeline of {names.TITLE} evaluates as many samples at once as one process trains on "
-                "in a step",
+                f"the pipeline of {names.TITLE} evaluates with the number of samples that one process trains "
+                "on in a step",
                 lambda run: (
                     run.processes > 1 and run.pipeline_parallel_degree > 1 and not run.enable_auto_parallel
                 ),
@@ -221,17 +225,17 @@ class TrainingFlags:
     # Checkpoints
     save_steps: int = flag(100, "Steps between checkpoints.", at_least=1, no_effect=no_effect.NO_CHECKPOINTS)
     save_total_limit: int | None = flag(
-        2, "Checkpoints to keep.", at_least=1, no_effect=no_effect.NO_CHECKPOINTS
+        2, "Number of checkpoints to keep.", at_least=1, no_effect=no_effect.NO_CHECKPOINTS
     )
     async_save: bool = flag(
         False,
-        "Write checkpoints while training continues, from a copy in host memory.",
+        "Save checkpoints in the background, from a copy in host memory.",
         no_effect=no_effect.NO_CHECKPOINTS,
     )
     resume_from_checkpoint: bool | str | None = flag(
         None,
-        "Folder of a checkpoint; without a value, the newest in output_dir; auto: the newest, or step 0 if "
-        "there is none.",
+        "Checkpoint folder to resume from; without a value, the newest in output_dir; auto: the newest, or "
+        "start at step 0 if there is none.",
         value_if_bare=True,
         path=True,
     )

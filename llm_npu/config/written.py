@@ -1,8 +1,8 @@
-"""Names and values as a user writes them: a YAML or JSON file of arguments, and names of other launchers.
+"""User-written names and values: YAML or JSON argument files, and flag names of other launchers.
 
-A scalar of a file is true, false, null or a number where it is written as JSON writes it, so that the value
-keeps its type and its text. YAML would also make 20261127 of ``2026_11_27`` and 3.1 of ``3.10``; these stay
-text, which ``Flag.from_file`` parses as the type of the flag's field.
+A scalar in a file is true, false, null or a number only if it is written as in JSON, so that the value keeps
+its type and its text. YAML would read ``2026_11_27`` as 20261127 and ``3.10`` as 3.1; these stay text, which
+``Flag.from_file`` parses as the type of the flag's field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llm_npu.models.library import names
 from .flag import Flag, Value, written
 
 SUFFIXES = (".yaml", ".yml", ".json")
-LARGEST = 64 << 10  # bytes, which PyYAML reads within seconds
+LARGEST = 64 << 10  # bytes; PyYAML takes seconds for this much
 DEEPEST = 16
 NULLS = ("", "~", "null", "Null", "NULL")
 # A tagged scalar stays text, which is parsed as the flag's type.
@@ -30,7 +30,7 @@ SHARDING = f"give --sharding stage1, stage2 or stage3, as in {names.TITLE}, and 
 SWITCHES = "give --use_npu_fusion_attention true or false"
 DATA = "give the path of the data in --input_dir"
 FORMAT = "the format of the data is read from its records; leave it out"
-# Their name -> what to give here.
+# Flag of another launcher -> what to use here.
 REFUSED: Mapping[str, str] = {
     "deepspeed": SHARDING,
     "fsdp": SHARDING,
@@ -45,11 +45,11 @@ REFUSED: Mapping[str, str] = {
     "dataset_dir": "give the path of the data in --input_dir",
     "val_size": "give the weights of training, validation and test data in --split, such as 949,50,1",
     "max_samples": "give --max_steps",
-    "overwrite_cache": "remove the folder that --data_cache names",
+    "overwrite_cache": "delete the folder in --data_cache",
     "preprocessing_num_workers": "the tokenizer uses all cores; leave it out",
     "plot_loss": "the loss curve is always drawn into loss.png in --output_dir; leave it out",
-    "save_only_model": "a checkpoint always holds what resuming needs; leave it out",
-    "trust_remote_code": f"models are classes of {names.TITLE}, and weights bring no code; leave it out",
+    "save_only_model": "checkpoints can always be resumed from; leave it out",
+    "trust_remote_code": f"models are {names.TITLE}'s, and no code is loaded with weights; leave it out",
     "ddp_timeout": "only torch.distributed reads it; leave it out",
     "framework": "the framework is Paddle; leave it out",
     "lora": "give --finetuning_type lora",
@@ -60,18 +60,18 @@ REFUSED: Mapping[str, str] = {
     "train_dataset_type": FORMAT,
     "eval_dataset_type": FORMAT,
     "compute_type": "give --bf16 or --fp16",
-    "src_length": "give --max_seq_length, which counts prompt and answer",
-    "max_prompt_len": "give --max_seq_length, which counts prompt and answer",
+    "src_length": "give --max_seq_length, which includes prompt and answer",
+    "max_prompt_len": "give --max_seq_length, which includes prompt and answer",
     "zero_padding": "give --packing first_fit",
 }
 
 
 def split_file(argv: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
-    """(the arguments in the file that ``argv`` names, the flags); ({}, argv) without a file.
+    """Split off the argument file in ``argv``: (arguments in the file, flags); ({}, argv) without a file.
 
-    The file comes before all flags or after ``--config``; flags override it either way. UserError for two
-    files, and for one that cannot be read, is not valid YAML or JSON, names an argument twice, or is not a
-    mapping of names to plain values and lists of them.
+    The file comes before all flags or after ``--config``; flags override it either way. Raises UserError for
+    two files, and for a file that cannot be read, is not valid YAML or JSON, repeats an argument, or is not a
+    mapping of names to plain values and lists of plain values.
     """
     files, flags = [], list(argv)
     if flags and not flags[0].startswith("-"):
@@ -81,10 +81,10 @@ def split_file(argv: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
         if not equals:
             file = flags.pop(position) if position < len(flags) else ""
         if not file:
-            raise UserError("--config: expected a file of arguments")
+            raise UserError("--config: expected an argument file")
         files.append(file)
     if len(files) > 1:
-        raise UserError(f"{' and '.join(files)} are two files of arguments; give one")
+        raise UserError(f"{' and '.join(files)} are two argument files; give one")
     return (read_file(files[0]) if files else {}), flags
 
 
@@ -93,18 +93,18 @@ def _names_file(flag: str) -> bool:
 
 
 def read_file(name: str) -> dict[str, Value]:
-    """The arguments in a file; None means the default. UserError as in split_file."""
+    """Read an argument file; None means the default. Raises UserError as ``split_file``."""
     path = paths.given(name)
     if path.suffix not in SUFFIXES:
         raise UserError(
-            f"{name!r} is neither a flag (--name value) nor a file of arguments ({', '.join(SUFFIXES)})"
+            f"{name!r} is neither a flag (--name value) nor an argument file ({', '.join(SUFFIXES)})"
         )
     try:
         text = plain_json.text_of(path, LARGEST)
     except (OSError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"the file of arguments {name!r:.200} cannot be read: {error}") from error
+        raise UserError(f"the argument file {name!r:.200} cannot be read: {error}") from error
     try:
         content = _json(text, name) if path.suffix == ".json" else _yaml(text, name)
     except (json.JSONDecodeError, yaml.YAMLError) as error:
@@ -114,12 +114,10 @@ def read_file(name: str) -> dict[str, Value]:
     if content is None:  # an empty YAML file
         return {}
     if not isinstance(content, dict):
-        raise UserError(f"{name} must map argument names to values, not be a {type(content).__name__}")
+        raise UserError(f"{name} must map argument names to values, but is a {type(content).__name__}")
     for key, value in content.items():
         if isinstance(value, dict):
-            raise UserError(
-                f"{name}: {key} holds a mapping; arguments belong at the top level, without groups"
-            )
+            raise UserError(f"{name}: {key} is a mapping; put arguments at the top level, without groups")
         if not _is_plain(value, depth=2):  # skip_data_intervals is a list of pairs
             raise UserError(f"{name}: {key} must be a plain value, or a list of them without null")
     return content
@@ -141,7 +139,7 @@ def _json(text: str, name: str) -> object:
 
 
 def _typed(text: str) -> bool | int | float | str | None:
-    """The value of a scalar that is written as JSON writes it; the text of any other."""
+    """Parse a scalar in JSON syntax; return any other text unchanged."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -150,7 +148,7 @@ def _typed(text: str) -> bool | int | float | str | None:
 
 
 def _yaml(text: str, name: str) -> object:
-    """The document in ``text``. yaml.YAMLError also for aliases and deep nesting."""
+    """Parse the document in ``text``. Also raises yaml.YAMLError for aliases and deep nesting."""
     try:
         events = (event for event in yaml.parse(text, Loader=yaml.SafeLoader))
         content, documents = None, 0
@@ -163,12 +161,12 @@ def _yaml(text: str, name: str) -> object:
         return content
     except UserError:
         raise
-    except (ValueError, OverflowError) as error:  # PyYAML does not check the numbers in \U and %YAML
+    except (ValueError, OverflowError) as error:  # PyYAML does not validate the numbers in \U and %YAML
         raise yaml.YAMLError(str(error)) from None
 
 
 def _node(event: yaml.Event, events: Iterator[yaml.Event], name: str, depth: int) -> object:
-    """The node that begins with ``event``; ``events`` are those after it."""
+    """The node that begins with ``event``, followed by ``events``."""
     if isinstance(event, yaml.AliasEvent):
         raise yaml.YAMLError(f"it has an alias (*{event.anchor:.40}); write the value out")
     scalar = isinstance(event, yaml.ScalarEvent)
@@ -198,15 +196,15 @@ def _is_plain(value: object, depth: int) -> bool:
 def translate(
     in_file: Mapping[str, Value], line: Sequence[str], known: Mapping[str, Flag]
 ) -> tuple[dict[str, Value], list[str], list[str]]:
-    """(arguments of the file, flags of the command line, notes), with other launchers' names replaced.
+    """Replace other launchers' names: (arguments of the file, flags of the command line, notes).
 
-    ``notes`` has a line for each translated name. UserError for a name in ``REFUSED``, and for a file or a
-    command line that gives a flag under two names.
+    ``notes`` has one line for each translated name. Raises UserError for a name in ``REFUSED``, and if the
+    file or the command line gives a flag under two names.
     """
     aliases = {alias: flag.name for flag in known.values() for alias in flag.aliases}
     notes = []
     for written_names, where in (
-        (list(in_file), "the file of arguments"),
+        (list(in_file), "the argument file"),
         ([_name(word, aliases) for word in line if word.startswith("--")], "the command line"),
     ):
         name_of: dict[str, str] = {}  # flag -> the name that the user wrote
@@ -216,7 +214,7 @@ def translate(
             flag = aliases.get(name, name)
             other = name_of.setdefault(flag, name)
             if other != name:
-                raise UserError(f"{where} gives --{flag} under two names, {other} and {name}; give one")
+                raise UserError(f"{where} sets --{flag} under two names, {other} and {name}; use one")
             if flag != name:
                 notes.append(f"--{name} is read as --{flag}")
     renamed = {aliases.get(name, name): value for name, value in in_file.items()}

@@ -1,1 +1,1 @@
-"""What a run prints: ``summary`` before it starts, ``backend_report``, ``results`` at the end."""
+"""Console output of a run: ``results`` (before and after training) and ``backend_report``."""

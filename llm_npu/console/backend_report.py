@@ -1,11 +1,11 @@
-"""The backend report: the backend of every fused operator, the reason, and after the first step the proof.
+"""The backend report: the predicted backend of each fused operator, checked after the first step.
 
     run.attach(backend_report.BackendReport())
 
-The table asks the dispatcher. The proof reads the record of what ran (``paddle_fused.dispatch_log``) and, on
-the virtual NPU, the device's own record of its kernels, since the dispatcher's notes do not prove what the
-device did. With several ranks the table has the layers of all (pipeline stages differ), and the proof covers
-each.
+The prediction asks the dispatcher. The check after the first step compares it with the calls that ran
+(``paddle_fused.dispatch_log``) and, on the virtual NPU, with the device's own record of launched kernels.
+With several ranks the table covers the layers of all ranks (pipeline stages differ), and each rank is
+checked.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from paddle_fused import masks
 from virtual_npu import KernelRecord
 
 TITLE, INDENT = "backend  ", "         "
-OPTIMIZER = "optimizer"  # its name in the column of layers
-# A mode that begins like this is one kernel of a fused operator; other modes are compositions of kernels.
+OPTIMIZER = "optimizer"  # its name in the layer column
+# Modes that match are single kernels of a fused operator; other modes are compositions of kernels.
 KERNEL = re.compile(r"(pf_\w+|\w+_npu|fused_rope|swiglu|adamw)\b")
 T = TypeVar("T")
 
@@ -48,9 +48,9 @@ class BackendReport(Feature):
 
 
 class WhyLog(TrainerCallback):
-    """Prints the table when training begins, and after the first update whether the table was right.
+    """Prints the table when training begins, and checks it after the first update.
 
-    The record of what ran must be empty when the training begins. Every rank of the run needs one.
+    The dispatch log must be empty when training begins. Every rank of the run needs this callback.
     """
 
     def __init__(self, run: Run):
@@ -64,12 +64,12 @@ class WhyLog(TrainerCallback):
         lines += optimizer_lines(
             run.trainer.optimizer, run.model.parameters(), fused.use_fused_adamw, args.amp_master_grad
         )
-        self._announced = grouped(lines)  # this process's, which is all that it can prove
+        self._announced = grouped(lines)  # of this process only, which is all it can check
         _say(table(grouped(dict.fromkeys(chain(*self._of_all_ranks(lines))))))
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._run.trainer.recorder.step.skipped:
-            return  # without the optimizer's kernels: the proof waits for the first update
+            return  # no optimizer kernels ran; check after the first update instead
         if self._announced is not None:
             launches = virtual_npu.kernel_record() if virtual_npu.is_active() else []
             report = proof(self._announced, paddle_fused.dispatch_log(), launches)
@@ -77,14 +77,14 @@ class WhyLog(TrainerCallback):
         self._announced = None
 
     def _of_all_ranks(self, own: T) -> list[T]:
-        """In rank order; collective. A dry run has one process at a time."""
+        """Gather from all ranks in rank order. Collective. A dry run has one process at a time."""
         return [own] if self._run.device.dry else ranks.gathered(own)
 
 
 def optimizer_lines(optimizer, parameters, is_fused: bool, master_grad: bool) -> list[Line]:
-    """The lines of the optimizer's step: one for each dtype of the model's parameters.
+    """The optimizer's lines of the table, one for each dtype of the model's parameters.
 
-    (The optimizer of a program of ``dist.to_static`` has no list of them.)
+    (With ``dist.to_static`` the optimizer has no list of parameters.)
     """
     if not is_fused:
         return [Line(OPTIMIZER, "fused_adamw", UPSTREAM, "", None, "switched off by use_fused_adamw")]
@@ -93,7 +93,7 @@ def optimizer_lines(optimizer, parameters, is_fused: bool, master_grad: bool) ->
 
 
 def by_rank(lines_of_ranks: Sequence[list[str]]) -> list[str]:
-    """The lines of all ranks: once if they are equal, else with their ranks."""
+    """Merge the lines of all ranks: once if equal, else prefixed with their ranks."""
     having: dict[tuple[str, ...], list[int]] = {}
     for rank, lines in enumerate(lines_of_ranks):
         having.setdefault(tuple(lines), []).append(rank)
@@ -112,7 +112,7 @@ def _say(lines: Sequence[str]) -> None:
 
 
 def batch_of(trainer) -> Batch:
-    """The first batch of the trainer's data, as the layers receive it."""
+    """The first batch of the trainer, as passed to the layers."""
     args = trainer.args
     samples = [trainer.train_dataset[i] for i in range(args.per_device_train_batch_size)]
     batch = trainer.data_collator(samples)
@@ -131,12 +131,15 @@ def batch_of(trainer) -> Batch:
 
 
 def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) -> list[str]:
-    """Whether the operators of the table ran as announced.
+    """Check whether the operators of the table ran as predicted.
 
-    ``ran``: ``dispatch_log`` since before the first step. ``launches``: the device's record, empty without
-    one.
-    The table is wrong if the record has another call, or none, or if the device has not launched the kernel
-    that both name.
+    The prediction is wrong if the log has an unpredicted call, lacks a predicted call, or names a kernel that
+    the device did not launch.
+
+    Args:
+        announced: The lines of the table.
+        ran: ``dispatch_log`` since before the first step.
+        launches: The device's kernel record; empty without one.
     """
     expected = {
         (line.operator, line.backend, line.mode): line for line in announced if line.computed is not None
@@ -153,7 +156,7 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
                 f"{call.count:,} calls{refused}"
             )
     lines += [
-        f"in the table, but not called in this step: {operator} by {backend} {mode}"
+        f"in the table but not called in this step: {operator} by {backend} {mode}"
         for operator, backend, mode in expected.keys() - recorded
     ]
     launched: Counter[str] = Counter()
@@ -163,7 +166,7 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
         kernel = _kernel(mode)
         if kernel and not launched[kernel]:
             lines.append(
-                f"not launched by the device, whatever the record says: {operator} by {backend} {mode}"
+                f"in the dispatch log but not launched by the device: {operator} by {backend} {mode}"
             )
     calls: Counter[tuple[str, str]] = Counter()
     for call in of_table:
@@ -174,13 +177,13 @@ def proof(announced: Sequence[Line], ran: list, launches: list[KernelRecord]) ->
 
 
 def _kernel(mode: str) -> str | None:
-    """The name of the kernel of this mode; None for a composition."""
+    """The kernel's name in this mode; None for a composition."""
     named = KERNEL.match(mode)
     return named[1] if named else None
 
 
 def _recorded(ran: list, launched: Counter[str]) -> list[str]:
-    """How often the device launched the kernels that the record names."""
+    """The number of launches of each kernel in the dispatch log."""
     kernels = dict.fromkeys(call.mode.partition(",")[0].partition(" ")[0] for call in ran)
     seen = [f"{name} {launched[name]:,}" for name in kernels if launched[name]]
-    return [f"kernels that the device has launched: {', '.join(seen)}"] if seen else []
+    return [f"kernels launched by the device: {', '.join(seen)}"] if seen else []

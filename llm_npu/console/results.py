@@ -1,4 +1,4 @@
-"""What a run prints: the ``Summary`` before training, and the ``Results`` after it."""
+"""Console output: the ``Summary`` before training, and the ``Results`` after training."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Summary(Feature):
 
 
 def _shared(training) -> list[str]:
-    """The degrees of parallelism of a run of several processes."""
+    """The parallel degrees of a run with several processes."""
     if ranks.count() == 1:
         return []
     methods = {
@@ -62,7 +62,7 @@ def _shared(training) -> list[str]:
         "pipeline stages": training.pipeline_parallel_degree,
     }
     used = ", ".join(f"{name} {degree}" for name, degree in methods.items() if degree > 1)
-    return [f"ranks    {ranks.count()} processes: {used}; the parameters are those of one"]
+    return [f"ranks    {ranks.count()} processes: {used}; parameters are counted per process"]
 
 
 def _length(arguments: config.RunConfig) -> str:
@@ -71,9 +71,9 @@ def _length(arguments: config.RunConfig) -> str:
 
 
 def _fused(report: Report | None) -> list[str]:
-    """How many layers of each operator are fused, and why the others are not."""
+    """The number of fused layers for each operator, and why the others are not fused."""
     if report is None:
-        return [f"fused    none: the layers are those of {names.TITLE}"]
+        return [f"fused    none: the layers of {names.TITLE} are used"]
     left = Counter((row.operator, row.reason) for row in report.rows if not row.fused)
     notes = [f"note     {count} x {name} is not fused: {reason}" for (name, reason), count in left.items()]
     return [f"fused    {report.summary()}", *notes]
@@ -82,8 +82,8 @@ def _fused(report: Report | None) -> list[str]:
 class Results(Feature):
     """Prints losses, speed, memory, the backends that ran, and the files; plots the curves.
 
-    A run of one process also prints a continuation from before and after training. With several processes
-    rank 0 prints, without a text: ``llm-npu generate`` continues prompts with the checkpoint.
+    With a single process it also prints a continuation of the prompt from before and after training. With
+    several processes only rank 0 prints, without continuations; use ``llm-npu generate`` on the checkpoint.
     """
 
     def takes_part(self, run: Run) -> bool:
@@ -100,9 +100,9 @@ class Results(Feature):
         recorder, output_dir = run.trainer.recorder, Path(run.trainer.args.output_dir)
         newest = checkpoint.complete(output_dir)[-1]
         if not recorder.losses():
-            say(f"no step was trained; files: {newest}")
+            say(f"no training steps were run; files: {newest}")
             return
-        peak = max(recorder.peak_memory(), metrics.peak_memory())  # of all devices; of this one, also since
+        peak = max(recorder.peak_memory(), metrics.peak_memory())  # of all devices; of this one
         lines = [*_losses(run), *_speed(recorder), f"memory   peak {mib(peak)}"]
         lines += _ran(run.ran)
         if run.trainer.args.deterministic:
@@ -119,14 +119,14 @@ class Results(Feature):
             say(line)
 
     def _continuation(self, run: Run) -> str | None:
-        """The continuation of the prompt; None with several processes, and for a model without a cache."""
+        """The continuation of the prompt; None with several processes or for a model without a cache."""
         if ranks.count() > 1 or run.model_config.model_type in options.WITHOUT_CACHE:
             return None
         return generate.continuation(lora.unwrapped(run.model), run.tokenizer, self._prompt)
 
 
 def _losses(run: Run) -> list[str]:
-    """The loss at the first step, over the last steps, and over held-out samples."""
+    """The loss of the first step, of the last steps, and of the held-out samples."""
     recorder, baseline = run.trainer.recorder, run.trainer.baseline()
     losses, evaluations = recorder.losses(), recorder.eval_losses()
     (first, first_loss), (last, _) = losses[0], losses[-1]
@@ -139,7 +139,7 @@ def _losses(run: Run) -> list[str]:
 
 
 def _pictures(run: Run) -> list[Path]:
-    """Plot the curves; returns their files."""
+    """Plot the curves and return the files."""
     recorder, output_dir = run.trainer.recorder, Path(run.trainer.args.output_dir)
     pictures = [output_dir / name for name in metrics.PLOTS]
     metrics.plot_loss(recorder, run.trainer.baseline(), pictures[0])
@@ -148,7 +148,7 @@ def _pictures(run: Run) -> list[Path]:
 
 
 def _speed(recorder: metrics.Recorder) -> list[str]:
-    """Tokens per second, MFU, and the stalls of the steps."""
+    """Tokens per second, MFU and stalls."""
     speed, shares = recorder.tokens_per_s(), recorder.shares()
     lines = [f"speed    {speed:,.0f} tokens/s (median step)"]
     if recorder.utilization:
@@ -163,7 +163,7 @@ def _speed(recorder: metrics.Recorder) -> list[str]:
 
 
 def _ran(ran: list) -> list[str]:
-    """The backend that computed each fused operator, and the reasons against the backends before it."""
+    """The backend of each fused operator, and why earlier backends were not used."""
     lines = []
     for call in ran:
         lines.append(
@@ -175,7 +175,7 @@ def _ran(ran: list) -> list[str]:
 
 
 def _bits(folder: Path) -> list[str]:
-    """The digests of weights and optimizer state, by which two runs can be compared."""
+    """SHA-256 digests of weights and optimizer state, to compare two runs."""
     digests = checkpoint.digests(folder)
     files = [name for name in digests if name.endswith(("safetensors", lora.FILE))]
     return [f"bits     {name}: SHA-256 {digests[name]}" for name in files]
@@ -186,8 +186,8 @@ def _share(loss: float, baseline: metrics.Baseline) -> str:
 
 
 def _virtual(records: list[KernelRecord]) -> list[str]:
-    """A reminder that no card was involved, and the kernels that would not run on a card's NPU."""
-    lines = ["This ran on the virtual NPU, on the host CPU: its speed says nothing about a card."]
+    """State that no card was involved, and list the kernels that would not run on a card's NPU."""
+    lines = ["This ran on the virtual NPU, on the host CPU: its speed does not predict a card's."]
     away = sorted((r for r in records if r.placement != "npu"), key=lambda r: -r.calls)
     if not away:
         return [*lines, "On a card, every kernel launch of this training would stay on the NPU."]
@@ -196,6 +196,6 @@ def _virtual(records: list[KernelRecord]) -> list[str]:
     more = ", ..." if len(away) > SHOWN_KERNELS else ""
     return [
         *lines,
-        f"On a card, {launches:,} of {total:,} kernel launches of this training would leave the NPU "
-        f"for a CPU: {shown}{more}.",
+        f"On a card, {launches:,} of {total:,} kernel launches of this training would fall back from the NPU "
+        f"to a CPU: {shown}{more}.",
     ]

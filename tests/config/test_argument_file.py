@@ -77,9 +77,7 @@ def test_null_means_the_default_and_is_reported_where_there_is_one(tmp_path):
     assert [*read_file(str(tmp_path / "nulls.yaml")).values()] == [*[None] * 6, "nULL"]
     assert (read_as.values.output_dir, read_as.values.run_name) == ("output", None)
     assert read_as.explicit == {}
-    assert read_as.notes == (
-        "--output_dir is null in the file of arguments, so it keeps its default, output",
-    )
+    assert read_as.notes == ("--output_dir is null in the argument file; it keeps its default, output",)
     assert read(tmp_path, "output_dir: 'null'").values.output_dir == "null"
     with pytest.raises(UserError, match=r"--outputdir is not an argument.*did you mean --output_dir"):
         read(tmp_path, "outputdir: null")
@@ -119,7 +117,7 @@ def test_truth_values_of_text_flags_that_have_two_meanings(tmp_path):
         ("output_dir: ''", "--output_dir is empty"),
         ("report_to: [--max_steps=5]", "--report_to is '--max_steps=5'"),
         ("skip_data_intervals: [[[1]]]", "skip_data_intervals must be a plain value"),
-        ("report_to: [[wandb]]", "a list where one value belongs"),
+        ("report_to: [[wandb]]", "is a list, but must be a single value"),
         ("~: x", "None is not an argument's name"),
         ("? [a]\n: 1", "is not an argument's name"),
     ],

@@ -32,7 +32,7 @@ def test_lora_does_not_train_weights_that_are_split():
         run.training.sharding = [ShardingOption(stage)]
         config.check_model(run, model)
     run.training.sharding = [ShardingOption("stage3")]
-    with pytest.raises(ValueError, match=r"lora keeps whole weights .* give stage1 or stage2"):
+    with pytest.raises(ValueError, match=r"--finetuning_type lora .* give stage1 or stage2"):
         config.check_model(run, model)
     for degree in ("tensor_parallel_degree", "pipeline_parallel_degree"):
         run = config.parse([])
@@ -68,19 +68,23 @@ def test_what_gpt_cannot_do_is_refused():
         ),
         ("--model_type mixtral", {"tensor_parallel_degree": 2}, "the experts of mixtral-tiny are not split"),
         ("--model_type qwen2_moe", {"tensor_parallel_degree": 2}, "the experts of .* are not split"),
-        ("--model_type gemma", {"tensor_parallel_degree": 2, "sequence_parallel": True}, "is not for Gemma"),
+        (
+            "--model_type gemma",
+            {"tensor_parallel_degree": 2, "sequence_parallel": True},
+            "is not available for Gemma",
+        ),
         (
             "--model_type mistral",
             {"tensor_parallel_degree": 2, "sequence_parallel": True},
-            "is not for Mistral",
+            "is not available for Mistral",
         ),
-        ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "only Llama is cut into stages"),
-        ("--model_type qwen2", {"pipeline_parallel_degree": 2}, "only Llama is cut into stages"),
-        ("--model_type mistral", {"pipeline_parallel_degree": 2}, "only Llama is cut into stages"),
+        ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "only Llama;"),
+        ("--model_type qwen2", {"pipeline_parallel_degree": 2}, "only Llama;"),
+        ("--model_type mistral", {"pipeline_parallel_degree": 2}, "only Llama;"),
         (
             "--packing first_fit",
             {"pipeline_parallel_degree": 2},
-            "--pipeline_parallel_degree passes no masks",
+            "--pipeline_parallel_degree does not pass masks",
         ),
         (
             "--packing first_fit",

@@ -43,12 +43,12 @@ def check(processes, **given):
         ),
         ({"sharding_parallel_degree": 2}, "--sharding_parallel_degree is 2, but --sharding does not say"),
         ({"sharding": "stage1", "sharding_degree": 2, "sharding_parallel_degree": 2}, "is the old name of"),
-        ({"sharding": "stage3 offload", "tensor_parallel_degree": 2}, "--sharding stage3 does not go with"),
+        ({"sharding": "stage3 offload", "tensor_parallel_degree": 2}, "not support --sharding stage3 with"),
         ({"sharding": "stage2", "sharding_parallel_degree": 2}, "leave --sharding_parallel_degree out"),
         ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
         ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
-        ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not have"),
-        ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "takes a pipeline of 3 stages or more"),
+        ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2, but this script does not support"),
+        ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "at least 3 stages"),
         (
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 6},
             "4 stages take 4 micro batches, or 8 and more; --gradient_accumulation_steps is 6",
@@ -57,9 +57,9 @@ def check(processes, **given):
             {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
             "--overlap auto is for the layers of --tensor_parallel_degree without --enable_auto_parallel",
         ),
-        ({"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not have"),
-        ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this script does not have"),
-        ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not have"),
+        ({"context_parallel_degree": 2}, "--context_parallel_degree is 2, but this script does not support"),
+        ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2, but this script does not support"),
+        ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not support"),
     ],
 )
 def test_degrees_that_do_not_fit_are_refused(given, sentence):

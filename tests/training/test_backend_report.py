@@ -54,7 +54,7 @@ def test_the_table_is_what_runs(family, dtype, on_npu):
     first, *others = backend_report.proof(lines, paddle_fused.dispatch_log(), virtual_npu.kernel_record())
     assert first.startswith("first step as predicted"), [first, *others]
     (recorded,) = others
-    assert recorded.startswith("kernels that the device has launched: ")
+    assert recorded.startswith("kernels launched by the device: ")
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "mistral", "mixtral"])
@@ -179,7 +179,7 @@ def test_a_table_that_was_made_wrong_is_found_out(wrong, on_npu):
     assert len(others) == 2, others
     assert others[0].startswith(f"not as predicted: {name} bfloat16 by {line.backend} {line.mode}, ")
     assert (
-        others[1] == f"in the table, but not called in this step: {name} by {claimed.backend} {claimed.mode}"
+        others[1] == f"in the table but not called in this step: {name} by {claimed.backend} {claimed.mode}"
     )
 
 
@@ -196,7 +196,7 @@ def test_the_devices_own_record_convicts_a_dispatcher_that_says_what_is_not_so(n
     assert verdict.startswith("first step not as predicted") and f"{name} by ascend" in verdict
     assert f" {mode.partition(',')[0].split()[0]} " not in launched
     (line,) = others
-    said = "not launched by the device, whatever the record says: "
+    said = "in the dispatch log but not launched by the device: "
     assert line.startswith(f"{said}{name} by ascend {mode}"), line
 
 

@@ -101,7 +101,7 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    needing = [TESTS / each for library in MISSING for each in NEED_LIBRARY[library]]
+    needing = [TESTS / path for library in MISSING for path in NEED_LIBRARY[library]]
     return True if collection_path in needing else None
 
 
@@ -126,7 +126,7 @@ def pytest_xdist_auto_num_workers(config):
 def pytest_collection_modifyitems(config, items):
     """Mark as slow the parameter sets that a test's marker ``sampled`` leaves out of the default run.
 
-    ``sampled`` keeps one set for each device; ``sampled(N)`` N sets, evenly spaced; ``sampled(each=KEY)`` one
+    ``sampled`` keeps one set for each device; ``sampled(N)`` N sets, evenly spaced; ``sampled(key=KEY)`` one
     set for each value of KEY(parameters). Without the marker all sets run by default.
     """
     needing = [item for item in items if any(item.get_closest_marker(library) for library in MISSING)]
@@ -152,11 +152,11 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: place[item.path])
 
 
-def _sample(same, count=None, each=lambda parameters: parameters.get("device")):
+def _sample(same, count=None, key=lambda parameters: parameters.get("device")):
     if count is not None:
         return same[:: max(1, len(same) // count)]
     fast = [item for item in reversed(same) if not item.get_closest_marker("slow")]
-    return {each(item.callspec.params): item for item in fast}.values()
+    return {key(item.callspec.params): item for item in fast}.values()
 
 
 class TimeLimit:

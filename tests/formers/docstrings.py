@@ -11,13 +11,13 @@ HELD_OUT = 4
 
 def conversations() -> list[tuple[str, str]]:
     """(question, answer)"""
-    found = []
+    questions = []
     for name in MODULES:
         for word, value in inspect.getmembers(importlib.import_module(name), inspect.isfunction):
             text = inspect.getdoc(value)
             if text:
-                found.append((f"What does {name}.{word} do?", text[:120]))
-    return found
+                questions.append((f"What does {name}.{word} do?", text[:120]))
+    return questions
 
 
 def texts() -> list[str]:

@@ -75,8 +75,8 @@ OF_STAGE = {
 def of_page(program: str) -> list[str]:
     """The arguments of Python for the page's command of ``llm-npu formers`` with this word."""
     texts = [command.text for command in document_commands.commands(PAGE)]
-    (found,) = [text for text in texts if program in text.split() and "llm-npu formers" in text]
-    return ["-m", "llm_npu", *shlex.split(found.partition("llm-npu ")[2])]
+    (command,) = [text for text in texts if program in text.split() and "llm-npu formers" in text]
+    return ["-m", "llm_npu", *shlex.split(command.partition("llm-npu ")[2])]
 
 
 def yaml_of_page() -> tuple[dict, dict]:
@@ -165,6 +165,6 @@ def distance(losses: list[float], reference: list[float]) -> float:
 
 def assert_tracks(fused: list[float], unfused: list[float], reference: list[float]) -> None:
     """The fused losses are those of the unfused run of the same dtype, and as near to a float32 run's."""
-    came = (fused, unfused, reference)
-    assert distance(fused, reference) <= 2 * distance(unfused, reference), came
-    assert distance(fused, unfused) <= CEILING, came
+    logits = (fused, unfused, reference)
+    assert distance(fused, reference) <= 2 * distance(unfused, reference), logits
+    assert distance(fused, unfused) <= CEILING, logits

@@ -66,8 +66,8 @@ def test_a_upstream_model_runs_packed(name, kind, on_npu):
     composed = unfused_results(family, batch, "bfloat16", **indices(kind))
     paddle_fused.reset_dispatch_log()
     upstream = built(family, dtype="bfloat16", _attn_implementation="flashmask")
-    found = results(family, upstream, batch, **indices(kind))
-    assert_as_accurate(found, composed, exact, "bfloat16")
+    packed = results(family, upstream, batch, **indices(kind))
+    assert_as_accurate(packed, composed, exact, "bfloat16")
     ran = {(call.operator, call.backend) for call in paddle_fused.dispatch_log()}
     assert ran == {("flash_attention", "ascend")}
     if name != "qwen3-window":

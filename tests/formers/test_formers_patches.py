@@ -178,7 +178,7 @@ SYMPTOMS = {
 
 
 @pytest.fixture(scope="module")
-def found(run_python, tmp_path_factory):
+def outcomes(run_python, tmp_path_factory):
     program = tmp_path_factory.mktemp("patches") / "program.py"
     program.write_text(PROGRAM)
     done = run_python("-m", "virtual_npu", program)
@@ -188,8 +188,8 @@ def found(run_python, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", SYMPTOMS)
-def test_without_its_patch_it_fails_and_with_it_it_works(found, name):
-    before, after = found
+def test_without_its_patch_it_fails_and_with_it_it_works(outcomes, name):
+    before, after = outcomes
     assert SYMPTOMS[name] in before[name]
     assert name not in after
 

@@ -32,23 +32,23 @@ def trained(folder, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_are_those_of_sentencepiece(tmp_path, kind):
-    theirs, ours = trained(tmp_path, **KINDS[kind]), load_tokenizer(tmp_path)
+    processor, tokenizer = trained(tmp_path, **KINDS[kind]), load_tokenizer(tmp_path)
     draw = random.Random(0)
     some = ["".join(draw.choices(TEXT + "  é你ﬁ½", k=draw.randint(1, 40))) for _ in range(300)]
     for text in [*HARD, *TEXT.splitlines(), TEXT, *some]:
-        ids = theirs.encode(text)
-        assert ours(text, add_special_tokens=False)["input_ids"] == ids, text
-        assert ours.decode(ids) == theirs.decode(ids), text
-    assert len(ours) == theirs.get_piece_size()
-    assert (ours.bos_token_id, ours.eos_token_id) == (theirs.bos_id(), theirs.eos_id())
-    ours.save_pretrained(str(tmp_path / "saved"))
-    assert load_tokenizer(tmp_path / "saved")(TEXT)["input_ids"] == ours(TEXT)["input_ids"]
+        ids = processor.encode(text)
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == ids, text
+        assert tokenizer.decode(ids) == processor.decode(ids), text
+    assert len(tokenizer) == processor.get_piece_size()
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (processor.bos_id(), processor.eos_id())
+    tokenizer.save_pretrained(str(tmp_path / "saved"))
+    assert load_tokenizer(tmp_path / "saved")(TEXT)["input_ids"] == tokenizer(TEXT)["input_ids"]
 
 
 def test_a_symbol_of_its_own_is_one_token(tmp_path):
-    theirs = trained(tmp_path, user_defined_symbols="<mask>")
+    processor = trained(tmp_path, user_defined_symbols="<mask>")
     ids = load_tokenizer(tmp_path)("a<mask>b", add_special_tokens=False)["input_ids"]
-    assert ids[1] == theirs.piece_to_id("<mask>") and len(ids) > 2
+    assert ids[1] == processor.piece_to_id("<mask>") and len(ids) > 2
 
 
 def test_another_kind_of_model_is_refused(tmp_path):

@@ -94,10 +94,10 @@ SWITCHED = [*TWO[:3], TWO[-1], (*TWO[1], *TWO[2])]
 @pytest.mark.parametrize(
     ("family", "method"),
     [
-        *((family, each) for family in ("llama", "qwen2", "qwen3", "ernie4_5") for each in TWO),
-        *((family, (*each, *SWITCHES)) for family in ("llama", "qwen3") for each in SWITCHED),
+        *((family, flags) for family in ("llama", "qwen2", "qwen3", "ernie4_5") for flags in TWO),
+        *((family, (*flags, *SWITCHES)) for family in ("llama", "qwen3") for flags in SWITCHED),
     ],
-    ids=lambda each: " ".join(each) if isinstance(each, tuple) else each,
+    ids=lambda flag_or_flags: " ".join(flag_or_flags) if isinstance(flag_or_flags, tuple) else flag_or_flags,
 )
 def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_path, family, method):
     _, alone = finished(family, "--no_bf16")
@@ -111,8 +111,8 @@ def test_ranks_compute_what_one_process_does(run_python, inputs, finished, tmp_p
     rows = done.stdout.partition("\nbackend  ")[2].partition("first step")[0]
     for switch, operator in (SWITCHES[:2], "add_rms_norm"), (SWITCHES[2:], "linear_cross_entropy"):
         assert bool(re.search(rf" {operator} +(ascend|native) ", rows)) is (set(switch) <= set(method)), rows
-    found, expected = losses(tmp_path / "out")[0], losses(alone)[0]
-    assert [found[step] for step in (1, 2, 3)] == pytest.approx(
+    actual, expected = losses(tmp_path / "out")[0], losses(alone)[0]
+    assert [actual[step] for step in (1, 2, 3)] == pytest.approx(
         [expected[step] for step in (1, 2, 3)], rel=2e-5
     )
 
@@ -126,13 +126,13 @@ def test_a_pipeline_evaluates_as_one_process_does(run_python, inputs, finished, 
     parts = next(number for number in range(2, held_out) if held_out % number)
     ones = ("--per_device_train_batch_size", "1", "--gradient_accumulation_steps", str(parts))
     once = ("--max_steps", "1", "--save_steps", "1", "--eval_steps", "1", "--max_evaluate_steps", "-1")
-    found = []
+    evaluations = []
     for more in ((), ("--pipeline_parallel_degree", "2", "--nproc", "2")):
         out = tmp_path / str(len(more))
         done = run_python(SCRIPT, *inputs("qwen3"), "--no_bf16", *ones, *once, *more, "--output_dir", out)
         assert done.returncode == 0, done.stdout + done.stderr
-        found.append(losses(out)[1][1])
-    assert found[1] == pytest.approx(found[0], rel=2e-5)
+        evaluations.append(losses(out)[1][1])
+    assert evaluations[1] == pytest.approx(evaluations[0], rel=2e-5)
 
 
 TP, SP = ("--tensor_parallel_degree", "2"), ("--sequence_parallel", "true")
@@ -146,7 +146,7 @@ SHARED = [
 ]
 STAGES = [(2, *PP, *TWICE), (4, *PP, "--sharding", "stage1"), (4, *TP, *SP, *PP, *TWICE)]
 SHARE_EXPERTS = [
-    *((f, *each) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for each in (*SHARED, *STAGES)),
+    *((f, *options) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for options in (*SHARED, *STAGES)),
     *((f, 4, *TP, *PP, *TWICE) for f in ("qwen3_moe", "deepseek_v3")),
     *((f, 2, *TP, *SP, *TWICE, *SWITCHES) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
     *((f, 2, *PP, *TWICE, *SWITCHES) for f in ("ernie4_5_moe", "deepseek_v3")),
@@ -158,14 +158,14 @@ SHARE_EXPERTS = [
 def test_ranks_share_a_model_with_experts(micro_batched, case):
     """Loss and weights are those of one process with the same micro batches, of which routers have a loss."""
     family, ranks, *flags = case
-    one, several = micro_batched(family, *TWICE), micro_batched(family, *flags, "--nproc", str(ranks))
-    expected, found = losses(one)[0], losses(several)[0]
-    assert found == pytest.approx(expected, rel=2e-5)
-    weights, wanted = (load_file(folder / "checkpoint-3/model.safetensors") for folder in (several, one))
+    alone, several = micro_batched(family, *TWICE), micro_batched(family, *flags, "--nproc", str(ranks))
+    expected, shared = losses(alone)[0], losses(several)[0]
+    assert shared == pytest.approx(expected, rel=2e-5)
+    weights, wanted = (load_file(folder / "checkpoint-3/model.safetensors") for folder in (several, alone))
     assert weights.keys() == wanted.keys()
     for name, values in wanted.items():  # each step moves a weight by about the learning rate
         assert np.sqrt(np.square(weights[name] - values).mean()) < 0.01 * float(RUN["learning_rate"]), name
-    config, same = ((folder / "checkpoint-3/config.json").read_text() for folder in (several, one))
+    config, same = ((folder / "checkpoint-3/config.json").read_text() for folder in (several, alone))
     assert config == same
 
 
@@ -180,21 +180,21 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
 )
 def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
     """Its gradients are summed in float32, beside those of Paddle."""
-    found = []
+    firsts = []
     for shared in ((), (*method, "--nproc", "2")):
         first = metrics.read(micro_batched(family, "--bf16", *TWICE, *shared) / metrics.FILE)[0]
-        found.append([first["loss"], first["grad_norm"]])
-    assert found[1] == pytest.approx(found[0], rel=2e-3)
+        firsts.append([first["loss"], first["grad_norm"]])
+    assert firsts[1] == pytest.approx(firsts[0], rel=2e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "method"),
-    [(f, each) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for each in ((*TP, *SP), PP)],
+    [(f, options) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for options in ((*TP, *SP), PP)],
 )
 def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
-    found = {}
+    losses_of = {}
     steps = ("--save_steps", "2", "--max_steps", "4", "--eval_steps", "4")
     run = [*inputs(family), "--no_bf16", *TWICE, *steps]
     shared = (*method, "--nproc", "2")
@@ -202,12 +202,12 @@ def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path,
     for name, more in {"whole": shared, "same": (*shared, *half), "one": half}.items():
         done = run_python(SCRIPT, *run, *more, "--output_dir", tmp_path / name)
         assert done.returncode == 0, done.stdout + done.stderr
-        found[name] = losses(tmp_path / name)[0]
+        losses_of[name] = losses(tmp_path / name)[0]
     for name in ("model.safetensors", "optimizer.safetensors"):
-        whole, same = (tmp_path / each / "checkpoint-4" / name for each in ("whole", "same"))
+        whole, same = (tmp_path / folder_name / "checkpoint-4" / name for folder_name in ("whole", "same"))
         assert whole.read_bytes() == same.read_bytes(), name
-    assert [found["one"][step] for step in (3, 4)] == pytest.approx(
-        [found["whole"][step] for step in (3, 4)], rel=2e-5
+    assert [losses_of["one"][step] for step in (3, 4)] == pytest.approx(
+        [losses_of["whole"][step] for step in (3, 4)], rel=2e-5
     )
 
 
@@ -225,8 +225,8 @@ def test_stages_without_fused_operators_compute_the_same(micro_batched, family):
     stages = (*PP, *TWICE, "--nproc", "2")
     unfused = ("--disable_fused_options", "true")
     fused, plain = (losses(micro_batched(family, *stages, *more)) for more in ((), unfused))
-    for one, other in zip(fused, plain, strict=True):
-        assert other == pytest.approx(one, rel=2e-5)
+    for fused_loss, other in zip(fused, plain, strict=True):
+        assert other == pytest.approx(fused_loss, rel=2e-5)
 
 
 @pytest.mark.sampled
@@ -324,17 +324,17 @@ FLOAT16 = ("--fp16", "--scale_loss", "262144")
 )
 def test_the_loss_without_logits_trains_as_with_them(run_python, finished, conversations, tmp_path, method):
     precision = "float16" if "--fp16" in method else "float32"
-    found = []
+    losses_and_norms = []
     for name, more in {
         "without": SWITCHES[2:],
         "with": (SWITCHES[2], "false"),
         "unfused": ("--disable_fused_options", "--padding", "none" if "--packing" in method else "longest"),
     }.items():
         more = (*method, *more, "--adam_epsilon", ADAM_EPSILON)
-        trained, said = tuned(run_python, finished, conversations, tmp_path / name, *more)
-        assert (f"ran      linear_cross_entropy {precision}: ascend" in said) is (name == "without"), said
-        found.append([*trained.values()])
-    here, there, unfused = found
+        trained, stderr = tuned(run_python, finished, conversations, tmp_path / name, *more)
+        assert (f"ran      linear_cross_entropy {precision}: ascend" in stderr) is (name == "without"), stderr
+        losses_and_norms.append([*trained.values()])
+    here, there, unfused = losses_and_norms
     assert_trained_alike("losses", here, there, [unfused], ROUNDING[precision])
 
 

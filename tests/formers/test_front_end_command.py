@@ -104,7 +104,7 @@ def test_without_paddleformers(monkeypatch):
 def test_switches_without_effect(tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text("bf16: true\nuse_sparse_flash_attn: true\nfuse_softmax_mask: true\n")
-    assert [each.partition(" does nothing. ")[0] for each in switches.without_effect([str(file)])] == [
+    assert [line.partition(" does nothing. ")[0] for line in switches.without_effect([str(file)])] == [
         "use_sparse_flash_attn: True",
         "fuse_softmax_mask: True",
     ]
@@ -127,7 +127,7 @@ def test_every_key_that_paddleformers_parses_is_known():
     patches.apply()
     from paddleformers.cli.hparams import parser
 
-    parsed = {each.name for kind in parser._TRAIN_ARGS for each in dataclasses.fields(kind) if each.init}
+    parsed = {field.name for kind in parser._TRAIN_ARGS for field in dataclasses.fields(kind) if field.init}
     assert parsed <= switches.known_keys()
     named = switches.WITHOUT_EFFECT.keys() - {"fuse_gate_detach_matmul", "use_fast_layer_norm"}
     assert named <= switches.known_keys()
@@ -159,18 +159,18 @@ def test_keys_that_do_nothing_are_reported(tmp_path):
     (tmp_path / "job.yaml").write_text(json.dumps(keys))
     sentences = switches.without_effect([str(tmp_path / "job.yaml"), "presence_penalty=1"])
     del keys["model_name_or_path"]
-    assert {each.partition(":")[0] for each in sentences} == {*keys, "presence_penalty"}
-    assert all(" does nothing. " in each for each in sentences)
+    assert {sentence.partition(":")[0] for sentence in sentences} == {*keys, "presence_penalty"}
+    assert all(" does nothing. " in sentence for sentence in sentences)
     (tmp_path / "config.json").write_text('{"model_type": "qwen3_moe"}')
     sentences = switches.without_effect([str(tmp_path / "job.yaml")])  # which computes parts of layers again
-    assert not any(each.startswith("recompute_granularity") for each in sentences)
+    assert not any(sentence.startswith("recompute_granularity") for sentence in sentences)
 
 
 def test_what_fails_on_one_rank_is_said_before_the_run(tmp_path, monkeypatch):
     file = tmp_path / "job.yaml"
     file.write_text("stage: DPO\nfine_tuning: full\nresume_from_checkpoint: checkpoint-2\n")
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0")
-    assert [each.partition(":")[0] for each in switches.without_effect([str(file)])] == [
+    assert [sentence.partition(":")[0] for sentence in switches.without_effect([str(file)])] == [
         "stage",
         "resume_from_checkpoint",
     ]

@@ -65,8 +65,8 @@ def checkout() -> Path:
     if PYTHON is None:
         pytest.skip("LLM_NPU_ERNIE_PYTHON names no interpreter that has ERNIE")
     program = "import ernie; print(list(ernie.__path__)[0])"
-    found = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
-    return Path(found.stdout.strip()).parent
+    result = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
+    return Path(result.stdout.strip()).parent
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def run(run_python, checkout, tmp_path_factory):
     ``stages``: of the pipeline, each with two ranks.
     """
     model = tmp_path_factory.mktemp("ernie")
-    made = run_python("-c", ELSEWHERE, PYTHON, HERE / "make_tiny_ernie.py", model, cwd=checkout)
-    assert made.returncode == 0, made.stderr
+    result = run_python("-c", ELSEWHERE, PYTHON, HERE / "make_tiny_ernie.py", model, cwd=checkout)
+    assert result.returncode == 0, result.stderr
     # Later versions of ERNIE say startend.
     start_rows = "use_attn_mask_start_row_indices" in (checkout / SCRIPT).read_text()
 

@@ -19,7 +19,7 @@ FLOAT32 = {"compute_type": "float32", "fp16_opt_level": "O1", "amp_master_grad":
 OPERATORS = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
 
 
-def made(run_python, folder: Path, family: str) -> Path:
+def make_model(run_python, folder: Path, family: str) -> Path:
     done = run_python(front_ends.HERE / "make_tiny_model.py", folder, family)
     assert done.returncode == 0, done.stderr
     return folder
@@ -27,7 +27,7 @@ def made(run_python, folder: Path, family: str) -> Path:
 
 @pytest.fixture(scope="module")
 def model(run_python, tmp_path_factory):
-    return made(run_python, tmp_path_factory.mktemp("models") / "llama", "llama")
+    return make_model(run_python, tmp_path_factory.mktemp("models") / "llama", "llama")
 
 
 @pytest.mark.parametrize("stage", ["SFT", "PT", "DPO"])
@@ -57,7 +57,7 @@ def test_unmodified_then_fused(run_python, model, tmp_path, stage):
 
 def test_the_published_family(run_python, tmp_path):
     """Qwen3, which only its patches let PaddleFormers import without CUDA."""
-    model = made(run_python, tmp_path / "qwen3", "qwen3")
+    model = make_model(run_python, tmp_path / "qwen3", "qwen3")
     fused = finished(*train(run_python, FUSED, tmp_path / "fused", configuration("SFT", model, **ADDED)))
     assert fused.losses[-1] < 0.9 * fused.losses[0]
     assert all({operator for operator, _ in rank} == OPERATORS for rank in fused.ran)

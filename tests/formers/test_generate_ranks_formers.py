@@ -49,10 +49,10 @@ def checkpoints(tmp_path_factory):
 def test_tokens_are_those_of_one_rank(checkpoints, tmp_path, fields):
     folder, expected = checkpoints
     program, count = Path(generating_rank.__file__), Mesh(**fields).ranks
-    given = (json.dumps(fields), "float32", *(folder / kind for kind in KINDS))
-    reports = ranks.run(program, count, tmp_path, *given)
+    arguments = (json.dumps(fields), "float32", *(folder / kind for kind in KINDS))
+    reports = ranks.run(program, count, tmp_path, *arguments)
     for report in reports:
-        assert {kind: each["ids"] for kind, each in report.items()} == expected
+        assert {kind: result["ids"] for kind, result in report.items()} == expected
 
 
 def test_annotations_are_refused(checkpoints):

@@ -52,13 +52,13 @@ def test_rms_norm(device):
 
 def rotated(x, sin, cos, adjacent):
     """float64; x [B, S, N, D], sin and cos [S or B x S, D]."""
-    x, sin, cos = (each.astype("float64") for each in (x, sin, cos))
+    x, sin, cos = (tensor.astype("float64") for tensor in (x, sin, cos))
     if adjacent:
         turned = np.stack([-x[..., 1::2], x[..., 0::2]], -1).reshape(x.shape)
     else:
         half = x.shape[-1] // 2
         turned = np.concatenate([-x[..., half:], x[..., :half]], -1)
-    sin, cos = (each.reshape(-1, x.shape[1], 1, x.shape[-1]) for each in (sin, cos))
+    sin, cos = (table.reshape(-1, x.shape[1], 1, x.shape[-1]) for table in (sin, cos))
     return x * cos + turned * sin
 
 
@@ -70,9 +70,9 @@ def angles(base):
 @pytest.mark.parametrize("time_major", [False, True])
 def test_rotary_makes_its_table(device, time_major):
     x = drawn(*SHAPES.values())
-    given = paddle.to_tensor(x.transpose(1, 0, 2, 3) if time_major else x)
+    tensor = paddle.to_tensor(x.transpose(1, 0, 2, 3) if time_major else x)
     q, k, v = incubate.fused_rotary_position_embedding(
-        given, given[:, :, :1], time_major=time_major, rotary_emb_base=500.0
+        tensor, tensor[:, :, :1], time_major=time_major, rotary_emb_base=500.0
     )
     expected = rotated(x, np.sin(angles(500.0)), np.cos(angles(500.0)), adjacent=True)
     expected = expected.transpose(1, 0, 2, 3) if time_major else expected
@@ -87,7 +87,7 @@ def test_rotary_with_a_table(device, adjacent, positions):
     x, sin, cos = drawn(*SHAPES.values()), drawn(8, 64), drawn(8, 64)[::-1].copy()
     ids = np.array([[7, 0, 1, 2, 3, 4], [0, 1, 2, 0, 1, 2]])
     rows = np.arange(SHAPES["length"]) if positions is None else ids
-    tables = [paddle.to_tensor(each[: len(rows)] if positions is None else each) for each in (sin, cos)]
+    tables = [paddle.to_tensor(table[: len(rows)] if positions is None else table) for table in (sin, cos)]
     q, _, _ = incubate.fused_rotary_position_embedding(
         paddle.to_tensor(x),
         sin=tables[0].unsqueeze([0, 2]),

@@ -63,12 +63,12 @@ def test_outputs_are_equal_on_both_devices(run_exported, tmp_path, on_npu, famil
     assert {"pf_flash_attention", "pf_rms_norm", "pf_swiglu"} <= fused_operators(folder)
     apply_fused_kernels(model)
     for device in ("npu", "cpu"):
-        found = run_exported(folder, device)
+        outputs = run_exported(folder, device)
         for name, ids in (("long", IDS), ("short", SHORT)):
             expected = logits_of(model, ids)
-            assert found[name].dtype == np.float32
+            assert outputs[name].dtype == np.float32
             # the order of fp32 sums of up to 96 terms may differ, a dozen times in a row
-            assert np.abs(found[name] - expected).max() < 2**-24 * 34 * np.abs(expected).max()
+            assert np.abs(outputs[name] - expected).max() < 2**-24 * 34 * np.abs(expected).max()
 
 
 @pytest.mark.slow
@@ -82,8 +82,8 @@ def test_a_checkpoint_in_bfloat16(run_exported, run_python, tmp_path, on_npu, ba
     assert ("pf_flash_attention" in fused_operators(folder)) == (backend == "native")
     apply_fused_kernels(model)
     expected = logits_of(model, IDS)
-    found = run_exported(folder, "npu")["long"]
-    assert np.abs(found - expected).max() < 2**-8 * np.abs(expected).max()
+    logits = run_exported(folder, "npu")["long"]
+    assert np.abs(logits - expected).max() < 2**-8 * np.abs(expected).max()
     done = run_python("-c", f"from llm_npu.inference import export; export.load({str(folder)!r}, 'cpu')")
     assert "export it with" in done.stderr.splitlines()[-1]
 

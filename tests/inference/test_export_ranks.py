@@ -35,8 +35,8 @@ def test_logits_of_two_ranks_are_those_of_one(run_python, tmp_path, on_npu, kind
     expected = logits_of(model, ids)
     for report in reports:
         # the order of fp32 sums of up to 96 terms differs, a dozen times in a row
-        found = np.array(report["logits"], np.float32)
-        assert np.abs(found - expected).max() < 2**-24 * 34 * np.abs(expected).max()
+        actual = np.array(report["logits"], np.float32)
+        assert np.abs(actual - expected).max() < 2**-24 * 34 * np.abs(expected).max()
     alone = run_python("-c", f"from llm_npu.inference import export; export.load({str(served)!r})")
     assert "has programs for 2 ranks, but there are 1 processes" in alone.stderr.splitlines()[-1]
     with pytest.raises(ValueError, match="has programs for 2 ranks"):

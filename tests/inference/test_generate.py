@@ -85,7 +85,7 @@ def test_fused_rows_are_what_each_prompt_gives_unfused_and_alone(device, family)
     reset_dispatch_log()
     fused = generate(model, BATCH, 12, eos_token_id=END)
     assert fused.ids == expected
-    ran = {(each.operator, each.backend) for each in dispatch_log()}
+    ran = {(entry.operator, entry.backend) for entry in dispatch_log()}
     wanted = {"flash_attention", "rotary_mul", "rms_norm", "swiglu"}
     wanted |= {"add_rms_norm"} if device == "cpu" else set()  # a card has no such kernel
     assert {operator for operator, _ in ran} == wanted
@@ -117,14 +117,14 @@ def test_bfloat16_tokens_are_the_best_or_as_good_after_rounding(on_npu, family):
 )
 def test_other_strategies_are_the_same_fused(on_npu, family, decode, options):
     model = build(family)
-    found = []
+    ids = []
     for fused in (False, True):
         if fused:
             apply_fused_kernels(model)
         paddle.seed(3)
-        found.append(generate(model, BATCH, 6, decode, eos_token_id=END, **options).ids)
-    assert found[0] == found[1]
-    assert all(found[0])
+        ids.append(generate(model, BATCH, 6, decode, eos_token_id=END, **options).ids)
+    assert ids[0] == ids[1]
+    assert all(ids[0])
 
 
 def test_one_beam_is_greedy_search(on_npu):

@@ -84,10 +84,10 @@ def test_tokens_are_those_of_one_rank(checkpoints, tmp_path, fields):
     mesh = Mesh(**fields)
     refused = UNANNOTATED if mesh.auto else ("gemma", "gpt") if mesh.pipeline > 1 else ()
     kinds = [kind for kind in expected if kind not in refused]
-    given = (json.dumps(fields), "float32", *(folder / kind for kind in kinds))
-    reports = ranks.run(PROGRAM, mesh.ranks, tmp_path, *given)
+    arguments = (json.dumps(fields), "float32", *(folder / kind for kind in kinds))
+    reports = ranks.run(PROGRAM, mesh.ranks, tmp_path, *arguments)
     for report in reports:
-        assert {kind: each["ids"] for kind, each in report.items()} == {
+        assert {kind: result["ids"] for kind, result in report.items()} == {
             kind: expected[kind] for kind in kinds
         }
 
@@ -98,14 +98,14 @@ def test_bfloat16_is_as_accurate_as_on_one_rank(checkpoints, tmp_path, fields):
     """The rule of tests/shared/precision.py: at most twice the error of one rank, and one rounding."""
     folder = checkpoints[0]
     kinds = ("llama", "qwen2")
-    given = (json.dumps(fields), "bfloat16", *(folder / kind for kind in kinds))
-    reports = ranks.run(PROGRAM, 2, tmp_path, *given)
+    arguments = (json.dumps(fields), "bfloat16", *(folder / kind for kind in kinds))
+    reports = ranks.run(PROGRAM, 2, tmp_path, *arguments)
     for kind in kinds:
-        truth, one = (
+        truth, logits = (
             np.array(generating_rank.last_logits(pretrained.load_model(folder / kind, dtype)))
             for dtype in ("float32", "bfloat16")
         )
-        error = np.abs(one - truth).max()
+        error = np.abs(logits - truth).max()
         assert error > 0
         for report in reports:
             apart = np.abs(np.array(report[kind]["logits"]) - truth).max()

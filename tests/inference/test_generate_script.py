@@ -31,9 +31,9 @@ def checkpoint(tmp_path_factory):
     """A Llama of random weights with a tokenizer of bytes."""
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "text.txt").write_text("def each(x):\n    for y in x:\n        yield y\n" * 20)
-    found = trained_tokenizer(corpus(folder / "text.txt"), VOCABULARY, str(folder / "cache"))
-    weights.save(build("llama", vocab_size=VOCABULARY), found)
-    return found
+    own_tokenizer = trained_tokenizer(corpus(folder / "text.txt"), VOCABULARY, str(folder / "cache"))
+    weights.save(build("llama", vocab_size=VOCABULARY), own_tokenizer)
+    return own_tokenizer
 
 
 def spoken(done):
@@ -45,9 +45,11 @@ def spoken(done):
 def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
     batch = tmp_path / "prompts.txt"
     batch.write_text("\ufeff" + "\n".join(PROMPTS) + "\n\n", encoding="utf-8")
-    given = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
     fused = run_python(SCRIPT, checkpoint, "--batch", batch, "--max_new_tokens", "7", "--batch_size", "2")
-    unfused = run_python(SCRIPT, checkpoint, *given, "--max_new_tokens", "7", "--unfused", "--device", "cpu")
+    unfused = run_python(
+        SCRIPT, checkpoint, *prompts, "--max_new_tokens", "7", "--unfused", "--device", "cpu"
+    )
     (operators, text), (none, same) = spoken(fused), spoken(unfused)
     assert operators == "attention 2 of 2, rms_norm 5 of 5, rotary 2 of 2, swiglu 2 of 2"
     assert none == "none (--unfused)"
@@ -59,13 +61,13 @@ def test_fused_and_unfused_text_are_the_same(run_python, checkpoint, tmp_path):
 
 @pytest.mark.parametrize("axis", ["tensor", "pipeline"])
 def test_two_ranks_print_what_one_prints(run_python, checkpoint, axis):
-    given = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
-    one = run_python(SCRIPT, checkpoint, *given, "--max_new_tokens", "7")
+    prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+    alone = run_python(SCRIPT, checkpoint, *prompts, "--max_new_tokens", "7")
     two = run_python(
-        *(SCRIPT, checkpoint, *given, "--max_new_tokens", "7"),
+        *(SCRIPT, checkpoint, *prompts, "--max_new_tokens", "7"),
         *("--nproc", "2", f"--{axis}_parallel_degree", "2"),
     )
-    assert spoken(one)[1] == spoken(two)[1]
+    assert spoken(alone)[1] == spoken(two)[1]
 
 
 @pytest.mark.parametrize("axis", ["tensor", "pipeline"])
@@ -73,8 +75,8 @@ def test_two_ranks_print_what_one_prints(run_python, checkpoint, axis):
 def test_a_killed_rank_ends_the_others(start_python, checkpoint, tmp_path, rank, axis):
     batch = tmp_path / "prompts.txt"
     batch.write_text("for each in x\n" * 10_000)
-    given = ("--batch", batch, "--batch_size", "1", "--max_new_tokens", "40")
-    process = start_python(SCRIPT, checkpoint, *given, "--nproc", "2", f"--{axis}_parallel_degree", "2")
+    arguments = ("--batch", batch, "--batch_size", "1", "--max_new_tokens", "40")
+    process = start_python(SCRIPT, checkpoint, *arguments, "--nproc", "2", f"--{axis}_parallel_degree", "2")
     for line in process.stdout:
         if line.startswith("for each in x"):
             break
@@ -127,11 +129,11 @@ def test_messages_are_written_by_the_chat_template(run_python, checkpoint, tmp_p
     chatting = tmp_path / "chatting"
     shutil.copytree(checkpoint, chatting)
     (chatting / "chat_template.jinja").write_text("Q: {{ messages[0].content }} A:")
-    given = ["--max_new_tokens", "5", "--device", "cpu"]
-    asked = run_python(SCRIPT, chatting, "--chat", "--prompt", "2 + 2?", *given)
-    plain = run_python(SCRIPT, chatting, "--prompt", "Q: 2 + 2? A:", *given)
-    assert "".join(spoken(asked)[1:]).strip() == "2 + 2?\n" + plain_text(spoken(plain)[1], "Q: 2 + 2? A:")
+    arguments = ["--max_new_tokens", "5", "--device", "cpu"]
+    result = run_python(SCRIPT, chatting, "--chat", "--prompt", "2 + 2?", *arguments)
+    plain = run_python(SCRIPT, chatting, "--prompt", "Q: 2 + 2? A:", *arguments)
+    assert "".join(spoken(result)[1:]).strip() == "2 + 2?\n" + plain_text(spoken(plain)[1], "Q: 2 + 2? A:")
 
 
-def plain_text(said, prompt):
-    return said.strip().removeprefix(prompt).strip()
+def plain_text(output, prompt):
+    return output.strip().removeprefix(prompt).strip()

@@ -41,7 +41,7 @@ def test_the_file_of_a_chat_model(folder):
 
 
 @pytest.mark.parametrize(
-    ("fields", "found"),
+    ("fields", "expected"),
     [
         ({"max_length": 0, "max_new_tokens": 7}, {"max_new_tokens": 7}),
         ({"decode_strategy": "sampling", "top_k": 3}, {"do_sample": True, "num_beams": 1, "top_k": 3}),
@@ -49,8 +49,8 @@ def test_the_file_of_a_chat_model(folder):
         ({"do_sample": False, "temperature": 1.0, "top_p": 1, "typical_p": 1.0}, {"do_sample": False}),
     ],
 )
-def test_what_changes_nothing_is_not_noted(folder, fields, found):
-    assert options.of_folder(folder(fields), {}) == (found, [])
+def test_what_changes_nothing_is_not_noted(folder, fields, expected):
+    assert options.of_folder(folder(fields), {}) == (expected, [])
 
 
 def test_what_has_no_effect_is_noted(folder):
@@ -66,7 +66,7 @@ def test_what_has_no_effect_is_noted(folder):
 
 
 @pytest.mark.parametrize(
-    ("given", "decode", "read", "unread"),
+    ("settings", "decode", "read", "unread"),
     [
         ({"do_sample": False}, "greedy", {"repetition_penalty": 1.05}, {"temperature", "top_p", "top_k"}),
         ({"num_beams": 3}, "beam", {"num_beams": 3, "do_sample": False}, {"temperature", "top_p", "top_k"}),
@@ -74,14 +74,14 @@ def test_what_has_no_effect_is_noted(folder):
         ({"max_length": 9}, "sampling", {"max_length": 9}, {"max_new_tokens"}),
     ],
 )
-def test_given_options_win(given, decode, read, unread):
-    found, chosen = options.resolved({**SAMPLING, "max_new_tokens": 5}, given)
-    assert found == decode
+def test_given_options_win(settings, decode, read, unread):
+    strategy, chosen = options.resolved({**SAMPLING, "max_new_tokens": 5}, settings)
+    assert strategy == decode
     assert chosen.items() >= read.items() and not chosen.keys() & unread
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("settings", "sentence"),
     [
         ({"max_tokens": 5}, "no option 'max_tokens'; accepted: .* Did you mean max_new_tokens?"),
         ({"top_p": 0}, "top_p is 0; accepted: above 0, up to 1"),
@@ -93,9 +93,9 @@ def test_given_options_win(given, decode, read, unread):
         ({"do_sample": True, "num_beams": 2}, "do_sample and num_beams 2 exclude each other"),
     ],
 )
-def test_bad_options_are_refused(given, sentence):
+def test_bad_options_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
-        options.resolved({}, given)
+        options.resolved({}, settings)
 
 
 @pytest.mark.parametrize(

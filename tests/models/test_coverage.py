@@ -32,8 +32,8 @@ def test_every_operator_is_on_the_record_of_a_training(rows):
 
 def test_the_page_has_what_the_code_has(rows):
     assert coverage.written("callers") == coverage.markdown_of_callers(), f"run: {coverage.COMMAND}"
-    made = coverage.written(f"models of {table.title()}")
-    assert made == coverage.markdown(rows), f"run: {coverage.COMMAND}"
+    page = coverage.written(f"models of {table.title()}")
+    assert page == coverage.markdown(rows), f"run: {coverage.COMMAND}"
 
 
 def test_only_uses_count_as_calls(tmp_path):

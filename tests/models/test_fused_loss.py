@@ -32,7 +32,7 @@ def test_a_training_step(family, place):
 
 @pytest.mark.parametrize(
     "family",
-    [pytest.param(each, marks=() if each.name == "llama" else pytest.mark.slow) for each in MODELS],
+    [pytest.param(model, marks=() if model.name == "llama" else pytest.mark.slow) for model in MODELS],
     ids=str,
 )
 def test_ignored_labels(family):
@@ -85,4 +85,6 @@ def test_a_frozen_head_gets_no_gradient(fused):
     fused(**inputs())[0].backward()
     assert fused.lm_head.weight.grad is None
     assert fused.llama.norm.weight.grad is not None
-    assert [each.backend for each in paddle_fused.dispatch_log() if each.operator == OPERATOR] == ["ascend"]
+    assert [entry.backend for entry in paddle_fused.dispatch_log() if entry.operator == OPERATOR] == [
+        "ascend"
+    ]

@@ -57,8 +57,8 @@ RECOMPUTED = [
 def recorded(operator, compute):
     """What ``compute`` returns, and for each mode of the operator that ran how often."""
     paddle_fused.reset_dispatch_log()
-    found = compute()
-    return found, {ran.mode: ran.count for ran in paddle_fused.dispatch_log() if ran.operator == operator}
+    outcome = compute()
+    return outcome, {ran.mode: ran.count for ran in paddle_fused.dispatch_log() if ran.operator == operator}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -75,10 +75,10 @@ def test_recompute_keeps_the_mask_and_every_bit(family, granularity, dtype):
         )
         model.train()
         model.recompute_enable()
-        found, again = recorded("flash_attention", lambda m=model: results(family, m, random_batch(), "all"))
+        first, again = recorded("flash_attention", lambda m=model: results(family, m, random_batch(), "all"))
         assert again == {mode: 2 * modes[mode]}  # once forward and once more in the backward pass
         for name, values in expected.items():
-            np.testing.assert_array_equal(found[name], values, err_msg=name)
+            np.testing.assert_array_equal(first[name], values, err_msg=name)
 
 
 def is_causal(mode: str) -> bool:
@@ -104,9 +104,9 @@ def test_to_static(name, padded):
     model = built(family, "all")
     model.train()
     captured = paddle.jit.to_static(model, full_graph=True)
-    found = results(family, captured, random_batch(padded), "all")
+    captured_results = results(family, captured, random_batch(padded), "all")
     composed = unfused(family, "npu:0", "float32", padded)
-    assert_as_accurate(found, composed, truth(family, padded), "float32")
+    assert_as_accurate(captured_results, composed, truth(family, padded), "float32")
 
 
 POSITIONS = {
@@ -169,8 +169,8 @@ def test_sharding_annotations(name, order, on_cpu):
         apply_fused_kernels(model)
     after = {key: (p.process_mesh, p.placements, id(p)) for key, p in model.named_parameters()}
     assert after == before
-    found = results(family, model, random_batch(), "all")
-    assert_as_accurate(found, unfused(family, "cpu", "float32"), truth(family), "float32")
+    sharded = results(family, model, random_batch(), "all")
+    assert_as_accurate(sharded, unfused(family, "cpu", "float32"), truth(family), "float32")
 
 
 class Pipeline(paddle.nn.Layer):
@@ -227,17 +227,17 @@ def unfused_logits(family, padded):
 
 def test_float32_norms_in_a_bfloat16_model():
     """amp.decorate(level="O2") may leave norms in float32; their input then is bfloat16."""
-    found = {}
+    results_of = {}
     for operator in (None, "rms_norm", "all"):
         model = built(LLAMA, operator, "bfloat16")
         for layer in model.sublayers():
             if type(layer).__name__ == "LlamaRMSNorm":
                 layer.to(dtype="float32")
         with paddle.amp.auto_cast(level="O2", dtype="bfloat16"):
-            found[operator] = results(LLAMA, model, random_batch(), operator)
+            results_of[operator] = results(LLAMA, model, random_batch(), operator)
         assert model.llama.norm.weight.dtype == paddle.float32
     for operator in ("rms_norm", "all"):
-        assert_as_accurate(found[operator], [found[None]], truth(LLAMA), "bfloat16")
+        assert_as_accurate(results_of[operator], [results_of[None]], truth(LLAMA), "bfloat16")
 
 
 def test_weights_are_filled_alike():
@@ -265,8 +265,8 @@ def static_training(run_python):
 @pytest.mark.parametrize("name", AUTO_PARALLEL)
 def test_static_auto_parallel_training(name, static_training):
     """PaddleNLP's auto-parallel Llamas, which never reach the npu's attention and rotary operators, do."""
-    found = static_training[name]
-    assert found["fused"]["ran"] == ["add_rms_norm", "flash_attention", "rms_norm", "rotary_mul", "swiglu"]
-    assert found["unfused"]["ran"] == []
-    assert found["fused"]["losses"][-1] < found["fused"]["losses"][0]
-    np.testing.assert_allclose(found["fused"]["losses"], found["unfused"]["losses"], rtol=1e-5)
+    report = static_training[name]
+    assert report["fused"]["ran"] == ["add_rms_norm", "flash_attention", "rms_norm", "rotary_mul", "swiglu"]
+    assert report["unfused"]["ran"] == []
+    assert report["fused"]["losses"][-1] < report["fused"]["losses"][0]
+    np.testing.assert_allclose(report["fused"]["losses"], report["unfused"]["losses"], rtol=1e-5)

@@ -71,9 +71,9 @@ MODELS = {
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
     """A folder with a checkpoint of Hugging Face for every model, and what it makes of some tokens."""
-    asked = subprocess.run([PYTHON, "-c", "import torch, transformers"], capture_output=True, text=True)
-    if asked.returncode:
-        reason = asked.stderr.strip().splitlines()[-1]
+    probe = subprocess.run([PYTHON, "-c", "import torch, transformers"], capture_output=True, text=True)
+    if probe.returncode:
+        reason = probe.stderr.strip().splitlines()[-1]
         pytest.skip(f"{PYTHON}: {reason}; name another interpreter in LLM_NPU_HF_PYTHON")
     folder = tmp_path_factory.mktemp("checkpoints")
     sizes = json.dumps({name: sizes for name, (_, sizes) in MODELS.items()})
@@ -85,25 +85,27 @@ def checkpoints(tmp_path_factory):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_checkpoint_gives_the_logits_and_gradients_of_hugging_face(checkpoints, name):
-    made = np.load(checkpoints / name / "made.npz")
+    reference = np.load(checkpoints / name / "made.npz")
     model = MODELS[name][0].from_pretrained(str(checkpoints / name), convert_from_torch=True, dtype="float32")
     apply_fused_kernels(model, kernels=["moe"])
 
-    logits = model(paddle.to_tensor(made["tokens"]), return_dict=True).logits
-    (logits.astype("float64") * paddle.to_tensor(made["weights"])).sum().backward()
-    ours = {"logits": values(logits)}
+    logits = model(paddle.to_tensor(reference["tokens"]), return_dict=True).logits
+    (logits.astype("float64") * paddle.to_tensor(reference["weights"])).sum().backward()
+    arrays = {"logits": values(logits)}
     for name_here, parameter in model.named_parameters():
         name_there = name_here.replace(f"{model.base_model_prefix}.", "model.")
         is_linear = parameter.ndim > 1 and "embed_tokens" not in name_here
-        ours[name_there] = values(parameter.grad).T if is_linear else values(parameter.grad)
+        arrays[name_there] = values(parameter.grad).T if is_linear else values(parameter.grad)
 
-    assert {f"torch.float64 {name}" for name in ours} == {key for key in made.files if "float64" in key}
-    for kind, names in groupby(sorted(ours, key=_kind), _kind):
+    assert {f"torch.float64 {name}" for name in arrays} == {
+        key for key in reference.files if "float64" in key
+    }
+    for kind, names in groupby(sorted(arrays, key=_kind), _kind):
         errors, noise_floors, truths = [], [], []
         for name in names:
-            exact = made[f"torch.float64 {name}"]
-            errors.append(np.linalg.norm(ours[name] - exact))
-            noise_floors.append(np.linalg.norm(made[f"torch.float32 {name}"] - exact))
+            exact = reference[f"torch.float64 {name}"]
+            errors.append(np.linalg.norm(arrays[name] - exact))
+            noise_floors.append(np.linalg.norm(reference[f"torch.float32 {name}"] - exact))
             truths.append(np.linalg.norm(exact))
         error, noise_floor, truth = map(np.linalg.norm, (errors, noise_floors, truths))
         # the noise floor is of other kernels, which round elsewhere; a wrong sum is off by thousands of times

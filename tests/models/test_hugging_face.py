@@ -24,5 +24,5 @@ def checkpoints(tmp_path_factory):
 @pytest.mark.parametrize("writer", ["ours", "theirs"])
 @pytest.mark.parametrize("name", KINDS)
 def test_logits_agree(checkpoints, on_cpu, name, writer):
-    ours = logits_of(pretrained.load_model(checkpoints / name / writer), IDS)
-    assert_same_logits(ours, checkpoints / name / f"{writer}.npy", terms=96)
+    logits = logits_of(pretrained.load_model(checkpoints / name / writer), IDS)
+    assert_same_logits(logits, checkpoints / name / f"{writer}.npy", terms=96)

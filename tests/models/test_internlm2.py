@@ -122,8 +122,8 @@ def test_there_and_back_is_the_same_bit_for_bit(tmp_path, dtype):
     own = write(tmp_path / "own", arrays)
     internlm2.to_llama(own, tmp_path / "llama")
     internlm2.from_llama(tmp_path / "llama", tmp_path / "back")
-    found, names = ({file.name for file in path.iterdir()} for path in (tmp_path / "back", own))
-    assert found == names
+    files, names = ({file.name for file in path.iterdir()} for path in (tmp_path / "back", own))
+    assert files == names
     back = Stored(tmp_path / "back")
     assert {file: set(names) for file, names in back.files.items()} == {
         file: set(names) for file, names in Stored(own).files.items()
@@ -146,11 +146,11 @@ def test_the_llama_computes_what_internlm2_does(folder, tmp_path, device, conver
     ids = np.arange(17) * 37 % VOCABULARY
     reset_dispatch_log()
     with paddle.no_grad():
-        found = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
+        logits = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
     assert ("flash_attention" in {ran.operator for ran in dispatch_log()}) == fused
     golden = logits_of(random_weights(), ids)
     # fp32 sums of up to 96 terms, a dozen in a row: 2^-24 * sqrt(96 * 12) of the largest logit
-    assert np.abs(found - golden).max() < 2**-24 * 34 * np.abs(golden).max() * 4
+    assert np.abs(logits - golden).max() < 2**-24 * 34 * np.abs(golden).max() * 4
 
 
 def test_a_trained_llama_goes_back_to_internlm2(folder, tmp_path):

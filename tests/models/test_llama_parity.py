@@ -43,9 +43,9 @@ def run(device, dtype, *, seed=0, recompute=False, static=False, **flags):
     if recompute:
         model.recompute_enable()
     model = paddle.jit.to_static(model, full_graph=True) if static else model
-    found = [random_batch(seed=4 * seed + step % 4) for step in range(STEPS)]
+    batches = [random_batch(seed=4 * seed + step % 4) for step in range(STEPS)]
     # Without a scale most gradients of a float16 model are subnormal; a power of two changes nothing else.
-    return train(LLAMA, model, found, scale=1024.0 if dtype == "float16" else 1.0)
+    return train(LLAMA, model, batches, scale=1024.0 if dtype == "float16" else 1.0)
 
 
 @functools.cache
@@ -53,16 +53,16 @@ def composed(seed):
     return run("cpu", "float32", seed=seed)
 
 
-def assert_same(found, expected, rtol):
+def assert_same(actual, expected, rtol):
     for quantity in ("losses", "norms"):
-        np.testing.assert_allclose(getattr(found, quantity), getattr(expected, quantity), rtol=rtol)
+        np.testing.assert_allclose(getattr(actual, quantity), getattr(expected, quantity), rtol=rtol)
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["plain", "recompute"])
 def test_float32_equals_the_cpu_place(recompute):
     assert composed(0).losses[-1] < composed(0).losses[0]
-    found = run("npu:0", "float32", recompute=recompute, **FUSED | {"use_flash_attention": False})
-    assert_same(found, composed(0), 1e-5)
+    actual = run("npu:0", "float32", recompute=recompute, **FUSED | {"use_flash_attention": False})
+    assert_same(actual, composed(0), 1e-5)
 
 
 def distance(dtype, fused, quantity) -> float:

@@ -48,13 +48,13 @@ def model_of(family, seed=0, **flags):
     return model
 
 
-def arguments(**given):
-    return ModelArguments(finetuning_type="lora", **{"lora_rank": 4, "lora_alpha": 8, **given})
+def arguments(**fields):
+    return ModelArguments(finetuning_type="lora", **{"lora_rank": 4, "lora_alpha": 8, **fields})
 
 
-def adapted(model=None, seed=1, **given):
+def adapted(model=None, seed=1, **fields):
     """A model with random A and B."""
-    wrapped = lora.wrap(model or llama(), arguments(**given))
+    wrapped = lora.wrap(model or llama(), arguments(**fields))
     paddle.seed(seed)
     for parameter in wrapped.get_trainable_state_dict().values():
         parameter.set_value(paddle.randn(parameter.shape) * 0.1)
@@ -111,14 +111,14 @@ def test_its_loss_is_computed_without_logits_where_that_is_switched_on():
     kept = model.__dict__["forward"]
     for switch in (False, True):
         surgery.apply_fused_kernels(model, use_fused_linear_cross_entropy=switch)
-        loss, found = model(IDS, labels=IDS)[:2]
-        assert (found is None) is switch
+        loss, output = model(IDS, labels=IDS)[:2]
+        assert (output is None) is switch
         loss.backward()
-        gradients = [each.grad.numpy() for each in model.get_trainable_state_dict().values()]
+        gradients = [parameter.grad.numpy() for parameter in model.get_trainable_state_dict().values()]
         results[switch] = [float(loss), *gradients]
         model.clear_gradients()
-    for one, other in zip(*results.values(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    for actual, other in zip(*results.values(), strict=True):
+        np.testing.assert_allclose(actual, other, rtol=1e-4, atol=1e-6)
     surgery.remove_fused_kernels(model)
     assert model.__dict__["forward"] is kept and model(IDS, labels=IDS)[1] is not None
 
@@ -135,12 +135,12 @@ def test_projections_are_chosen_by_name():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_is_saved_is_loaded_bit_for_bit_by_us_and_by_paddlenlp(tmp_path, dtype):
     model, again = adapted(), lora.wrap(llama(), arguments())
-    for each in (model, again):
-        each.to(dtype=dtype)
+    for network in (model, again):
+        network.to(dtype=dtype)
     lora.save(model, tmp_path)
     lora.load(again, tmp_path)
-    theirs = LoRAModel.from_pretrained(llama().to(dtype=dtype), str(tmp_path))
-    for other in (again, theirs):
+    reloaded = LoRAModel.from_pretrained(llama().to(dtype=dtype), str(tmp_path))
+    for other in (again, reloaded):
         other.eval()
         assert logits(other).tobytes() == logits(model).tobytes()
     assert (tmp_path / "config.json").is_file()
@@ -167,8 +167,8 @@ def test_peft_computes_the_same_weights(tmp_path, family):
     for place in places:
         a, b = (adapter[f"base_model.model.{place}.lora_{matrix}.weight"] for matrix in "AB")
         assert a.shape[0] == b.shape[1] == config["r"]
-        found = before[f"{place}.weight"] + config["lora_alpha"] / config["r"] * (b @ a)
-        np.testing.assert_allclose(merged[f"{place}.weight"], found, rtol=0, atol=1e-6)
+        weight = before[f"{place}.weight"] + config["lora_alpha"] / config["r"] * (b @ a)
+        np.testing.assert_allclose(merged[f"{place}.weight"], weight, rtol=0, atol=1e-6)
     # peft takes a module whose name is one of the targets, or ends with a dot and one of them
     modules = [name.removesuffix(".weight") for name in before]
     taken = {
@@ -214,7 +214,7 @@ def test_the_merged_model_computes_the_same_without_lora(tmp_path, tokenizer):
 def test_merging_in_bfloat16_rounds_once():
     model = adapted(llama().to(dtype="bfloat16"))
     layer = model.model.llama.layers[0].mlp.down_proj
-    weight, a, b = (each.astype("float64").numpy() for each in (layer.weight, layer.lora_A, layer.lora_B))
+    weight, a, b = (tensor.astype("float64").numpy() for tensor in (layer.weight, layer.lora_A, layer.lora_B))
     with lora.merged(model):
         merged = layer.weight.astype("float64").numpy()
     exact = weight + 2.0 * (a @ b)
@@ -246,10 +246,10 @@ def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, error):
     target.mkdir()
     (target / "old").touch()
 
-    def exchange(one, other, exchanged=atomic.exchange):
+    def exchange(source, other, exchanged=atomic.exchange):
         if error:
-            raise OSError(error, "no such step", str(one))
-        exchanged(one, other)
+            raise OSError(error, "no such step", str(source))
+        exchanged(source, other)
 
     monkeypatch.setattr(atomic, "exchange", exchange)
     with atomic.unfinished(target) as folder:

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.sampled
 LENGTH = 12
 
 
-def answers(model, tokens, **given):
+def answers(model, tokens, **options):
     """Logits of the upstream and of the fused model."""
-    found = []
+    outputs = []
     for change in (remove_fused_kernels, apply_fused_kernels):
         change(model)
         with paddle.no_grad():
-            found.append(model(input_ids=tokens, use_cache=False, **given)[0].numpy())
-    return found
+            outputs.append(model(input_ids=tokens, use_cache=False, **options)[0].numpy())
+    return outputs
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def test_numbers_to_add_to_the_scores_are_refused(tokens):
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
 def test_attention_weights_are_the_upstream_models(family, tokens):
-    model, found = build(family), []
+    model, outputs = build(family), []
     for change in (remove_fused_kernels, apply_fused_kernels):
         change(model)
-        found.append(model(input_ids=tokens, output_attentions=True, use_cache=False, return_dict=True))
-    upstream, fused = found
+        outputs.append(model(input_ids=tokens, output_attentions=True, use_cache=False, return_dict=True))
+    upstream, fused = outputs
     assert len(fused.attentions) == len(upstream.attentions) == 2
-    for ours, theirs in zip(fused.attentions, upstream.attentions, strict=True):
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-5)
+    for fused_weights, upstream_weights in zip(fused.attentions, upstream.attentions, strict=True):
+        np.testing.assert_allclose(fused_weights.numpy(), upstream_weights.numpy(), atol=1e-5)
 
 
 def test_attention_weights_of_mistral_are_refused(tokens):
@@ -92,8 +92,8 @@ def test_a_layer_with_a_forward_of_its_own_stays_and_works(kernels, tokens):
     assert report.reasons(report.operators()[0]) == [
         "Own has a forward of its own, not that of LlamaAttention"
     ]
-    found = model(input_ids=tokens, use_cache=False)[0].numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+    logits = model(input_ids=tokens, use_cache=False)[0].numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_a_forward_that_was_replaced_on_the_instance_stays(tokens):

@@ -139,26 +139,26 @@ def test_block_equals_the_plain_loop(kind, route, place, dtype):
         three_of(block, top_k, tokens_of(shape, dtype, seed), weights)
         for seed in range(DRAWS if shape == [1, 1] else 1)
     ]
-    for what, names in groupby(sorted(draws[0].ours), lambda name: re.sub(r"\d+", "*", name)):
+    for what, names in groupby(sorted(draws[0].fused), lambda name: re.sub(r"\d+", "*", name)):
         names = list(names)  # the weights of all experts together
 
-        def joined(found, names=names):
-            return paddle.concat([one[name].flatten() for one in found for name in names])
+        def joined(results, names=names):
+            return paddle.concat([result[name].flatten() for result in results for name in names])
 
-        ours, composed, truth = map(joined, zip(*draws, strict=True))
-        assert_as_accurate_as_composed(ours, composed, truth.numpy(), what)
+        actual, composed, truth = map(joined, zip(*draws, strict=True))
+        assert_as_accurate_as_composed(actual, composed, truth.numpy(), what)
 
 
 class Three(NamedTuple):
     """The results of the fused block, of the plain loop in the same dtype, and of the loop in float64."""
 
-    ours: dict
+    fused: dict
     composed: dict
     truth: dict
 
 
 def three_of(block, top_k, hidden, weights) -> Three:
-    ours = measured(lambda: fused(block, hidden), hidden, weights)
+    measured_fused = measured(lambda: fused(block, hidden), hidden, weights)
     composed = measured(lambda: plain(block, top_k, hidden, weights), hidden, weights)
     place = paddle.device.get_device()
     paddle.set_device("cpu")
@@ -169,8 +169,8 @@ def three_of(block, top_k, hidden, weights) -> Three:
     hidden = exact.pop("hidden")
     truth = measured(lambda: plain(block, top_k, hidden, exact), hidden, exact)
     paddle.set_device(place)
-    assert ours.keys() == composed.keys() == truth.keys()
-    return Three(ours, composed, truth)
+    assert measured_fused.keys() == composed.keys() == truth.keys()
+    return Three(measured_fused, composed, truth)
 
 
 def gradients_of(model) -> dict:
@@ -179,16 +179,16 @@ def gradients_of(model) -> dict:
     loss = model(input_ids=paddle.to_tensor(batch.ids), labels=paddle.to_tensor(batch.labels))
     loss = loss[0] if isinstance(loss, tuple) else loss
     loss.backward()
-    found = {name: values(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+    gradients = {name: values(p.grad) for name, p in model.named_parameters() if p.grad is not None}
     model.clear_gradients()
-    return {"loss": values(loss), **found}
+    return {"loss": values(loss), **gradients}
 
 
-def assert_close(ours: dict, theirs: dict, relative: float):
-    assert ours.keys() >= theirs.keys()
-    for name, expected in theirs.items():
+def assert_close(actual: dict, reference: dict, relative: float):
+    assert actual.keys() >= reference.keys()
+    for name, expected in reference.items():
         np.testing.assert_allclose(
-            ours[name], expected, rtol=0, atol=relative * np.abs(expected).max(), err_msg=name
+            actual[name], expected, rtol=0, atol=relative * np.abs(expected).max(), err_msg=name
         )
 
 
@@ -259,7 +259,7 @@ def test_captured_block_computes_in_the_dtype_of_amp(level, on_npu):
         eager = block(hidden)[0]
         paddle_fused.reset_dispatch_log()
         captured = paddle.jit.to_static(block.forward, full_graph=True)(hidden)[0]
-    ran = {each.dtype for each in paddle_fused.dispatch_log() if each.operator == "grouped_matmul"}
+    ran = {entry.dtype for entry in paddle_fused.dispatch_log() if entry.operator == "grouped_matmul"}
     assert ran == {"bfloat16"}
     np.testing.assert_allclose(values(captured), values(eager), atol=2e-2 * np.abs(values(eager)).max())
 
@@ -282,8 +282,10 @@ def test_amp_computes_in_bfloat16_as_the_unfused_model(kind, level, on_npu):
     fused = run()
     assert {ran.dtype for ran in paddle_fused.dispatch_log()} == {"bfloat16"}
     for name, expected in exact.items():
-        ours, theirs = (np.linalg.norm(found[name] - expected) for found in (fused, unfused))
-        assert ours <= 2 * theirs + np.linalg.norm(expected) / 256, name
+        fused_error, unfused_error = (
+            np.linalg.norm(variant[name] - expected) for variant in (fused, unfused)
+        )
+        assert fused_error <= 2 * unfused_error + np.linalg.norm(expected) / 256, name
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -136,5 +136,5 @@ def test_no_number_of_cann_stands_outside_of_the_table():
     numbers = re.compile("|".join(str(number) for number in contracts.ERRORS))
     package = Path(contracts.__file__).resolve().parents[1]
     files = [path for suffix in ("*.py", "*.h", "*.cc") for path in package.rglob(suffix)]
-    found = [str(path) for path in files if numbers.search(path.read_text())]
-    assert found == [str(package / "contracts" / "rule.py")]
+    files_with_numbers = [str(path) for path in files if numbers.search(path.read_text())]
+    assert files_with_numbers == [str(package / "contracts" / "rule.py")]

@@ -23,10 +23,10 @@ def random(*shape):
 def test_both_forms_are_the_same_bit_for_bit():
     x = random(5, 4100)
     with use_backend("native", strict=True):
-        one, other = swiglu(x), swiglu(x[:, :2050], x[:, 2050:])
-        (found,), (right,) = gradients(one, [x]), gradients(other, [x])
-    np.testing.assert_array_equal(one.numpy(), other.numpy())
-    np.testing.assert_array_equal(found.numpy(), right.numpy())
+        packed, other = swiglu(x), swiglu(x[:, :2050], x[:, 2050:])
+        (actual,), (right,) = gradients(packed, [x]), gradients(other, [x])
+    np.testing.assert_array_equal(packed.numpy(), other.numpy())
+    np.testing.assert_array_equal(actual.numpy(), right.numpy())
 
 
 @pytest.mark.sampled
@@ -70,8 +70,8 @@ def test_huge_gates_of_geglu_pass_or_do_not(dtype, largest, approximate):
         dx, dup = paddle.grad([out.astype("float32").sum()], [x, up])
     passes = np.array([1, 1, 1, 0, 0, 0], "float32")
     wide = x.astype("float32").numpy()
-    for found, expected in ((out, wide * passes / 2), (dx, passes / 2), (dup, wide * passes)):
-        np.testing.assert_array_equal(found.astype("float32").numpy(), expected)
+    for actual, expected in ((out, wide * passes / 2), (dx, passes / 2), (dup, wide * passes)):
+        np.testing.assert_array_equal(actual.astype("float32").numpy(), expected)
 
 
 @pytest.mark.sampled

@@ -9,7 +9,7 @@ from paddle_fused.parity import Case
 from paddle_fused.registry import all_cases
 
 CASES = all_cases()
-pytestmark = pytest.mark.sampled(each=lambda parameters: parameters["case"].operator)
+pytestmark = pytest.mark.sampled(key=lambda parameters: parameters["case"].operator)
 STEP = 1e-5
 
 

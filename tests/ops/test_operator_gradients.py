@@ -13,7 +13,7 @@ from paddle_fused.registry import all_cases
 
 CASES = [case for case in all_cases() if case.gradients]
 pytestmark = pytest.mark.sampled(
-    each=lambda parameters: (parameters["call"].case.operator, parameters["call"].backend)
+    key=lambda parameters: (parameters["call"].case.operator, parameters["call"].backend)
 )
 
 
@@ -70,11 +70,11 @@ def test_a_frozen_tensor_leaves_the_other_gradients_as_they_are(call):
     names = call.case.gradients
     all_gradients = call.gradients()
     for frozen in (set(some) for count in range(1, len(names)) for some in combinations(names, count)):
-        found = call.gradients(frozen)
-        assert {name for name, gradient in found.items() if gradient is None} == frozen
+        gradients = call.gradients(frozen)
+        assert {name for name, gradient in gradients.items() if gradient is None} == frozen
         for name in set(names) - frozen:
             np.testing.assert_allclose(
-                found[name], all_gradients[name], rtol=1e-5, atol=1e-6, err_msg=f"{frozen}"
+                gradients[name], all_gradients[name], rtol=1e-5, atol=1e-6, err_msg=f"{frozen}"
             )
 
 
@@ -85,8 +85,8 @@ def test_what_needs_no_gradient_says_so(call):
     assert all(output.stop_gradient for output in outputs)
     again = call.outputs(call.inputs(call.case.gradients))
     assert all(output.stop_gradient for output in again)
-    for one, other in zip(outputs, again, strict=True):
-        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
+    for output, other in zip(outputs, again, strict=True):
+        np.testing.assert_allclose(output.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
 
 
 @every_call

@@ -11,7 +11,7 @@ from paddle_fused.parity import Case
 from paddle_fused.registry import all_cases
 
 CASES = all_cases()
-pytestmark = pytest.mark.sampled(each=lambda parameters: parameters["case"].operator)
+pytestmark = pytest.mark.sampled(key=lambda parameters: parameters["case"].operator)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -24,21 +24,21 @@ def _computed(case, **options):
         pytest.skip(error.reasons["native"])
 
 
-def _assert_same_bits(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+def _assert_same_bits(first, other):
+    assert first.keys() == other.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], other[name], err_msg=name)
 
 
 @every_case
 def test_runs_and_threads_give_the_same_bits(case):
     try:
         paddle.base.core.set_num_threads(1)
-        one = _computed(case)
-        _assert_same_bits(one, _computed(case))
+        first = _computed(case)
+        _assert_same_bits(first, _computed(case))
     finally:
         paddle.base.core.set_num_threads(2)
-    _assert_same_bits(one, _computed(case))
+    _assert_same_bits(first, _computed(case))
 
 
 @every_case
@@ -93,5 +93,5 @@ def test_a_frozen_tensor_leaves_the_other_gradients_as_they_are(case, frozen):
     others = tuple(name for name in case.gradients if name != frozen)
     prepared = Case(case, case.dtypes[-1])
     prepared.case = replace(case, gradients=others)
-    found = prepared.compute("native", "cpu", prepared.dtype)
-    _assert_same_bits({name: plain[name] for name in plain if name != f"gradient of {frozen}"}, found)
+    gradients = prepared.compute("native", "cpu", prepared.dtype)
+    _assert_same_bits({name: plain[name] for name in plain if name != f"gradient of {frozen}"}, gradients)

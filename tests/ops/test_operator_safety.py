@@ -90,10 +90,10 @@ WITHOUT_GRADIENT = ("pf_linear_cross_entropy_with_backward",)  # its outputs are
 @pytest.mark.parametrize("shape", [[1], [2, 3, 5, 7, 1], [1000, 8]], ids=str)
 @every_operator
 def test_a_gradient_of_another_shape_is_refused(device, operator, shape):
-    for name, (given, attributes) in host_calls(operator).items():
+    for name, (arguments, attributes) in host_calls(operator).items():
         if name in WITHOUT_GRADIENT:
             continue
-        tensors = _fresh(given)
+        tensors = _fresh(arguments)
         inputs = [tensor for tensor in flatten(tensors) if not tensor.stop_gradient]
         outputs = [out for out in native.call(name, *tensors, *attributes) if not out.stop_gradient]
         used = outputs[:2] if name == "pf_linear_cross_entropy" else outputs[:1]
@@ -112,9 +112,9 @@ def test_a_missing_tensor_is_refused(device, operator):
 
 
 def test_a_missing_state_of_adamw_is_refused(device):
-    one = paddle.ones([1])
+    one_element = paddle.ones([1])
     state = [paddle.ones([4]) for _ in range(4)]  # param, grad, moment1, moment2
-    tensors = [state[0], state[1], one, state[2], state[3], None, one, one, None]
+    tensors = [state[0], state[1], one_element, state[2], state[3], None, one_element, one_element, None]
     for missing in (0, 1, 2, 3, 4, 6, 7):
         spoiled = [None if i == missing else tensor for i, tensor in enumerate(tensors)]
         with pytest.raises(ValueError, match="is missing"):
@@ -192,10 +192,10 @@ def test_a_wrong_captured_program_is_refused_when_it_runs(run_program, on_cpu):
     calls[dweight] = CAPTURED_CALL.format(operator=dweight, tensors="x, x, x", attributes=[0])
     result = run_program("".join([CAPTURED, *calls.values()]))
     assert result.returncode == 0, result.stderr[-3000:]
-    found = [line.split() for line in result.stdout.splitlines()]
-    assert [line[0] for line in found] == list(calls)
-    assert all(in_dygraph == captured for _, in_dygraph, captured in found), found
-    assert sum(in_dygraph == "refused" for _, in_dygraph, _ in found) >= 10, found
+    words = [line.split() for line in result.stdout.splitlines()]
+    assert [line[0] for line in words] == list(calls)
+    assert all(in_dygraph == captured for _, in_dygraph, captured in words), words
+    assert sum(in_dygraph == "refused" for _, in_dygraph, _ in words) >= 10, words
 
 
 PLUGIN_CALLS = {  # the tensors that are differentiated, and the call's other arguments

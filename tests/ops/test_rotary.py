@@ -23,9 +23,9 @@ def results(x, cos, sin, mode):
     return [t.numpy() for t in (out, *paddle.grad([(out * out * out).sum()], inputs))]
 
 
-def assert_same(one, other):
-    for found, right in zip(one, other, strict=True):
-        np.testing.assert_array_equal(found, right)
+def assert_same(actual, other):
+    for x, right in zip(actual, other, strict=True):
+        np.testing.assert_array_equal(x, right)
 
 
 @pytest.mark.parametrize("mode", ["half", "interleave"])
@@ -123,8 +123,8 @@ def test_positions_choose_rows():
     q, k, (cos, sin) = random(2, 3, 4, 8), random(2, 3, 2, 8), table()
     positions = np.array([[5, 6, 15], [0, 0, 1]])
     for kind in ("int32", "int64"):
-        found = apply_rotary(q, k, cos, sin, paddle.to_tensor(positions.astype(kind)))
-        for x, rotated in zip((q, k), found, strict=True):
+        rotated_pair = apply_rotary(q, k, cos, sin, paddle.to_tensor(positions.astype(kind)))
+        for x, rotated in zip((q, k), rotated_pair, strict=True):
             rows = (t.numpy()[positions][:, :, None] for t in (cos, sin))
             expected = rotary_mul(x, *map(paddle.to_tensor, rows))
             np.testing.assert_array_equal(rotated.numpy(), expected.numpy())
@@ -139,8 +139,8 @@ def test_tables_of_both_ranks_and_positions_in_order():
         ((cos, sin), in_order),
         ((cos, sin), in_order.expand([2, 3])),
     ):
-        for found, right in zip(apply_rotary(q, k, *angles, positions), plain, strict=True):
-            np.testing.assert_array_equal(found.numpy(), right.numpy())
+        for actual, right in zip(apply_rotary(q, k, *angles, positions), plain, strict=True):
+            np.testing.assert_array_equal(actual.numpy(), right.numpy())
 
 
 def test_tables_longer_than_a_sequence_whose_length_a_program_does_not_know(device):
@@ -157,8 +157,8 @@ def test_tables_longer_than_a_sequence_whose_length_a_program_does_not_know(devi
     program = paddle.jit.to_static(rotated, input_spec=specs, full_graph=True)
     for length in (5, 3):
         expected = apply_rotary(q[:, :length], k[:, :length], cos, sin)
-        found = program(q[:, :length], k[:, :length])
-        assert all((a == b).all() for a, b in zip(found, expected, strict=True))
+        outputs = program(q[:, :length], k[:, :length])
+        assert all((a == b).all() for a, b in zip(outputs, expected, strict=True))
 
 
 def test_packed_sequences_begin_again():
@@ -173,10 +173,10 @@ def test_16_bit_tables(dtype):
     q, k = random(1, 3, 4, 8).astype(dtype), random(1, 3, 2, 8).astype(dtype)
     cos, sin = (t.astype(dtype) for t in table())
     positions = paddle.to_tensor([[4, 5, 6]])
-    found = apply_rotary(q, k, cos, sin, positions)
+    outputs = apply_rotary(q, k, cos, sin, positions)
     right = apply_rotary(q, k, cos[4:], sin[4:])
-    for one, other in zip(found, right, strict=True):
-        np.testing.assert_array_equal(one.astype("float32").numpy(), other.astype("float32").numpy())
+    for actual, other in zip(outputs, right, strict=True):
+        np.testing.assert_array_equal(actual.astype("float32").numpy(), other.astype("float32").numpy())
 
 
 def bad_inputs():
@@ -264,5 +264,5 @@ LEGAL = {
 def test_torch_npu_s_function(case):
     x, angles, mode = LEGAL[case]
     tensors = random(*x), random(*angles, seed=1), random(*angles, seed=2)
-    found = npu_rotary_mul(*tensors, rotary_mode=mode)
-    np.testing.assert_array_equal(found.numpy(), rotary_mul(*tensors, mode).numpy())
+    rotated_by_npu = npu_rotary_mul(*tensors, rotary_mode=mode)
+    np.testing.assert_array_equal(rotated_by_npu.numpy(), rotary_mul(*tensors, mode).numpy())

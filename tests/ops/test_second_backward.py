@@ -49,8 +49,8 @@ def test_gradients_are_given_again_and_again(computed):
     loss, tensors = computed()
     first = [gradient.numpy() for gradient in paddle.grad([loss], tensors, retain_graph=True)]
     for _ in range(2):
-        for one, other in zip(first, paddle.grad([loss], tensors, retain_graph=True), strict=True):
-            np.testing.assert_array_equal(one, other.numpy())
+        for gradient, other in zip(first, paddle.grad([loss], tensors, retain_graph=True), strict=True):
+            np.testing.assert_array_equal(gradient, other.numpy())
     loss.backward()
-    for one, tensor in zip(first, tensors, strict=True):
-        np.testing.assert_array_equal(one, tensor.grad.numpy())
+    for gradient, tensor in zip(first, tensors, strict=True):
+        np.testing.assert_array_equal(gradient, tensor.grad.numpy())

@@ -27,7 +27,7 @@ def tensors_of(case, device: str) -> dict[str, paddle.Tensor]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.sampled(each=lambda parameters: (parameters["case"].operator, parameters["backend"]))
+@pytest.mark.sampled(key=lambda parameters: (parameters["case"].operator, parameters["backend"]))
 def test_a_second_derivative_is_right_or_refused(case, backend, device):
     tensors = tensors_of(case, device)
     inputs = [tensors[name] for name in case.gradients]
@@ -66,10 +66,10 @@ def test_a_second_derivative_is_right_or_refused(case, backend, device):
         return
     assert backend != "native", "host kernels have no second derivative"
     direction = [paddle.randn(tensor.shape) for tensor in inputs]
-    found = sum(
+    derivative = sum(
         float((tensor.grad * step).sum())
         for tensor, step in zip(inputs, direction, strict=True)
         if tensor.grad is not None
     )
     size = sum(float(tensor.grad.abs().sum()) for tensor in inputs if tensor.grad is not None)
-    assert abs(found - slope(direction)) <= 0.02 * size + 1e-3
+    assert abs(derivative - slope(direction)) <= 0.02 * size + 1e-3

@@ -32,10 +32,10 @@ def layout(sizes=(2,), *, rule=ATTENTION, coordinate=(), shapes=None, **splits) 
 
 
 def test_what_is_split_in_one_tensor_is_split_in_all():
-    found = layout(query=(2,), key=(None,), bias=(None,))
-    assert found.axes == ("heads",)
-    assert [found.splits(dims) for dims in ATTENTION.inputs.values()] == [(2,), (2,), (1,)]
-    assert [found.splits(dims) for dims in ATTENTION.outputs] == [(2,), (1,)]
+    result = layout(query=(2,), key=(None,), bias=(None,))
+    assert result.axes == ("heads",)
+    assert [result.splits(dims) for dims in ATTENTION.inputs.values()] == [(2,), (2,), (1,)]
+    assert [result.splits(dims) for dims in ATTENTION.outputs] == [(2,), (1,)]
 
 
 def test_any_tensor_may_say_what_is_split():
@@ -51,17 +51,17 @@ def test_what_has_no_name_is_not_split():
 
 
 def test_nothing_is_split_where_no_tensor_is():
-    found = layout(query=(None,), key=(None,), coordinate=(1,))
-    assert found.axes == (None,)
-    assert found.splits(ATTENTION.inputs["query"]) == (None,)
-    assert found.lacks(ATTENTION.inputs["query"]) == found.lacks(("batch", "heads")) == (False,)
-    assert found.count("heads") == 1 and found.part("heads") == 0 and found.own("heads", 8) == slice(0, 8)
+    result = layout(query=(None,), key=(None,), coordinate=(1,))
+    assert result.axes == (None,)
+    assert result.splits(ATTENTION.inputs["query"]) == (None,)
+    assert result.lacks(ATTENTION.inputs["query"]) == result.lacks(("batch", "heads")) == (False,)
+    assert result.count("heads") == 1 and result.part("heads") == 0 and result.own("heads", 8) == slice(0, 8)
 
 
 def test_axes_split_each_on_its_own():
-    found = layout((2, 4), query=(0, 2), key=(None, None))
-    assert found.axes == ("batch", "heads")
-    assert found.splits(ATTENTION.inputs["query"]) == (0, 2)
+    result = layout((2, 4), query=(0, 2), key=(None, None))
+    assert result.axes == ("batch", "heads")
+    assert result.splits(ATTENTION.inputs["query"]) == (0, 2)
 
 
 def test_an_axis_that_splits_two_names_is_refused():
@@ -90,10 +90,10 @@ def test_what_one_tensor_cannot_split_evenly_is_not_split():
 
 
 def test_two_axes_split_one_dimension_into_the_product_of_their_parts():
-    found = layout((2, 2), query=(2, 2), key=(2, 2), coordinate=(1, 0))
-    assert found.axes == ("heads", "heads")
-    assert found.splits(ATTENTION.inputs["key"]) == (2, 2)
-    assert found.count("heads") == 4
+    result = layout((2, 2), query=(2, 2), key=(2, 2), coordinate=(1, 0))
+    assert result.axes == ("heads", "heads")
+    assert result.splits(ATTENTION.inputs["key"]) == (2, 2)
+    assert result.count("heads") == 4
 
 
 def test_the_second_axis_does_not_split_what_the_first_has_used_up():
@@ -112,10 +112,10 @@ def test_a_size_that_is_not_known_is_taken_for_one_that_divides(unknown):
 
 def test_one_key_head_serves_the_query_heads_of_all_parts():
     shape = (4, 9, 1, 16)
-    found = layout(query=(2,), key=(None,), shapes={"key": shape})
-    assert found.axes == ("heads",)
-    assert found.splits(ATTENTION.inputs["key"], shape) == (None,)
-    assert found.lacks(ATTENTION.inputs["key"], shape) == (True,)
+    result = layout(query=(2,), key=(None,), shapes={"key": shape})
+    assert result.axes == ("heads",)
+    assert result.splits(ATTENTION.inputs["key"], shape) == (None,)
+    assert result.lacks(ATTENTION.inputs["key"], shape) == (True,)
 
 
 def test_no_elements_are_split_like_any_others():
@@ -127,10 +127,10 @@ def test_no_elements_are_split_like_any_others():
 
 def test_a_dimension_of_size_1_is_not_split():
     shape = (1, 8, 6, 9)
-    found = layout(query=(0,), bias=(None,), shapes={"bias": shape})
-    assert found.axes == ("batch",)
-    assert found.splits(ATTENTION.inputs["bias"], shape) == (None,)
-    assert found.splits(ATTENTION.inputs["bias"], BIAS) == (0,)
+    result = layout(query=(0,), bias=(None,), shapes={"bias": shape})
+    assert result.axes == ("batch",)
+    assert result.splits(ATTENTION.inputs["bias"], shape) == (None,)
+    assert result.splits(ATTENTION.inputs["bias"], BIAS) == (0,)
 
 
 def test_a_dimension_of_size_1_does_not_say_what_is_split():
@@ -141,17 +141,17 @@ def test_a_dimension_of_size_1_does_not_say_what_is_split():
 
 def test_the_gradient_of_what_is_broadcast_is_a_sum():
     rule = ShardingRule({"x": (*numbered(2), None), "weight": (None,)}, ((*numbered(2), None),))
-    found = layout(
+    result = layout(
         (2, 2), rule=rule, shapes={"x": (4, 6, 8), "weight": (8,)}, x=(0, None), weight=(None, None)
     )
-    assert found.lacks(rule.inputs["x"]) == (False, False)
-    assert found.lacks(rule.inputs["weight"]) == (True, False)
+    assert result.lacks(rule.inputs["x"]) == (False, False)
+    assert result.lacks(rule.inputs["weight"]) == (True, False)
 
 
 def test_the_gradient_along_a_dimension_of_size_1_is_a_sum():
-    found = layout((2, 2), query=(0, 2), bias=(None, None), shapes={"bias": (1, 8, 6, 9)})
-    assert found.lacks(ATTENTION.inputs["bias"], (1, 8, 6, 9)) == (True, False)
-    assert found.lacks(ATTENTION.inputs["bias"], BIAS) == (False, False)
+    result = layout((2, 2), query=(0, 2), bias=(None, None), shapes={"bias": (1, 8, 6, 9)})
+    assert result.lacks(ATTENTION.inputs["bias"], (1, 8, 6, 9)) == (True, False)
+    assert result.lacks(ATTENTION.inputs["bias"], BIAS) == (False, False)
 
 
 def test_a_result_is_a_term_only_of_what_its_rule_sums_over():
@@ -160,10 +160,10 @@ def test_a_result_is_a_term_only_of_what_its_rule_sums_over():
     )
     shapes = {"x": (6, 8), "weight": (8, 4)}
     (dims,) = rule.outputs
-    found = layout((2, 2), rule=rule, shapes=shapes, x=(1, None), weight=(0, 1))
-    assert found.axes == ("depth", "columns")
-    assert found.sums(dims, rule.summed) == (True, False)
-    assert found.sums(dims, ()) == found.sums(("depth", "columns"), rule.summed) == (False, False)
+    result = layout((2, 2), rule=rule, shapes=shapes, x=(1, None), weight=(0, 1))
+    assert result.axes == ("depth", "columns")
+    assert result.sums(dims, rule.summed) == (True, False)
+    assert result.sums(dims, ()) == result.sums(("depth", "columns"), rule.summed) == (False, False)
     assert layout((2,), rule=rule, shapes=shapes, x=(None,), weight=(1,)).sums(dims, rule.summed) == (False,)
 
 
@@ -207,31 +207,31 @@ def test_every_layout_splits_evenly_and_as_somebody_asked(call):
     rule, tensors, mesh = call
     names = tuple(f"axis {i}" for i in range(len(mesh)))
     try:
-        found = layout_of("operator", rule, tensors, mesh, names)
+        result = layout_of("operator", rule, tensors, mesh, names)
     except ValueError as error:
         assert "Reshard one of them" in str(error)
         return
-    asked = [set() for _ in mesh]
+    split_dims = [set() for _ in mesh]
     for tensor, (shape, splits) in tensors.items():
         dims = rule.inputs[tensor]
         for axis, dim in enumerate(splits):
             if dim is not None and dims[dim] is not None and shape[dim] != 1:
-                asked[axis].add(dims[dim])
+                split_dims[axis].add(dims[dim])
         parts = [1] * len(dims)
-        lacks = found.lacks(dims, shape)
-        for axis, dim in enumerate(found.splits(dims, shape)):
+        lacks = result.lacks(dims, shape)
+        for axis, dim in enumerate(result.splits(dims, shape)):
             # Split along what the axis splits, or a part of nothing: never something else.
-            assert (dim is None) == (found.axes[axis] is None or lacks[axis])
+            assert (dim is None) == (result.axes[axis] is None or lacks[axis])
             if dim is not None:
-                assert dims[dim] == found.axes[axis] and shape[dim] != 1
+                assert dims[dim] == result.axes[axis] and shape[dim] != 1
                 parts[dim] *= mesh[axis]
         for size, count in zip(shape, parts, strict=True):
             assert size < 0 or size % count == 0
-    for axis, name in enumerate(found.axes):
-        assert name is None or asked[axis] == {name}
-    for name in set(found.axes) - {None}:
-        sizes = [size for size, of in zip(mesh, found.axes, strict=True) if of == name]
-        assert found.count(name) == math.prod(sizes)
+    for axis, name in enumerate(result.axes):
+        assert name is None or split_dims[axis] == {name}
+    for name in set(result.axes) - {None}:
+        sizes = [size for size, of in zip(mesh, result.axes, strict=True) if of == name]
+        assert result.count(name) == math.prod(sizes)
 
 
 @given(st.lists(st.tuples(st.sampled_from((None, "p", "q")), st.integers(1, 4)), min_size=1, max_size=3))

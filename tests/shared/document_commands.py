@@ -45,18 +45,18 @@ class Command:
     @property
     def exit_codes(self) -> tuple[int, ...]:
         """Those that the document says."""
-        said = re.search(r"exit code (\d+)( if)?", self.comment)
-        return (0,) if not said else (0, int(said[1])) if said[2] else (int(said[1]),)
+        match = re.search(r"exit code (\d+)( if)?", self.comment)
+        return (0,) if not match else (0, int(match[1])) if match[2] else (int(match[1]),)
 
 
 def blocks(document: Path) -> list[Block]:
     """In their order."""
-    return [Block(*found) for found in FENCED.findall(document.read_text(encoding="utf-8"))]
+    return [Block(*groups) for groups in FENCED.findall(document.read_text(encoding="utf-8"))]
 
 
 def commands(document: Path) -> list[Command]:
     """Of all blocks of bash, in their order."""
-    found, every = [], blocks(document)
+    result, every = [], blocks(document)
     for block, following in itertools.zip_longest(every, every[1:]):
         if block.language != "bash":
             continue
@@ -67,8 +67,8 @@ def commands(document: Path) -> list[Command]:
         shown = following.text.splitlines() if following and following.language == "text" else []
         for text, comment in parts:
             last = (text, comment) == parts[-1]
-            found.append(Command(text, comment, block.info, tuple(shown) if last else ()))
-    return found
+            result.append(Command(text, comment, block.info, tuple(shown) if last else ()))
+    return result
 
 
 def missing(shown: Sequence[str], printed: str) -> str:

@@ -31,11 +31,11 @@ def generated(model) -> dict[str, list[list[int]]]:
 
     from llm_npu.inference.generate import generate
 
-    found = {}
+    tokens = {}
     for decode, options in WAYS.items():
         paddle.seed(3)
-        found[decode] = generate(model, prompts(), NEW, decode, eos_token_id=END, **options).ids
-    return found
+        tokens[decode] = generate(model, prompts(), NEW, decode, eos_token_id=END, **options).ids
+    return tokens
 
 
 def last_logits(model) -> list:
@@ -61,9 +61,9 @@ def main(fields: str, dtype: str, *checkpoints: str) -> None:
     for folder in map(Path, checkpoints):
         model = mesh.load_model(folder, dtype)
         surgery.apply_fused_kernels(model)
-        elements = sum(int(each.size) for each in model.parameters())
-        found = {"ids": generated(model)} if dtype == "float32" else {"logits": last_logits(model)}
-        report[folder.name] = {"elements": elements, **found}
+        elements = sum(int(parameter.size) for parameter in model.parameters())
+        entry = {"ids": generated(model)} if dtype == "float32" else {"logits": last_logits(model)}
+        report[folder.name] = {"elements": elements, **entry}
     ranks.write(report)
 
 

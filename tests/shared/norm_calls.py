@@ -32,12 +32,12 @@ def tensors(norm: str, shape, dtype="float32", place="cpu", seed=0) -> dict:
     """Its inputs, random, in ``dtype``, each wanting a gradient."""
     random = np.random.default_rng(seed)
     shapes = {"x": shape, "residual": shape, "rowscale": shape[:-1]}
-    made = {}
+    result = {}
     for name in INPUTS[norm]:
         array = np.asarray(random.standard_normal(shapes.get(name, shape[-1:])), np.float32)
-        made[name] = paddle.to_tensor(array, place=place_of(place)).astype(dtype)
-        made[name].stop_gradient = False
-    return made
+        result[name] = paddle.to_tensor(array, place=place_of(place)).astype(dtype)
+        result[name].stop_gradient = False
+    return result
 
 
 def place_of(name: str):

@@ -85,11 +85,11 @@ def started(
         yield processes
 
 
-def write(found: dict) -> None:
+def write(record: dict) -> None:
     """For the program: hands ``found``, which JSON must be able to say, to the test that runs it."""
     report = _report(Path(sys.argv[1]), int(os.environ["PADDLE_TRAINER_ID"]))
     fresh = report.with_suffix(".new")
-    fresh.write_text(json.dumps(found))
+    fresh.write_text(json.dumps(record))
     fresh.replace(report)  # a rank that is killed while it writes has written nothing
 
 
@@ -130,7 +130,7 @@ def _environments(
         }
         for rank in range(n)
     ]
-    return [{name: value for name, value in each.items() if value is not None} for each in all_ranks]
+    return [{name: value for name, value in report.items() if value is not None} for report in all_ranks]
 
 
 @contextmanager
@@ -143,12 +143,12 @@ def _endpoints(count: int) -> Iterator[list[str]]:
     """
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("127.0.0.1", 0))
-        addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-        for one in sockets[1:]:
-            one.close()
+        for listener in sockets:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
+        for listener in sockets[1:]:
+            listener.close()
         yield addresses
 
 

@@ -48,10 +48,10 @@ def inputs(folder: Path, sources: Sequence[str] = ("heapq.py",), **sizes: object
     return {"model_name_or_path": model, "input_dir": text, "data_cache": folder}
 
 
-def short_run(folder: Path, **given: object) -> dict[str, object]:
+def short_run(folder: Path, **options: object) -> dict[str, object]:
     """The arguments of a run of short samples that says every step; ``given`` are more of them."""
     short = {"max_seq_length": 32, "per_device_train_batch_size": 2, "logging_steps": 1, "split": "80,20,0"}
-    return {**inputs(folder), **short, **given}
+    return {**inputs(folder), **short, **options}
 
 
 def words(arguments: Mapping[str, object]) -> list[str]:

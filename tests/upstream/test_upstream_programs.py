@@ -18,8 +18,10 @@ def applies(report) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("report", [pytest.param(each, id=each.name) for each in reports() if applies(each)])
+@pytest.mark.parametrize(
+    "report", [pytest.param(report, id=report.name) for report in reports() if applies(report)]
+)
 def test_the_defect_is_there(report, start_python, tmp_path):
-    found = outcome.run(report, tmp_path, start_python)
-    problem = outcome.problem(report, found)
-    assert problem is None, f"{problem}\n{found.text}\n{found.errors}"
+    result = outcome.run(report, tmp_path, start_python)
+    problem = outcome.problem(report, result)
+    assert problem is None, f"{problem}\n{result.text}\n{result.errors}"

@@ -45,23 +45,27 @@ def module_of(function: str):
 
 def patches() -> list[str]:
     """The functions that fix something, in the modules of patches."""
-    found = []
+    names_of_patches = []
     for file in PATCHES:
         named = functions(file)
-        found += [
+        names_of_patches += [
             f"{dotted(file)}.{name}" for name, node in named.items() if node.decorator_list and name[0] != "_"
         ]
     applied = ast.walk(functions(CAPTURED)["apply_patches"])
-    found += [f"{dotted(CAPTURED)}.{node.func.id}" for node in applied if isinstance(node, ast.Call)]
+    names_of_patches += [
+        f"{dotted(CAPTURED)}.{node.func.id}" for node in applied if isinstance(node, ast.Call)
+    ]
     chosen = ast.walk(functions(VIRTUAL_NPU)["patch_variables"])
     names = {
         node.func.id for node in chosen if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    return found + [f"{dotted(VIRTUAL_NPU)}.{name}" for name in names]
+    return names_of_patches + [f"{dotted(VIRTUAL_NPU)}.{name}" for name in names]
 
 
 def reported() -> set[str]:
-    return {name for report in reports() for name in report.workarounds} | {each.workaround for each in FIXED}
+    return {name for report in reports() for name in report.workarounds} | {
+        patch.workaround for patch in FIXED
+    }
 
 
 def test_every_patch_has_a_report():
@@ -90,7 +94,7 @@ def test_a_workaround_is_where_the_report_says(name):
     assert name.rpartition(".")[2] in functions(module_of(name))
 
 
-@pytest.mark.parametrize("report", [pytest.param(each, id=each.name) for each in reports()])
+@pytest.mark.parametrize("report", [pytest.param(report, id=report.name) for report in reports()])
 def test_the_lines_are_those_of_the_installed_release(report):
     assert report.locations
     for location in report.locations:
@@ -114,7 +118,7 @@ def test_the_page_has_every_report():
     text = page()
     for report in reports():
         assert f"### {report.title}" in text and report.program in text
-    assert all(each.defect in text for each in FIXED)
+    assert all(patch.defect in text for patch in FIXED)
 
 
 def test_a_report_that_lacks_a_field_is_refused(tmp_path):

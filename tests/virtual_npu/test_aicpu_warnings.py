@@ -47,35 +47,35 @@ def wide(start):
 @pytest.fixture
 def caught():
     """The warnings of the test."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as log:
         warnings.simplefilter("always")
-        yield found
+        yield log
 
 
 def sites(caught):
     """Line relative to the caller's function, and kernel, of each warning, all in this file."""
-    ours = [each for each in caught if issubclass(each.category, AICPUWarning)]
-    assert {each.filename for each in ours} <= {__file__}
+    aicpu = [warning for warning in caught if issubclass(warning.category, AICPUWarning)]
+    assert {warning.filename for warning in aicpu} <= {__file__}
     first = inspect.currentframe().f_back.f_code.co_firstlineno
-    return [(each.lineno - first, str(each.message).split()[4]) for each in ours]
+    return [(warning.lineno - first, str(warning.message).split()[4]) for warning in aicpu]
 
 
 def test_once_for_each_kernel_dtype_and_line(start, wide, caught):
-    found = start()
+    watch = start()
     for _ in range(3):
         wide * 2
     _ = wide + wide, paddle.matmul(wide, wide)
     assert sites(caught) == [(3, "scale"), (4, "add"), (4, "matmul")]
     assert "float64 [8, 8] on its AICPU" in str(caught[0].message)
     assert "cast it to float32 where it is made" in str(caught[0].message)
-    heading, first, *_ = found.summary().splitlines()
+    heading, first, *_ = watch.summary().splitlines()
     assert heading.startswith("5 kernel calls at 3 sites")
     line = test_once_for_each_kernel_dtype_and_line.__code__.co_firstlineno + 3
     assert first.strip().startswith(f"3 x scale float64, {__file__}:{line}")
 
 
 def test_a_program_without_float64_is_silent(start, caught):
-    found = start()
+    watch = start()
     layer = nn.Linear(4, 4)
     optimizer = paddle.optimizer.AdamW(1e-3, parameters=layer.parameters())
     for dtype in ("float32", "bfloat16"):
@@ -84,7 +84,7 @@ def test_a_program_without_float64_is_silent(start, caught):
         optimizer.step()
         optimizer.clear_grad()
     paddle.topk(paddle.arange(6), 2)  # integers on the AICPU are not float64
-    assert not sites(caught) and found.summary() == ""
+    assert not sites(caught) and watch.summary() == ""
 
 
 def test_an_error_surfaces_at_the_line(start, wide):
@@ -94,7 +94,7 @@ def test_an_error_surfaces_at_the_line(start, wide):
         for function in (lambda: wide * 2, lambda: paddle.add(wide, wide), lambda: nn.ReLU()(wide)):
             with pytest.raises(AICPUWarning, match=f"{__file__}:{function.__code__.co_firstlineno}") as error:
                 function()
-            frames = [each.name for each in error.traceback]
+            frames = [frame.name for frame in error.traceback]
             assert "<lambda>" in frames
             assert sys.gettrace() is None
     assert (wide * 2).sum().item() == 128
@@ -130,14 +130,16 @@ def squares(x):
 @pytest.mark.parametrize("full_graph", [True, False])
 def test_captured_programs_have_the_lines_of_their_operators(start, wide, caught, full_graph):
     captured = paddle.jit.to_static(squares, full_graph=full_graph)
-    found = start()
+    watch = start()
     captured(wide), captured(wide)
     first = squares.__code__.co_firstlineno
-    ours = [
-        (each.lineno - first, str(each.message).split()[4]) for each in caught if each.filename == __file__
+    sites_here = [
+        (warning.lineno - first, str(warning.message).split()[4])
+        for warning in caught
+        if warning.filename == __file__
     ]
-    assert {(1, "add"), (2, "multiply")} <= set(ours)
-    assert "2 x add float64" in found.summary()
+    assert {(1, "add"), (2, "multiply")} <= set(sites_here)
+    assert "2 x add float64" in watch.summary()
 
 
 def test_an_error_in_a_captured_program_surfaces(start, wide):
@@ -163,7 +165,7 @@ def test_a_static_program(start, caught):
             executor.run(feed={"x": np.ones([2, 2])}, fetch_list=[y])
     finally:
         paddle.disable_static()
-    assert (line, "multiply") in {(each.lineno, str(each.message).split()[4]) for each in caught}
+    assert (line, "multiply") in {(warning.lineno, str(warning.message).split()[4]) for warning in caught}
 
 
 def test_a_thread_of_python(start, wide, caught):
@@ -175,10 +177,10 @@ def test_a_thread_of_python(start, wide, caught):
 
 
 def test_what_a_filter_ignores_is_not_counted(start, wide, caught):
-    found = start()
+    watch = start()
     warnings.simplefilter("ignore", AICPUWarning)
     wide * 2
-    assert not sites(caught) and found.summary() == ""
+    assert not sites(caught) and watch.summary() == ""
 
 
 def test_filters_by_module_and_message(start, wide, caught):
@@ -192,20 +194,20 @@ def test_filters_by_module_and_message(start, wide, caught):
 
 
 def test_at_most_ten(start, wide, caught):
-    found = start()
+    watch = start()
     for number in range(12):
         exec(compile("\n" * number + "wide * 2", __file__, "exec"), {"wide": wide})
     assert len(sites(caught)) == aicpu_warnings.MOST == 10
-    assert found.summary().startswith("12 kernel calls at more than 10 sites")
-    assert found.summary().endswith("2 x at other sites")
+    assert watch.summary().startswith("12 kernel calls at more than 10 sites")
+    assert watch.summary().endswith("2 x at other sites")
 
 
 def test_other_ranks_count(start, wide, caught, monkeypatch):
     monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
-    found = start()
+    watch = start()
     wide * 2
     assert not sites(caught)
-    assert found.summary().startswith("rank 1: 1 kernel calls at 1 sites") and "\n" not in found.summary()
+    assert watch.summary().startswith("rank 1: 1 kernel calls at 1 sites") and "\n" not in watch.summary()
     warnings.simplefilter("error", AICPUWarning)
     with pytest.raises(AICPUWarning):
         wide * 3
@@ -219,11 +221,11 @@ def test_the_line_is_of_the_program_not_of_a_library(start, wide, caught):
 
 
 def test_a_watch_reports_alone(start, wide, caught):
-    found = start()
+    watch = start()
     seen = []
     with watch_host_fallbacks(lambda fallback: bool(seen.append(fallback.kernel))):
         wide * 2
-    assert seen == ["scale"] and not sites(caught) and found.summary() == ""
+    assert seen == ["scale"] and not sites(caught) and watch.summary() == ""
 
 
 def test_an_exception_of_a_watch_surfaces_at_the_kernel(start, wide):
@@ -238,7 +240,7 @@ def test_other_fallbacks_on_request(start, caught):
     start(every=True)
     paddle.pow(paddle.arange(6), 2)
     assert (2, "pow") in sites(caught)
-    text = next(str(each.message) for each in caught if "pow" in str(each.message))
+    text = next(str(warning.message) for warning in caught if "pow" in str(warning.message))
     assert "on its host" in text and "bfloat16, float16, float32 only" in text
 
 

@@ -38,10 +38,10 @@ def program(tmp_path):
 
 def warned_lines(text, file):
     """Line and kernel of each warning."""
-    found = re.findall(
+    matches = re.findall(
         rf"^{re.escape(str(file))}:(\d+): AICPUWarning: a card would run (\w+) ", text, re.MULTILINE
     )
-    return [(int(line), kernel) for line, kernel in found]
+    return [(int(line), kernel) for line, kernel in matches]
 
 
 @pytest.mark.parametrize("how", [ON_NPU, RUN, (*RUN, "--operators")])

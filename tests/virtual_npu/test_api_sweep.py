@@ -20,19 +20,19 @@ from paddle_fused.paddle_release import before
 
 pytestmark = pytest.mark.sampled
 
-HERE = [one for one in CASES if is_there(one)]
+HERE = [case for case in CASES if is_there(case)]
 
 
 @pytest.mark.sampled(100)
-@pytest.mark.parametrize("one", HERE, ids=lambda one: one.id)
-def test_npu_equals_cpu(one):
-    found = disagreement(one)
-    known = BY_CASE.get(one.id)
+@pytest.mark.parametrize("case", HERE, ids=lambda case: case.id)
+def test_npu_equals_cpu(case):
+    finding = disagreement(case)
+    known = BY_CASE.get(case.id)
     if known is None:
-        assert not found, found
+        assert not finding, finding
     else:
-        assert re.search(known.finding, found), (
-            f"listed as different ({known.reason}), but: {found or 'equal'}"
+        assert re.search(known.finding, finding), (
+            f"listed as different ({known.reason}), but: {finding or 'equal'}"
         )
 
 
@@ -45,10 +45,10 @@ def test_nothing_to_compare_to(entry):
 
 
 def test_enough_public_apis():
-    apis = {one.api for one in HERE}
-    assert len(apis - {one.api for one in HERE if one.id in BY_CASE}) >= 300
+    apis = {case.api for case in HERE}
+    assert len(apis - {case.api for case in HERE if case.id in BY_CASE}) >= 300
     assert duplicates() == []
-    assert set(BY_CASE) <= {one.id for one in CASES}
+    assert set(BY_CASE) <= {case.id for case in CASES}
 
 
 @pytest.mark.skipif(before(3, 3), reason="the cases are of Paddle 3.3")
@@ -59,7 +59,7 @@ def test_the_apis_are_public():
             return hasattr(paddle.Tensor, name)
         return name in resolve(parent).__all__
 
-    assert [api for api in sorted({one.api for one in CASES}) if not is_public(api)] == []
+    assert [api for api in sorted({case.api for case in CASES}) if not is_public(api)] == []
 
 
 def _refuse(x, y):
@@ -83,13 +83,15 @@ def test_the_comparison_finds_what_is_wrong(finding):
     def add(right, x, y):
         return WRONG_ON_NPU[finding](x, y) if paddle.get_device().startswith("npu") else right(x, y)
 
-    one = case("add", normal(3, 5), normal(3, 5)).via(add)
-    assert re.search(finding, disagreement(one if finding.startswith("^gradients") else one.forward_only()))
+    broken = case("add", normal(3, 5), normal(3, 5)).via(add)
+    assert re.search(
+        finding, disagreement(broken if finding.startswith("^gradients") else broken.forward_only())
+    )
 
 
 @pytest.mark.parametrize("placement", [None, "host: erf"])
 def test_the_page_has_every_api(placement):
-    apis = {one.api for one in CASES}
+    apis = {case.api for case in CASES}
     written = document(placement and dict.fromkeys(apis, placement))
     assert set(re.findall(r"^\| `([^`]+)` \| (?:equal|differs)", written, re.MULTILINE)) == apis
     assert written.count("| host: erf |") == (len(apis) if placement else 0)

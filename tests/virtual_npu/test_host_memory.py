@@ -72,12 +72,12 @@ def settings():
     """{setting: the measurements of a process with it}."""
     command = [sys.executable, "-c", SMALL_PAGES, sys.executable, "-c", STEPS_OF_SWIGLU]
     command += map(str, (ROWS, WIDTH, STEPS))
-    found = {}
+    results = {}
     for setting in ("keep", "system"):
         environment = {**os.environ, "PADDLE_FUSED_MALLOC": setting}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        found[setting] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        results[setting] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 @glibc_only

@@ -64,9 +64,9 @@ def test_the_doctor_compares_the_code_of_a_clone_with_what_is_installed(in_clone
     code = f"{CHECKS}; print(*packages.code(Setup(os.environ)))"
     assert "level='ok'" in one_line(in_clone("-c", code).stdout)
     (clone / "llm_npu/new.py").touch()
-    found = one_line(in_clone("-c", code).stdout)
-    assert "level='warning'" in found and "differs: llm_npu/new.py'" in found
-    assert f"Run `pip install .` in {clone}" in found
+    output = one_line(in_clone("-c", code).stdout)
+    assert "level='warning'" in output and "differs: llm_npu/new.py'" in output
+    assert f"Run `pip install .` in {clone}" in output
 
 
 def test_an_installation_uses_its_own(run_python, clone, site):
@@ -106,8 +106,8 @@ def test_the_doctor_says_once_that_a_clone_hides_the_installation(in_clone, clon
     done = in_clone("-m", "llm_npu", "doctor", "--json", "--disk_gb", "0.001", "--timeout", "500")
     assert done.returncode == 1, done.stdout + done.stderr
     findings = json.loads(done.stdout)["findings"]
-    (error,) = [each for each in findings if each["level"] == "error"]
-    assert "operators" not in {each["check"] for each in findings}
+    (error,) = [finding for finding in findings if finding["level"] == "error"]
+    assert "operators" not in {finding["check"] for finding in findings}
     assert error["check"] == "plugin" and f"{clone} hides the installation in {site}" in error["message"]
     assert f"Run `pip install .` in {clone}, or" in error["fix"]
 

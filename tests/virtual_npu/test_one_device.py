@@ -57,15 +57,15 @@ OPERATORS = [operator for operator in registry.operators().values() if operator.
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_tensors_of_two_devices_are_refused_by_an_operator(operator, on_npu):
     """The case with the most tensors."""
-    found = [(case, case.arrays(np.random.default_rng(0))) for case in operator.cases()]
-    case, arrays = max(found, key=lambda pair: sum(array is not None for array in pair[1].values()))
-    given = {name: array for name, array in arrays.items() if array is not None}
+    cases = [(case, case.arrays(np.random.default_rng(0))) for case in operator.cases()]
+    case, arrays = max(cases, key=lambda pair: sum(array is not None for array in pair[1].values()))
+    present = {name: array for name, array in arrays.items() if array is not None}
     tensors = [
         paddle.to_tensor(array, "float32" if array.dtype.kind == "f" else array.dtype)
-        for array in given.values()
+        for array in present.values()
     ]
     assert len(tensors) > 1
-    assert_one_device(lambda *mixed: case.call(dict(zip(given, mixed, strict=True))), tensors)
+    assert_one_device(lambda *mixed: case.call(dict(zip(present, mixed, strict=True))), tensors)
 
 
 def test_the_reason_of_a_backend_names_what_is_mixed(on_npu):

@@ -93,9 +93,9 @@ def test_bfloat16_goes_through_float32_and_is_rounded_once():
     values = np.random.default_rng(0).standard_normal((7, 33)).astype("float32")
     x = paddle.to_tensor(values).astype("bfloat16")
     exact = paddle.nn.functional.softmax(x.astype("float32").cpu()).astype("bfloat16").astype("float32")
-    ours = paddle.nn.functional.softmax(x)
-    assert ours.dtype == paddle.bfloat16
-    np.testing.assert_array_equal(ours.astype("float32").numpy(), exact.numpy())
+    probabilities = paddle.nn.functional.softmax(x)
+    assert probabilities.dtype == paddle.bfloat16
+    np.testing.assert_array_equal(probabilities.astype("float32").numpy(), exact.numpy())
 
 
 def test_zero_sized_and_scalar_tensors():

@@ -95,8 +95,8 @@ def test_usage(run_python):
     nothing = run_python("-m", "virtual_npu")
     assert (nothing.returncode, nothing.stdout) == (2, "")
     assert nothing.stderr.startswith("usage: python -m virtual_npu SCRIPT")
-    asked = run_python("-m", "virtual_npu", "--help")
-    assert (asked.returncode, asked.stdout) == (0, nothing.stderr)
+    result = run_python("-m", "virtual_npu", "--help")
+    assert (result.returncode, result.stdout) == (0, nothing.stderr)
 
 
 def test_bad_settings_on_the_command_line_are_one_line_and_exit_code_2(run_python):

@@ -141,7 +141,7 @@ def texts():
 
 @pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.sampled(each=lambda parameters: parameters["name"] if parameters["name"] in MODELS else None)
+@pytest.mark.sampled(key=lambda parameters: parameters["name"] if parameters["name"] in MODELS else None)
 def test_ids_of_pieces_are_those_of_the_whole(made, small, name, examples):
     with encoding.running(made[name]):
 

@@ -63,21 +63,21 @@ def sequences(folder):
     """[prompt, then the chosen answer; prompt, then the rejected one] of each pair: (ids, prompt tokens)."""
     ids, start = np.load(folder / "ids.npy").astype(np.int64), 0
     for prompt, chosen, rejected in SIZES:
-        asked, first, second = np.split(
+        shared_prompt, first, second = np.split(
             ids[start : start + prompt + chosen + rejected], [prompt, prompt + chosen]
         )
         start += prompt + chosen + rejected
-        yield [(np.concatenate([asked, answer]), prompt) for answer in (first, second)]
+        yield [(np.concatenate([shared_prompt, answer]), prompt) for answer in (first, second)]
 
 
 def collected(model, loss, logits):
     loss.backward()
-    found = {"loss": array(loss), "logits": logits}
+    arrays = {"loss": array(loss), "logits": logits}
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
-        found[name] = np.zeros(parameter.shape) if gradient is None else array(gradient)
+        arrays[name] = np.zeros(parameter.shape) if gradient is None else array(gradient)
     model.clear_gradients()
-    return found
+    return arrays
 
 
 def results(model, batch, loss):
@@ -103,7 +103,7 @@ def exact_results(family, folder, reference, loss):
     try:
         model, logits, logps = built(family.truth, dtype="float64"), [], []
         with float32_means_float64():
-            for ids, prompt in (each for pair in sequences(folder) for each in pair):
+            for ids, prompt in (sequence for pair in sequences(folder) for sequence in pair):
                 rows = logits_of(model, {"input_ids": paddle.to_tensor(ids[None, :-1])})[0, prompt - 1 :]
                 labels = paddle.to_tensor(ids[prompt:, None])
                 logits.append(array(rows))
@@ -156,11 +156,11 @@ def test_the_other_losses(folder, loss):
 def test_a_policy_that_is_its_reference_has_the_loss_log_2(folder):
     paddle.set_device("npu:0")
     model = built(BY_NAME["llama"], "all", "bfloat16")
-    found = preference_criterion(model.config, "sigmoid", BETA, 0.0)
+    dpo = preference_criterion(model.config, "sigmoid", BETA, 0.0)
     whole = batch_of(folder, "longest", None)
     with paddle.no_grad():
-        _, logps = logits_and_criterion(model, whole, found)
-        batch = batch_of(folder, "longest", np.stack([each.numpy() for each in logps], axis=1))
-        *_, value = logits_and_criterion(model, batch, found)[1]
+        _, logps = logits_and_criterion(model, whole, dpo)
+        batch = batch_of(folder, "longest", np.stack([tensor.numpy() for tensor in logps], axis=1))
+        *_, value = logits_and_criterion(model, batch, dpo)[1]
     assert float(value) == pytest.approx(np.log(2), rel=1e-6)
     assert getattr(model.config, "dpo_config", None) is None  # its own, which config.json has, is untouched

@@ -44,13 +44,13 @@ def model(run_python, tmp_path_factory):
     """A function: the folder of a tiny model of a family, with a tokenizer."""
 
     @functools.cache
-    def made(family: str):
+    def build_model(family: str):
         folder = tmp_path_factory.mktemp("models") / family
         done = run_python(HERE / "make_tiny_model.py", folder, family)
         assert done.returncode == 0, done.stderr
         return folder
 
-    return made
+    return build_model
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +68,11 @@ def pairs(tmp_path_factory):
 def started(run_python, model, pairs, tmp_path_factory):
     """A function that runs a family with more arguments: the process and its folder."""
 
-    def run(*more, family="llama", cache=None, **given):
+    def run(*more, family="llama", cache=None, **options):
         out = tmp_path_factory.mktemp("run")
         cache = out / "cache" if cache is None else cache
         where = {"model_name_or_path": model(family), "input_dir": pairs, "data_cache": cache}
-        arguments = run_inputs.words({**RUN, **where, "output_dir": out / "out", **given})
+        arguments = run_inputs.words({**RUN, **where, "output_dir": out / "out", **options})
         return run_python(SCRIPT, *arguments, *more), out / "out"
 
     return run
@@ -83,8 +83,8 @@ def finished(started):
     """As ``started``, to its end, once: the lines of the terminal and the folder."""
 
     @functools.cache
-    def run(*more, family="llama", **given):
-        done, out = started(*more, family=family, **given)
+    def run(*more, family="llama", **options):
+        done, out = started(*more, family=family, **options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines(), out
 
@@ -218,7 +218,7 @@ def test_a_bad_line_is_named(started, pairs, tmp_path):
     file.write_text(pairs.read_text() + json.dumps({"prompt": "x", "rejected": "b"}) + "\n")
     done, _ = started(input_dir=file)
     assert done.returncode == 2
-    (error,) = [each for each in done.stderr.splitlines() if each.startswith("error: ")]
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert f"{file}, line {PAIRS + 1} has prompt, rejected, but no chosen answer" in error
 
 
@@ -243,10 +243,10 @@ def test_it_needs_pairs_and_weights(tmp_path):
         config.read(["--stage", "DPO"])
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
-    given = ["--stage", "dpo", "--input_dir", "x", "--model_name_or_path", str(tmp_path)]
+    arguments = ["--stage", "dpo", "--input_dir", "x", "--model_name_or_path", str(tmp_path)]
     with pytest.raises(ValueError, match=r"--stage dpo .*; leave --continue_training false"):
-        config.read([*given, "--continue_training", "false"])
-    values = config.read([*given, "--beta", "0.2"]).values
+        config.read([*arguments, "--continue_training", "false"])
+    values = config.read([*arguments, "--beta", "0.2"]).values
     assert (values.learning_rate, values.packing, values.dpo_beta) == (1e-6, "none", 0.2)
 
 
@@ -255,12 +255,20 @@ def test_a_sliding_window_below_the_length_is_refused(tmp_path):
     more = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}
     (tmp_path / "config.json").write_text(json.dumps({**fields, **more, "model_type": "qwen3"}))
     (tmp_path / "model.safetensors").touch()
-    given = ["--stage", "dpo", "--input_dir", "x", "--model_name_or_path", str(tmp_path), "--max_seq_length"]
+    arguments = [
+        "--stage",
+        "dpo",
+        "--input_dir",
+        "x",
+        "--model_name_or_path",
+        str(tmp_path),
+        "--max_seq_length",
+    ]
     with pytest.raises(
         ValueError, match="has a sliding window of 64 tokens; give --max_seq_length 64 or less"
     ):
-        config_for(config.parse([*given, "128"]))
-    config_for(config.parse([*given, "64"]))
+        config_for(config.parse([*arguments, "128"]))
+    config_for(config.parse([*arguments, "64"]))
 
 
 @pytest.mark.slow

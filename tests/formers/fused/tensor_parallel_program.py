@@ -75,31 +75,31 @@ def main(name: str, sequence_parallel: bool, left_out: str | None = None) -> Non
             for block in blocks:
                 array = arrays.setdefault(block.name, np.empty(block.shape))
                 array[block.box] = block.of(of_whole[key])
-        found = {"loss": of_whole["loss"]}
+        arrays_of_rank = {"loss": of_whole["loss"]}
         for key, shape, blocks in blocks_of(model, of_whole):
-            found[key] = np.empty(shape)
+            arrays_of_rank[key] = np.empty(shape)
             for block in blocks:
-                block.of(found[key])[...] = arrays[block.name][block.box]
-        return found
+                block.of(arrays_of_rank[key])[...] = arrays[block.name][block.box]
+        return arrays_of_rank
 
     batch = random_batch()
-    found = {}
+    reports = {}
     model = shared()
     if name != "ernie4.5-moe":  # made of kernels for CUDA
-        found["unfused"] = results(family, model, batch)
+        reports["unfused"] = results(family, model, batch)
     report = apply_fused_kernels(model, family.operators, strict=True)
     paddle_fused.reset_dispatch_log()
-    found["fused"] = results(family, model, batch)
-    ran = sorted({each.operator for each in paddle_fused.dispatch_log()})
+    reports["fused"] = results(family, model, batch)
+    ran = sorted({entry.operator for entry in paddle_fused.dispatch_log()})
     others = (results(family, alone(seed), batch) for seed in OTHER_ROUNDINGS)
-    reference, *others = (part(model, each) for each in (results(family, whole, batch), *others))
-    beyond = {run: {} for run in found}
-    for run, values in found.items():
+    reference, *others = (part(model, arrays) for arrays in (results(family, whole, batch), *others))
+    beyond = {run: {} for run in reports}
+    for run, values in reports.items():
         for key, expected in reference.items():
             # Root mean squares: the largest of an expert's few tokens would be near or not by luck.
             apart, *allowed = (
-                float(np.sqrt(np.square(each - expected).mean()))
-                for each in (values[key], *(other[key] for other in others))
+                float(np.sqrt(np.square(values_of_rank - expected).mean()))
+                for values_of_rank in (values[key], *(other[key] for other in others))
             )
             bound = 2 * max(allowed) + ROUNDING["float32"] * float(np.abs(expected).max())
             if not apart <= bound:

@@ -36,10 +36,12 @@ METHODS = {  # [processes, flags]
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
     """Of a very small Qwen3 with weights, on a little text."""
-    made = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields("qwen3"))
+    arguments_of_run = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields("qwen3"))
     settings = {**run_inputs.LLAMA, **fields("qwen3")}
-    weights.save(model_class("qwen3")(config_class("qwen3")(**settings)), made["model_name_or_path"])
-    return run_inputs.words({**made, **adamw_runs.SETTINGS})
+    weights.save(
+        model_class("qwen3")(config_class("qwen3")(**settings)), arguments_of_run["model_name_or_path"]
+    )
+    return run_inputs.words({**arguments_of_run, **adamw_runs.SETTINGS})
 
 
 @pytest.mark.parametrize("method", METHODS)

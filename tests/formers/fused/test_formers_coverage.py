@@ -6,5 +6,5 @@ from fused_models import coverage, table
 def test_the_page_has_what_the_trainings_record(on_npu):
     rows = coverage.rows()
     assert {row.backend for row in rows} == {"ascend"}
-    made = coverage.written(f"models of {table.title()}")
-    assert made == coverage.markdown(rows), f"run: {coverage.COMMAND}"
+    page = coverage.written(f"models of {table.title()}")
+    assert page == coverage.markdown(rows), f"run: {coverage.COMMAND}"

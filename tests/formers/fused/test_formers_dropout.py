@@ -24,7 +24,7 @@ def calls(family, model) -> dict[str, int]:
     paddle_fused.reset_dispatch_log()
     results(family, model, random_batch(), "add_rms_norm")
     ran = paddle_fused.dispatch_log()
-    return {each.operator: each.count for each in ran if each.operator.endswith("add_rms_norm")}
+    return {entry.operator: entry.count for entry in ran if entry.operator.endswith("add_rms_norm")}
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -18,8 +18,8 @@ def test_they_are_of_the_tokens_of_all_ranks(run_python, inputs, tmp_path):
         dumped_to = ["--dump_tensors", "1", "--output_dir", tmp_path / name]
         done = run_python(SCRIPT, *run, *more, *dumped_to)
         assert done.returncode == 0, done.stderr
-    one, two = (dumped.dumps(tmp_path / name / "tensors" / "step-1") for name in ("one", "two"))
-    norms = [name for name in one["rank-0"] if name.startswith("weight gradient") and "norm" in name]
+    of_one, two = (dumped.dumps(tmp_path / name / "tensors" / "step-1") for name in ("one", "two"))
+    norms = [name for name in of_one["rank-0"] if name.startswith("weight gradient") and "norm" in name]
     assert norms
     for rank, name in itertools.product(("rank-0", "rank-1"), norms):
-        np.testing.assert_allclose(two[rank][name], one["rank-0"][name], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(two[rank][name], of_one["rank-0"][name], rtol=1e-3, atol=1e-5)

@@ -45,5 +45,5 @@ def test_logits_agree(checkpoints, on_cpu, name, writer):
     model.eval()
     apply_fused_kernels(model, strict=True)
     with paddle.no_grad():
-        ours = model(input_ids=paddle.to_tensor(IDS), return_dict=True).logits.numpy()
-    assert_same_logits(ours, checkpoints / name / f"{writer}.npy", terms=192)
+        logits = model(input_ids=paddle.to_tensor(IDS), return_dict=True).logits.numpy()
+    assert_same_logits(logits, checkpoints / name / f"{writer}.npy", terms=192)

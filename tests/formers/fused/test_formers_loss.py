@@ -12,7 +12,10 @@ QUICK = ("llama", "deepseek-v3", "ernie4.5-moe")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(each.name, marks=() if each.name in QUICK else pytest.mark.slow) for each in FAMILIES],
+    [
+        pytest.param(family.name, marks=() if family.name in QUICK else pytest.mark.slow)
+        for family in FAMILIES
+    ],
 )
 def test_a_training_step(name, dtype):
     check(BY_NAME[name], "npu:0", dtype)

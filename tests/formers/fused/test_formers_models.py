@@ -46,7 +46,11 @@ CELLS = [
     for place in PLACES
 ]
 everywhere = pytest.mark.parametrize(
-    ("family", "place"), CELLS, ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each)
+    ("family", "place"),
+    CELLS,
+    ids=lambda flag_or_flags: (
+        "-".join(flag_or_flags) if isinstance(flag_or_flags, tuple) else str(flag_or_flags)
+    ),
 )
 # Rows of documents, the last of which are padding that PaddleFormers hides from itself.
 VARLEN = "flash_attention_npu, causal, varlen"
@@ -139,8 +143,8 @@ def test_every_operator_runs_on_the_card(family):
     paddle_fused.reset_dispatch_log()
     results(family, model, random_batch())
     ran = paddle_fused.dispatch_log()
-    assert {each.operator for each in ran} == OPERATORS[len(family.operators)]
-    assert {(each.operator, each.backend) for each in ran if each.backend != "ascend"} == set()
+    assert {entry.operator for entry in ran} == OPERATORS[len(family.operators)]
+    assert {(entry.operator, entry.backend) for entry in ran if entry.backend != "ascend"} == set()
 
 
 # By number of the family's operators: those of a dense decoder, and with experts.
@@ -197,9 +201,9 @@ def test_recompute_keeps_every_bit(family):
         recompute_use_reentrant=False,
     )
     model.train()
-    found = results(family, model, random_batch(padded=True))
+    recomputed = results(family, model, random_batch(padded=True))
     for parameter, values in expected.items():
-        np.testing.assert_array_equal(found[parameter], values, err_msg=parameter)
+        np.testing.assert_array_equal(recomputed[parameter], values, err_msg=parameter)
 
 
 @pytest.mark.parametrize("family", FIRST_OF_FAMILY, ids=str)
@@ -209,5 +213,5 @@ def test_what_is_announced_before_the_first_step_runs(family):
     lines = explain(model, report, StepBatch(BATCH, LENGTH, "bfloat16"))
     paddle_fused.reset_dispatch_log()
     results(family, model, random_batch())
-    ran = {(each.operator, each.backend, each.mode) for each in paddle_fused.dispatch_log()}
+    ran = {(entry.operator, entry.backend, entry.mode) for entry in paddle_fused.dispatch_log()}
     assert {(line.operator, line.backend, line.mode) for line in lines} == ran

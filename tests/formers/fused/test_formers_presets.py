@@ -39,14 +39,17 @@ def parameters(family, preset, layers):
     fields = {**family.defaults, **family.presets[preset], "num_hidden_layers": layers}
     with paddle.LazyGuard():
         model = model_class(family.model_type)(config_class(family.model_type)(**fields))
-    return sum(math.prod(each.shape) for each in {id(each): each for each in model.parameters()}.values())
+    return sum(
+        math.prod(shape_of.shape)
+        for shape_of in {id(parameter): parameter for parameter in model.parameters()}.values()
+    )
 
 
 @pytest.mark.parametrize(("preset", "millions"), PUBLISHED.items())
 def test_presets_have_the_published_number_of_parameters(preset, millions, on_cpu):
     family = family_of(preset)
     layers = config_class(family.model_type)(**family.presets[preset]).num_hidden_layers
-    few, more = (parameters(family, preset, DENSE_LAYERS + each) for each in (0, 1))
+    few, more = (parameters(family, preset, DENSE_LAYERS + count) for count in (0, 1))
     assert (few + (layers - DENSE_LAYERS) * (more - few)) // 10**6 == pytest.approx(millions, abs=1)
 
 

@@ -29,9 +29,9 @@ CASES = [(name, kind) for name in NAMES for kind in ("parallel", "sequence")]
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_two_ranks_give_what_one_process_gives(name, kind, tmp_path):
     """Unfused and fused. How far roundings take it is measured, by one process with other roundings."""
-    for found in ranks.run(PROGRAM, 2, tmp_path, name, kind):
-        assert not any(found["beyond"].values())
-        assert {"flash_attention", "rms_norm", "add_rms_norm", "rotary_mul", "swiglu"} <= set(found["ran"])
+    for report in ranks.run(PROGRAM, 2, tmp_path, name, kind):
+        assert not any(report["beyond"].values())
+        assert {"flash_attention", "rms_norm", "add_rms_norm", "rotary_mul", "swiglu"} <= set(report["ran"])
 
 
 @pytest.mark.slow
@@ -47,8 +47,8 @@ def test_two_ranks_give_what_one_process_gives(name, kind, tmp_path):
     ],
 )
 def test_without_a_patch_these_gradients_are_parts(name, kind, patch, wrong, tmp_path):
-    for found in ranks.run(PROGRAM, 2, tmp_path, name, kind, patch):
-        for beyond in found["beyond"].values():
+    for report in ranks.run(PROGRAM, 2, tmp_path, name, kind, patch):
+        for beyond in report["beyond"].values():
             assert any(key.endswith(wrong[0]) for key in beyond)
             assert all(key.endswith(wrong) for key in beyond)
 
@@ -69,5 +69,5 @@ def test_the_norm_of_a_pipelines_last_stage(name):
     expected = norm((x, x))
     report = apply_fused_kernels(paddle.nn.LayerList([norm]), ["rms_norm"])
     assert report.count("rms_norm") == 1
-    for given in (x, (x,), (x, x)):
-        assert float((norm(given) - expected).abs().max()) < 1e-6
+    for inputs in (x, (x,), (x, x)):
+        assert float((norm(inputs) - expected).abs().max()) < 1e-6

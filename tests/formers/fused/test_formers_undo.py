@@ -18,10 +18,10 @@ def attributes(model):
     return {name: sorted(vars(layer)) for name, layer in model.named_sublayers(include_self=True)}
 
 
-def assert_same_bits(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same_bits(actual, expected):
+    assert actual.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+        np.testing.assert_array_equal(actual[name], values, err_msg=name)
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f.model_type != "ernie4_5_moe"], ids=str)

@@ -17,12 +17,16 @@ SHORT = {"max_steps": 1, "save_steps": 1, "do_eval": False}
 @pytest.mark.parametrize("family", ["llama", "qwen3", "ernie4_5", "qwen3_moe"])
 def test_rows_are_those_of_the_file(run_python, inputs, tmp_path, family, value):
     words = inputs(family)
-    given = {name.removeprefix("--"): word for name, word in zip(words[::2], words[1::2], strict=True)}
-    given |= {**SHORT, "bf16": True, "output_dir": str(tmp_path / "out")}
+    settings_of_run = {
+        name.removeprefix("--"): word for name, word in zip(words[::2], words[1::2], strict=True)
+    }
+    settings_of_run |= {**SHORT, "bf16": True, "output_dir": str(tmp_path / "out")}
     if value is not None:
-        given |= {switch: value for switch, _, _ in OPERATORS.values()}
+        settings_of_run |= {switch: value for switch, _, _ in OPERATORS.values()}
     file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump({name: each for name, each in given.items() if name != "eval_steps"}))
+    file.write_text(
+        yaml.safe_dump({name: setting for name, setting in settings_of_run.items() if name != "eval_steps"})
+    )
     done = run_python(SCRIPT, "--config", file)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

@@ -45,12 +45,12 @@ ENDS_WITH_1 = "--explain"  # a log in which a cause is found
 def rows() -> list[tuple[list[str], str]]:
     """The commands of each row, and the sentence that refuses the last one; "" if it works."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## Tools beside PaddleFormers\n")[2]
-    found = []
+    tools = []
     for line in re.findall(r"^\| (`.*) \|$", section, re.MULTILINE):
-        tool, _, said = line.rpartition(" | ")
-        sentence = re.fullmatch(r"works|refused: `(.+)`", said)[1]
-        found.append((re.findall(r"`([^`]+)`", tool), sentence or ""))
-    return found
+        tool, _, answer = line.rpartition(" | ")
+        sentence = re.fullmatch(r"works|refused: `(.+)`", answer)[1]
+        tools.append((re.findall(r"`([^`]+)`", tool), sentence or ""))
+    return tools
 
 
 def words(command: str) -> tuple[dict[str, str], list[str]]:
@@ -67,9 +67,9 @@ def words(command: str) -> tuple[dict[str, str], list[str]]:
         program = f"llm-npu {others[2]}"
     if program == "benchmarks":
         program += f" {others[2]}"
-    given = {word[2:].partition("=")[0] for word in others if word.startswith("--")}
+    flags = {word[2:].partition("=")[0] for word in others if word.startswith("--")}
     for name, value in SMALL.get(program, {}).items():
-        if name not in given and ENDS_WITH_1 not in others:
+        if name not in flags and ENDS_WITH_1 not in others:
             others += [f"--{name}", *([value] if value in WHOLE else value.split())]
     return variables, [str(ROOT / word) if word.startswith("scripts/") else word for word in others]
 
@@ -77,10 +77,10 @@ def words(command: str) -> tuple[dict[str, str], list[str]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A tiny Llama, a text, and the log of a run that failed."""
-    made = tmp_path_factory.mktemp("tools")
-    run_inputs.inputs(made)
-    (made / "run.log").write_text("error code is 507015\n")
-    return made
+    inputs_folder = tmp_path_factory.mktemp("tools")
+    run_inputs.inputs(inputs_folder)
+    (inputs_folder / "run.log").write_text("error code is 507015\n")
+    return inputs_folder
 
 
 def test_the_table_is_read():

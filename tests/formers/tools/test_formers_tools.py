@@ -39,19 +39,19 @@ def test_the_planner_names_no_change_that_the_trainer_refuses(run_python):
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_the_planner_searches_pipelines_and_tensor_parallelism_of_every_family(name):
     shape = ModelShape.of(families.FAMILIES[name].tiny)
-    found = list(search.layouts(shape, Layout(cards=8, global_batch_size=16, max_seq_length=512), 8))
-    assert max(one.pipeline_parallel_degree for one in found) > 1
-    assert max(one.tensor_parallel_degree for one in found) > 1
-    for layout in found:
+    layouts = list(search.layouts(shape, Layout(cards=8, global_batch_size=16, max_seq_length=512), 8))
+    assert max(layout.pipeline_parallel_degree for layout in layouts) > 1
+    assert max(layout.tensor_parallel_degree for layout in layouts) > 1
+    for layout in layouts:
         layout.check(shape)
 
 
 def test_the_trainer_takes_what_the_planner_proposes():
     """It has no --recompute_granularity."""
     shape = ModelShape.of("llama2-7b")
-    found = list(search.layouts(shape, Layout(cards=2, global_batch_size=2), cards_per_server=8))
-    assert {layout.recompute for layout in found} == {False, True}
-    for layout in found:
+    layouts = list(search.layouts(shape, Layout(cards=2, global_batch_size=2), cards_per_server=8))
+    assert {layout.recompute for layout in layouts} == {False, True}
+    for layout in layouts:
         proposed = config.parse(layout.arguments(shape)).training
         assert bool(proposed.recompute) == layout.recompute
 
@@ -71,12 +71,12 @@ def test_the_planner_takes_no_overlap(run_python):
 
 
 def test_help_says_which_flags_are_for_paddlenlp_only(run_python):
-    said = " ".join(run_python(SCRIPT, "--help").stdout.split())
+    help_text = " ".join(run_python(SCRIPT, "--help").stdout.split())
     for name, instead in other_library.ONLY_PADDLENLP.items():
-        about = said.rpartition(f" --{name} ")[2]
+        about = help_text.rpartition(f" --{name} ")[2]
         assert f"Only with PaddleNLP; beside PaddleFormers, {instead}." in about[:400], name
-    assert said.count("Only with PaddleNLP") == len(other_library.ONLY_PADDLENLP)
-    assert "Keep the layers of PaddleFormers" in said
+    assert help_text.count("Only with PaddleNLP") == len(other_library.ONLY_PADDLENLP)
+    assert "Keep the layers of PaddleFormers" in help_text
 
 
 @pytest.mark.parametrize("name", other_library.ONLY_PADDLENLP)

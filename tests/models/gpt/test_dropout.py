@@ -33,8 +33,8 @@ def test_a_norm_is_that_of_float64_under_the_mask_of_the_operator(device):
     exact = x.astype(np.float64) * mask.numpy() / 0.7 + residual
     centred = exact - exact.mean(-1, keepdims=True)
     normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON) * weight + bias
-    for found, expected in ((states, exact), (out, normed)):
-        assert np.abs(array(found) - expected).max() < 8 * 2**-24 * np.abs(expected).max()
+    for actual, expected in ((states, exact), (out, normed)):
+        assert np.abs(array(actual) - expected).max() < 8 * 2**-24 * np.abs(expected).max()
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def test_recompute_draws_the_same_dropout(place, granularity):
     model = with_dropout("all", recompute_granularity=granularity)
     model.recompute_enable()
     paddle_fused.reset_dispatch_log()
-    found = seeded(model, 3)
+    gradients = seeded(model, 3)
     calls = {}
     for ran in paddle_fused.dispatch_log():
         calls[ran.operator] = calls.get(ran.operator, 0) + ran.count
@@ -53,7 +53,7 @@ def test_recompute_draws_the_same_dropout(place, granularity):
     # Without recompute too: a layer that is recomputed whole adds its feed-forward output by itself.
     assert calls[OPERATOR] == 2 * layers
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(gradients[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_every_norm_after_dropout_is_in_the_operator():
@@ -77,7 +77,9 @@ def test_documents_of_a_packed_row_do_not_see_each_other(device):
         )
         begins = np.cumsum([0, *lengths])
         alone = [model(input_ids=paddle.to_tensor(ids[:, a:b])) for a, b in itertools.pairwise(begins)]
-    np.testing.assert_allclose(array(packed), np.concatenate([array(each) for each in alone], 1), atol=2e-5)
+    np.testing.assert_allclose(
+        array(packed), np.concatenate([array(tensor) for tensor in alone], 1), atol=2e-5
+    )
 
 
 @pytest.mark.parametrize("operator", [None, "all"])

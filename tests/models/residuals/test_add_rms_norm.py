@@ -99,27 +99,27 @@ def test_recompute_keeps_a_plain_hidden_state(reentrant):
 
 
 def test_hidden_states_are_those_of_the_plain_model():
-    found = {}
+    states_of = {}
     for operator in (None, "add_rms_norm"):
         model = built(LLAMA, operator)
         ids = paddle.to_tensor(random_batch().ids)
         with paddle.no_grad():
             states = model(ids, output_hidden_states=True, return_dict=True).hidden_states
-        found[operator] = [state.numpy() for state in states]
-    assert len(found[None]) == LAYERS + 1
-    for plain, fused in zip(found[None], found["add_rms_norm"], strict=True):
+        states_of[operator] = [state.numpy() for state in states]
+    assert len(states_of[None]) == LAYERS + 1
+    for plain, fused in zip(states_of[None], states_of["add_rms_norm"], strict=True):
         np.testing.assert_allclose(fused, plain, atol=1e-5)
 
 
 def test_a_norm_that_is_given_another_tensor_computes_its_own():
     model = built(LLAMA, "add_rms_norm")
     model.llama.layers[1].register_forward_pre_hook(lambda _layer, inputs: (inputs[0] * 1.0, *inputs[1:]))
-    found = results(LLAMA, model, random_batch(), "add_rms_norm")
-    assert_as_accurate(found, unfused(LLAMA, "npu:0", "float32"), truth(LLAMA), "float32")
+    fused = results(LLAMA, model, random_batch(), "add_rms_norm")
+    assert_as_accurate(fused, unfused(LLAMA, "npu:0", "float32"), truth(LLAMA), "float32")
 
 
 def test_hooks_of_layers_see_the_whole_gradient():
-    found = {}
+    gradients_of = {}
     for operator in (None, "add_rms_norm"):
         model, gradients = built(LLAMA, operator), []
         for layer in model.llama.layers:
@@ -127,9 +127,9 @@ def test_hooks_of_layers_see_the_whole_gradient():
                 lambda _layer, _inputs, output, kept=gradients: output.register_hook(kept.append) and None
             )
         results(LLAMA, model, random_batch(), operator)
-        found[operator] = [gradient.numpy() for gradient in gradients]
-    assert len(found[None]) == LAYERS
-    for plain, fused in zip(found[None], found["add_rms_norm"], strict=True):
+        gradients_of[operator] = [gradient.numpy() for gradient in gradients]
+    assert len(gradients_of[None]) == LAYERS
+    for plain, fused in zip(gradients_of[None], gradients_of["add_rms_norm"], strict=True):
         np.testing.assert_allclose(fused, plain, atol=1e-6)
 
 

@@ -61,12 +61,12 @@ def random_tokens(query_tokens, key_tokens, heads=(4, 2), dim=8, seed=0):
     return [random.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-def assert_same_attention(ours, truth, what):
+def assert_same_attention(actual, truth, what):
     """float32 against float64: far above what rounding does, far below what one wrong key does.
 
     How accurate the operators are is measured by test_operator_cases.
     """
-    for name, x, t in zip(("out", "dq", "dk", "dv"), ours, truth, strict=True):
+    for name, x, t in zip(("out", "dq", "dk", "dv"), actual, truth, strict=True):
         assert x.shape == t.shape, (what, name)
         error, largest = np.abs(x - t).max(initial=0), np.abs(t).max(initial=1)
         assert error <= 1e-5 * largest, f"{what}, {name}: error {error:.3g}"

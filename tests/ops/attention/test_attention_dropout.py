@@ -57,9 +57,9 @@ def test_share_and_independence(backend, device):
 
 @every_backend
 def test_a_seed_repeats_it(backend, device):
-    one = factors(backend, device, 3)
-    np.testing.assert_array_equal(factors(backend, device, 3), one)
-    assert (factors(backend, device, 4) != one).any()
+    first = factors(backend, device, 3)
+    np.testing.assert_array_equal(factors(backend, device, 3), first)
+    assert (factors(backend, device, 4) != first).any()
 
 
 @every_backend

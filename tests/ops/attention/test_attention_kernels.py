@@ -57,12 +57,12 @@ def test_output_and_gradients(name, dtype):
     out, _, _, _, *gradients = case.run(tensors)
     plain = attention.composed(case, tensors)
     names = ("out", "dq", "dk", "dv", "dbias")
-    for what, ours, baseline, e in zip(names, (out, *gradients), plain, exact, strict=False):
+    for what, actual, baseline, e in zip(names, (out, *gradients), plain, exact, strict=False):
         if what != "dbias":
             e = attention.in_layout(e, case.layout)
             baseline = attention.in_layout(baseline, case.layout)
-        assert ours.dtype == tensors["query"].dtype and tuple(ours.shape) == e.shape
-        assert_as_accurate_as_composed(ours, baseline, e, what)
+        assert actual.dtype == tensors["query"].dtype and tuple(actual.shape) == e.shape
+        assert_as_accurate_as_composed(actual, baseline, e, what)
     assert len(gradients) == 3 + ("bias" in tensors)
 
 
@@ -87,13 +87,15 @@ def test_softmax_statistics(dtype):
     q, k = (values(tensors[name]).transpose(0, 2, 1, 3) for name in ("query", "key"))
     scores = case.scale * (q @ np.repeat(k, 2, axis=1).swapaxes(-1, -2) + values(tensors["bias"]))
     scores = np.where(case.visible(), scores, -np.inf)
-    for ours, exact in (
+    for actual, exact in (
         (row_max, scores.max(-1)),
         (row_sum, np.exp(scores - scores.max(-1)[..., None]).sum(-1)),
     ):
-        ours = ours.numpy()
-        assert ours.shape == (2, 4, 70, 8) and ours.dtype == np.float32 and (ours == ours[..., :1]).all()
-        np.testing.assert_allclose(ours[..., 0], exact, rtol=1e-5, atol=1e-5)
+        actual = actual.numpy()
+        assert (
+            actual.shape == (2, 4, 70, 8) and actual.dtype == np.float32 and (actual == actual[..., :1]).all()
+        )
+        np.testing.assert_allclose(actual[..., 0], exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bias for all batches", "prefix", "mask and band", "layout BSH"])
@@ -162,8 +164,8 @@ def test_dropout_of_the_gradients_is_that_of_the_output():
     exact = attention.truth(case, {n: values(x) for n, x in tensors.items()}, factor)
     paddle.seed(11)
     out, _, _, _, *gradients = case.run(tensors, dropout=0.25)
-    for ours, e in zip((out, *gradients), exact, strict=True):
-        np.testing.assert_allclose(values(ours), e, atol=2e-5 * np.abs(e).max())
+    for actual, e in zip((out, *gradients), exact, strict=True):
+        np.testing.assert_allclose(values(actual), e, atol=2e-5 * np.abs(e).max())
 
 
 def test_tiles_outside_of_the_band_are_not_computed():

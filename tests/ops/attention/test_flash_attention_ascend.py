@@ -113,10 +113,10 @@ def test_form(form, run_python, tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(result.read_text())
+    report = json.loads(result.read_text())
     expected = EXPECTED_V10 if form == "v10" else EXPECTED
-    assert {name.rpartition(" ")[0] for name in found} == set(expected)
-    for name, answer in found.items():
+    assert {name.rpartition(" ")[0] for name in report} == set(expected)
+    for name, answer in report.items():
         wanted = expected[name.rpartition(" ")[0]]
         assert answer.startswith(wanted) if wanted.startswith("refused") else answer == wanted, name
 

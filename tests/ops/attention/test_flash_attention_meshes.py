@@ -70,11 +70,11 @@ def test_batch_and_heads_may_be_split(name):
     parts = [split(x, placement) for x, placement in zip(whole, (of_query, of_key, of_key), strict=True)]
     for x in whole:
         x.stop_gradient = False
-    expected, found = attend(layout, *whole), attend(layout, *parts)
-    assert [x.placements[0] for x in found] == [of_out, of_statistics, of_statistics]
+    expected, results = attend(layout, *whole), attend(layout, *parts)
+    assert [x.placements[0] for x in results] == [of_out, of_statistics, of_statistics]
     # Each gradient lies as its tensor does, wherever the tensor was brought before.
     assert [x.grad.placements[0] for x in parts] == [of_query, of_key, of_key]
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(results, expected, strict=True):
         np.testing.assert_array_equal(dist.unshard_dtensor(a).numpy(), b.numpy())
     for a, b in zip(parts, whole, strict=True):
         np.testing.assert_array_equal(dist.unshard_dtensor(a.grad).numpy(), b.grad.numpy())

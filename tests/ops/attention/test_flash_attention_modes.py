@@ -49,8 +49,8 @@ def check(call, dense_call, arrays, what):
     """The call on host kernels and on composed operators, against the dense mask in float64."""
     exact = outputs_and_gradients(dense_call, arrays, "float64", backend="composed")
     for backend in ("native", "composed"):
-        ours = outputs_and_gradients(call, arrays, backend=backend)
-        assert_same_attention(ours, exact, f"{what}, {backend}")
+        actual = outputs_and_gradients(call, arrays, backend=backend)
+        assert_same_attention(actual, exact, f"{what}, {backend}")
     return exact[0]
 
 

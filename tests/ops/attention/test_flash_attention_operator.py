@@ -296,12 +296,12 @@ def test_programs_know_shapes_and_dtypes(layout):
             outputs = attend(
                 q, k, v, scale=1.0, layout=layout, num_heads=num_heads, query_ends=ends, key_ends=ends
             )
-            found = [(list(x.shape), x.dtype) for x in outputs]
+            shapes_and_dtypes = [(list(x.shape), x.dtype) for x in outputs]
             # A wrong call does not end the process while a program is built; it is refused when it runs.
             assert len(attend(q, k, v, scale=1.0, layout="TND" if q.ndim == 4 else "BSND")) == 4
     finally:
         paddle.disable_static()
-    assert found == [
+    assert shapes_and_dtypes == [
         (out, paddle.bfloat16),
         *[(statistics, paddle.float32)] * 2,
         ([2], paddle.int64),

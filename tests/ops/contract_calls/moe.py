@@ -40,8 +40,8 @@ def double(*shape):
 
 
 def too_many():
-    one = paddle.zeros([1, 1]).expand([16777215, 1])
-    return moe_token_permute(one, one.astype("int32"))
+    column = paddle.zeros([1, 1]).expand([16777215, 1])
+    return moe_token_permute(column, column.astype("int32"))
 
 
 PLACES = paddle.to_tensor([0, 1, 2], dtype="int32")

@@ -44,8 +44,8 @@ WRONG_TENSORS += [
 
 
 def _with_wrong_tensors(norm, wrong):
-    made = {name: paddle.ones(shape, dtype) for name, (dtype, shape) in wrong.items()}
-    call(norm, {**tensors(norm, (4, 8), place="npu"), **made})
+    replacements = {name: paddle.ones(shape, dtype) for name, (dtype, shape) in wrong.items()}
+    call(norm, {**tensors(norm, (4, 8), place="npu"), **replacements})
 
 
 def _x_and_weight():

@@ -108,7 +108,8 @@ kept = []  # a domain ends with its group
 def fused(operator, x1=(8, 256), x2=(256, 16), bias=None, dtype="bfloat16", x2_dtype=None, **settings):
     """x1 and x2 are expanded numbers, which take no memory."""
     tensors = [
-        paddle.zeros([1]).astype(each).expand(shape) for shape, each in ((x1, dtype), (x2, x2_dtype or dtype))
+        paddle.zeros([1]).astype(dtype_of_one).expand(shape)
+        for shape, dtype_of_one in ((x1, dtype), (x2, x2_dtype or dtype))
     ]
     added = None if bias is None else paddle.zeros([bias]).astype(dtype)
     defaults = {"hcom": settings.get("hcom", "") or domain(), "world_size": 2, "reduce_op": "sum"}

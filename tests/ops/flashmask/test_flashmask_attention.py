@@ -14,17 +14,17 @@ from paddle_fused.parity import ROUNDING
 every_form = pytest.mark.parametrize(("causal", "columns"), FORMS)
 
 
-def given(arrays, dtype, place):
+def tensors_of(arrays, dtype, place):
     paddle.set_device(place)
-    made = [paddle.to_tensor(x.astype(np.float32)).astype(dtype) for x in arrays]
-    for tensor in made[:3]:
+    on_device = [paddle.to_tensor(x.astype(np.float32)).astype(dtype) for x in arrays]
+    for tensor in on_device[:3]:
         tensor.stop_gradient = False
-    return made
+    return on_device
 
 
 def run(arrays, indices, causal, backend, dtype, place, **options):
     """out, dq, dk, dv."""
-    *inputs, out_grad = given(arrays, dtype, place)
+    *inputs, out_grad = tensors_of(arrays, dtype, place)
     rows = None if indices is None else paddle.to_tensor(indices)
     with use_backend(backend, strict=True):
         out = flashmask_attention(*inputs, rows, causal=causal, **options)
@@ -46,8 +46,8 @@ class Errors:
     def __init__(self):
         self.rows = {name: [] for name in NAMES}
 
-    def add(self, ours, composed, exact, what):
-        for name, x, plain, right in zip(NAMES, ours, composed, exact, strict=True):
+    def add(self, actual, composed, exact, what):
+        for name, x, plain, right in zip(NAMES, actual, composed, exact, strict=True):
             assert tuple(x.shape) == right.shape
             unit = ROUNDING[str(x.dtype).removeprefix("paddle.")] * np.abs(right).max(initial=1)
             error, baseline = (np.abs(values(y) - right).max(initial=0) / unit for y in (x, plain))
@@ -63,12 +63,12 @@ class Errors:
 def check(random, causal, columns, backend, dtype, errors):
     indices, query_len = draw(random, causal, columns)
     arrays = tensors(random, indices, query_len)
-    ours = run(arrays, indices, causal, backend, dtype, "npu:0")
+    actual = run(arrays, indices, causal, backend, dtype, "npu:0")
     composed = run(arrays, indices, causal, "composed", dtype, "npu:0")
-    errors.add(ours, composed, truth(arrays, indices, causal), f"{indices.tolist()}, Sq {query_len}")
+    errors.add(actual, composed, truth(arrays, indices, causal), f"{indices.tolist()}, Sq {query_len}")
     fully_masked = hidden_by(indices, causal, query_len).all(-1)
     fully_masked = fully_masked.repeat(arrays[0].shape[2] // fully_masked.shape[1], 1)
-    for x in (*ours[:2], *composed[:2]):  # zeros, not small numbers
+    for x in (*actual[:2], *composed[:2]):  # zeros, not small numbers
         assert not values(x).transpose(0, 2, 1, 3)[fully_masked].any()
 
 
@@ -129,9 +129,9 @@ def test_window(causal, window, backend, dtype, small_tiles):
     arrays = tensors(random, np.zeros((2, 1, size, 1)), size)
     exact = dense(*arrays, np.broadcast_to(hidden, (2, 4, size, size)))
     options = {"causal": causal, "dtype": dtype, "place": "npu:0", "window_size": window}
-    ours, composed = (run(arrays, None, backend=name, **options) for name in (backend, "composed"))
+    actual, composed = (run(arrays, None, backend=name, **options) for name in (backend, "composed"))
     errors = Errors()
-    errors.add(ours, composed, exact, backend)
+    errors.add(actual, composed, exact, backend)
     errors.check()
 
 
@@ -143,10 +143,10 @@ def test_without_indices(lengths, small_tiles):
     arrays = tensors(random, everything, lengths[0])
     exact = truth(arrays, everything, True)
     for backend in ("native", "ascend"):
-        ours = run(arrays, None, True, backend, "float16", "npu:0")
+        actual = run(arrays, None, True, backend, "float16", "npu:0")
         composed = run(arrays, None, True, "composed", "float16", "npu:0")
         errors = Errors()
-        errors.add(ours, composed, exact, backend)
+        errors.add(actual, composed, exact, backend)
         errors.check()
 
 
@@ -156,13 +156,13 @@ def test_tiles_under_recompute(small_tiles):
 
     indices = np.stack([np.arange(24) + 3, np.arange(24) + 9], -1).clip(max=24)[None, None].astype(np.int32)
     arrays = tensors(np.random.default_rng(0), indices, 24)
-    rows, found = paddle.to_tensor(indices), []
+    rows, results = paddle.to_tensor(indices), []
     for again in (False, True):
-        *inputs, out_grad = given(arrays, "bfloat16", "npu:0")
+        *inputs, out_grad = tensors_of(arrays, "bfloat16", "npu:0")
         call = (lambda f, *x: recompute(f, *x)) if again else (lambda f, *x: f(*x))
         with use_backend("ascend", strict=True):
             out = call(lambda q, k, v: flashmask_attention(q, k, v, rows, causal=True), *inputs)
             (out * out_grad).sum().backward()
-        found.append([values(x) for x in (out, *(x.grad for x in inputs))])
-    for plain, same in zip(*found, strict=True):
+        results.append([values(x) for x in (out, *(x.grad for x in inputs))])
+    for plain, same in zip(*results, strict=True):
         np.testing.assert_array_equal(plain, same)

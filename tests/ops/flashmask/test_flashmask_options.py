@@ -75,9 +75,9 @@ def test_dropout_by_a_named_generator(device):
     names = [f"flashmask {number} of {device}" for number in (1, 2)]
     for name in names:
         paddle.framework.random.set_random_seed_generator(name, 11)
-    one, other = (factors(5, KINDS["documents"], rng_name=names[0])[0] for _ in range(2))
+    first, other = (factors(5, KINDS["documents"], rng_name=names[0])[0] for _ in range(2))
     again = factors(6, KINDS["documents"], rng_name=names[1])[0]
-    assert (one == again).all() and (one != other).any()
+    assert (first == again).all() and (first != other).any()
 
 
 def test_layers_share_the_compiled_mask(device):

@@ -66,7 +66,7 @@ def test_masks_larger_than_a_tile(name, layout, monkeypatch, on_npu):
     arrays = tensors(np.random.default_rng(0), np.zeros((2, 1, 40, 1)), 40)
     hidden = mask.to_dense(40)
     exact = dense(*arrays, np.broadcast_to(hidden, (2, 4, 40, 40)))
-    found = {}
+    results_of = {}
     for backend in ("ascend", "composed"):
         *inputs, out_grad = (paddle.to_tensor(x.astype(np.float32)).astype("bfloat16") for x in arrays)
         for tensor in inputs:
@@ -74,8 +74,8 @@ def test_masks_larger_than_a_tile(name, layout, monkeypatch, on_npu):
         reset_dispatch_log()
         with use_backend(backend, strict=True):
             out = flash_attention(*(x.transpose(order) for x in inputs), mask, layout=layout).transpose(order)
-            found[backend] = [values(x) for x in (out, *paddle.grad(out, inputs, out_grad))]
+            results_of[backend] = [values(x) for x in (out, *paddle.grad(out, inputs, out_grad))]
         assert backend == "composed" or dispatch_log()[0].mode.endswith("3 tiles of queries")
-    for what, ours, plain, right in zip(NAMES, *found.values(), exact, strict=True):
-        error, baseline = (np.abs(x - right).max() for x in (ours, plain))
+    for what, actual, plain, right in zip(NAMES, *results_of.values(), exact, strict=True):
+        error, baseline = (np.abs(x - right).max() for x in (actual, plain))
         assert error <= 2 * baseline + ROUNDING["bfloat16"] * np.abs(right).max(), (what, error, baseline)

@@ -68,8 +68,10 @@ def test_mode_of_each_kind(kind):
     mask = mask_of(*rows, causal=causal)
     plan = plan_of(mask)
     assert (plan.sparse_mode, plan.packed, list(plan.query_lens)) == (mode, packed, lengths), plan.why
-    found = [] if plan.fully_masked is None else np.flatnonzero(plan.fully_masked).tolist()
-    assert found == (np.flatnonzero(mask.fully_masked(20)).tolist() if fully_masked is None else fully_masked)
+    masked_rows = [] if plan.fully_masked is None else np.flatnonzero(plan.fully_masked).tolist()
+    assert masked_rows == (
+        np.flatnonzero(mask.fully_masked(20)).tolist() if fully_masked is None else fully_masked
+    )
     assert plan_of(mask) is plan
 
 

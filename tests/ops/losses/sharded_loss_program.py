@@ -37,7 +37,7 @@ def exact(hidden, weight, labels, upstream):
 def main() -> None:
     dist.init_parallel_env()
     group, rank = dist.new_group([0, 1]), dist.get_rank()
-    random, found = np.random.default_rng(0), {}
+    random, errors = np.random.default_rng(0), {}
     labels = random.integers(0, VOCABULARY, TOKENS)
     labels[:, 0] = -100
     upstream = random.standard_normal(TOKENS).astype("float32")
@@ -51,14 +51,14 @@ def main() -> None:
         scaled = (loss * paddle.to_tensor(upstream)).sum() if reduction == "none" else loss
         dhidden, dweight = paddle.grad([scaled], [hidden, weight])
         dweight = dweight.T if transposed else dweight
-        return [each.astype("float32").numpy().astype("float64") for each in (loss, dhidden, dweight)]
+        return [tensor.astype("float32").numpy().astype("float64") for tensor in (loss, dhidden, dweight)]
 
     for backend, dtype, transposed, reduction in CASES:
         hidden = paddle.to_tensor(random.standard_normal((*TOKENS, HIDDEN)).astype("float32")).astype(dtype)
         weight = paddle.to_tensor(random.standard_normal((HIDDEN, VOCABULARY)).astype("float32")).astype(
             dtype
         )
-        wide = [each.astype("float32").numpy().astype("float64") for each in (hidden, weight)]
+        wide = [tensor.astype("float32").numpy().astype("float64") for tensor in (hidden, weight)]
         count = (labels != -100).sum()
         scale = upstream if reduction == "none" else np.full(TOKENS, 1 / count)
         losses, dhidden, dweight = exact(
@@ -76,9 +76,9 @@ def main() -> None:
             step = ROUNDING["float32" if name == "loss" else dtype] * np.abs(true).max()
             error, allowed = np.abs(here - true).max(), 2 * np.abs(there - true).max() + 2 * step
             if not error <= allowed:
-                found[f"{backend} {dtype} {reduction} {name}"] = (error, allowed)
-    ran = {each.backend for each in paddle_fused.dispatch_log()}
-    ranks.write({"beyond": found, "ran": sorted(ran)})
+                errors[f"{backend} {dtype} {reduction} {name}"] = (error, allowed)
+    ran = {entry.backend for entry in paddle_fused.dispatch_log()}
+    ranks.write({"beyond": errors, "ran": sorted(ran)})
 
 
 main()

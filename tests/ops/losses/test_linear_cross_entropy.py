@@ -87,8 +87,8 @@ def large_logits(dtype="bfloat16", transpose_weight=False):
 def test_logits_are_float32(backend, dtype, transpose_weight):
     tensors, losses = large_logits(dtype, transpose_weight)
     with use_backend(backend, strict=True):
-        found = linear_cross_entropy(*tensors, reduction="none", transpose_weight=transpose_weight)
-    np.testing.assert_allclose(found.numpy(), losses, atol=3e-5)
+        losses_of_rows = linear_cross_entropy(*tensors, reduction="none", transpose_weight=transpose_weight)
+    np.testing.assert_allclose(losses_of_rows.numpy(), losses, atol=3e-5)
 
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
@@ -96,13 +96,13 @@ def test_logits_are_float32(backend, dtype, transpose_weight):
 def test_auto_cast_rounds_nothing(backend, level):
     tensors, losses = large_logits("float32")
     with use_backend(backend, strict=True), paddle.amp.auto_cast(level=level, dtype="bfloat16"):
-        found = linear_cross_entropy(*tensors, reduction="none")
-        gradients = paddle.grad([found.sum()], list(tensors[:2]))
-    np.testing.assert_allclose(found.numpy(), losses, atol=3e-5)
+        row_losses = linear_cross_entropy(*tensors, reduction="none")
+        gradients = paddle.grad([row_losses.sum()], list(tensors[:2]))
+    np.testing.assert_allclose(row_losses.numpy(), losses, atol=3e-5)
     with use_backend(backend, strict=True):
         plain = paddle.grad([linear_cross_entropy(*tensors, reduction="sum")], list(tensors[:2]))
-    for one, other in zip(gradients, plain, strict=True):
-        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=2e-5)
+    for gradient, other in zip(gradients, plain, strict=True):
+        np.testing.assert_allclose(gradient.numpy(), other.numpy(), atol=2e-5)
 
 
 @pytest.mark.parametrize("frozen", [0, 1])
@@ -249,8 +249,8 @@ def test_gradients_follow_the_scale_of_the_loss(reduction):
         loss = linear_cross_entropy(*tensors, reduction=reduction)
         plain = paddle.grad([loss], tensors[:2], retain_graph=True)
         scaled = paddle.grad([4 * loss], tensors[:2])
-    for one, other in zip(plain, scaled, strict=True):
-        np.testing.assert_array_equal(4 * one.numpy(), other.numpy())
+    for gradient, other in zip(plain, scaled, strict=True):
+        np.testing.assert_array_equal(4 * gradient.numpy(), other.numpy())
 
 
 @pytest.mark.sampled
@@ -270,15 +270,17 @@ def test_gradients_with_the_loss_are_as_accurate_as_those_of_the_backward(reduct
         for tensor in wide:
             tensor.stop_gradient = False
         truth = losses_and_gradients(*wide, labels, **options)
-    for ours, theirs, exact, what in zip(fused, composed, truth, ("loss", "dhidden", "dweight"), strict=True):
-        assert_as_accurate_as_composed(ours, theirs, exact.numpy(), what)
+    for actual, baseline, exact, what in zip(
+        fused, composed, truth, ("loss", "dhidden", "dweight"), strict=True
+    ):
+        assert_as_accurate_as_composed(actual, baseline, exact.numpy(), what)
 
 
 def test_gradients_with_the_loss_do_not_depend_on_the_number_of_threads():
     tensors = many_logits()
     with use_backend("native", strict=True):
-        one, two = (with_threads(threads, lambda: losses_and_gradients(*tensors)) for threads in (1, 2))
-    assert one == two
+        single, two = (with_threads(threads, lambda: losses_and_gradients(*tensors)) for threads in (1, 2))
+    assert single == two
 
 
 @pytest.mark.sampled

@@ -45,13 +45,13 @@ def test_statistics_of_the_mask(norm, backend, place, dropout):
 
     assert_binomial(kept, 1 - dropout)
     # Rows, columns and neighbours are independent of each other.
-    for one, other in [
+    for first_keep, other in [
         (kept[1:], kept[:-1]),
         (kept[:, 1:], kept[:, :-1]),
         (kept[..., 1:], kept[..., :-1]),
         (kept[..., 4:], kept[..., :-4]),
     ]:
-        assert_binomial(one & other, (1 - dropout) ** 2)
+        assert_binomial(first_keep & other, (1 - dropout) ** 2)
 
 
 @pytest.mark.sampled
@@ -103,7 +103,7 @@ def test_one_mask_in_both_passes(norm, backend, place, dtype):
             out, pre, mask = operator(*arguments, prenorm=True, return_dropout_mask=True)
     except BackendError as refused:
         pytest.fail(str(refused))
-    found = gradients([out, pre], t)
+    gradients_of_norm = gradients([out, pre], t)
     factors = mask.numpy() / (1 - dropout)
 
     exact = {name: paddle.to_tensor(values(tensor), place=place_of("cpu")) for name, tensor in t.items()}
@@ -118,7 +118,7 @@ def test_one_mask_in_both_passes(norm, backend, place, dtype):
     # Some roundings of values about as large as the largest.
     rounding = {"float32": 2.0**-24, "bfloat16": 2.0**-8}[dtype]
     for name, got, right in zip(
-        ("out", "pre", *INPUTS[norm]), (out, pre, *found), (*truth, *expected), strict=True
+        ("out", "pre", *INPUTS[norm]), (out, pre, *gradients_of_norm), (*truth, *expected), strict=True
     ):
         error = np.abs(values(got) - right.numpy()).max()
         assert error <= 24 * rounding * np.abs(right.numpy()).max(), name

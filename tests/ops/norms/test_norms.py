@@ -23,9 +23,9 @@ def test_no_rows(norm, backend):
     t = tensors(norm, (0, 3, 8))
     with use_backend(backend, strict=True):
         outputs = call(norm, t)
-        found = dict(zip(t, paddle.grad(outputs, list(t.values())), strict=True))
+        by_name = dict(zip(t, paddle.grad(outputs, list(t.values())), strict=True))
     assert [o.shape for o in outputs] == [[0, 3, 8]] * len(outputs)
-    for name, gradient in found.items():
+    for name, gradient in by_name.items():
         assert gradient.shape == t[name].shape
         np.testing.assert_array_equal(gradient.numpy(), np.zeros(t[name].shape, np.float32))
 
@@ -61,12 +61,12 @@ def test_large_and_small_values_do_not_overflow():
 def test_gradient_of_one_output_alone(norm, wanted):
     t = tensors(norm, (5, 24))
     inputs = {name: t[name] for name in ("x", "residual")}
-    found = []
+    results = []
     for backend in ("native", "composed"):
         with use_backend(backend, strict=True):
-            found.append(gradients([call(norm, t)[wanted]], inputs))
-    for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=2e-5, atol=1e-6)
+            results.append(gradients([call(norm, t)[wanted]], inputs))
+    for alone, together in zip(*results, strict=True):
+        np.testing.assert_allclose(alone.numpy(), together.numpy(), rtol=2e-5, atol=1e-6)
 
 
 def test_gradients_of_x_and_residual_do_not_share_memory():

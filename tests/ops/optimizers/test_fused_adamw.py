@@ -46,8 +46,8 @@ def test_a_hundred_steps_with_master_weights(device, dtype):
 
 @pytest.mark.parametrize("dtype", LOW)
 def test_as_paddle_s_with_master_weights_on_npu(dtype, on_npu):
-    one, other = (train(cls, dtype, multi_precision=True) for cls in (FusedAdamW, paddle.optimizer.AdamW))
-    np.testing.assert_allclose(weights_of(*one), weights_of(*other), rtol=0, atol=1e-6)
+    fused, other = (train(cls, dtype, multi_precision=True) for cls in (FusedAdamW, paddle.optimizer.AdamW))
+    np.testing.assert_allclose(weights_of(*fused), weights_of(*other), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["native", "composed"])

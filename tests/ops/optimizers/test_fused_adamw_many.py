@@ -17,14 +17,14 @@ NAMES = ("moment1", "moment2", "beta1_pow", "beta2_pow")
 
 def parameters(dtypes):
     random = np.random.default_rng(0)
-    made = []
+    created = []
     for shape, dtype in zip(SHAPES, dtypes, strict=True):
         zero = paddle.nn.initializer.Constant(0.0)
         parameter = paddle.create_parameter(list(shape), dtype, default_initializer=zero)
         parameter.set_value(paddle.to_tensor(random.standard_normal(shape), "float32").astype(dtype))
         parameter.optimize_attr["learning_rate"] = 0.5 if len(shape) == 1 else 1.0
-        made.append(parameter)
-    return made
+        created.append(parameter)
+    return created
 
 
 def train(dtypes, one_by_one, monkeypatch):

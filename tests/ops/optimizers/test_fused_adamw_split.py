@@ -24,16 +24,16 @@ CASES = {  # and how the moments of bias and weight lie
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def reports(tmp_path_factory):
     return ranks.run(PROGRAM, 2, tmp_path_factory.mktemp("adamw"))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_as_one_process(found, case):
-    for rank in found:
-        one = rank[case]
-        assert one["ran"] == [["fused_adamw", "ascend"]]
-        assert one["moments"] == CASES[case]
-        for here, alone in zip(one["values"], one["alone"], strict=True):
+def test_as_one_process(reports, case):
+    for rank in reports:
+        record = rank[case]
+        assert record["ran"] == [["fused_adamw", "ascend"]]
+        assert record["moments"] == CASES[case]
+        for here, alone in zip(record["values"], record["alone"], strict=True):
             bound = 4 * STEPS * ROUNDING[case.partition(",")[0]] * np.abs(alone).max()
             np.testing.assert_allclose(here, alone, rtol=0, atol=bound)

@@ -136,13 +136,13 @@ def adamw(cls=paddle.optimizer.AdamW, **options):
     with paddle.utils.unique_name.guard():
         layer = paddle.nn.Linear(4, 4)
         layer.weight.set_value(np.eye(4, dtype="float32"))
-        made = cls(
+        optimizer = cls(
             learning_rate=paddle.optimizer.lr.LinearWarmup(0.1, 4, 0.01, 0.1), beta1=0.8, beta2=0.9,
             epsilon=1e-4, parameters=layer.parameters(), weight_decay=0.3,
             apply_decay_param_fun=lambda name: name == layer.weight.name,
             grad_clip=paddle.nn.ClipGradByGlobalNorm(0.5), **options,
         )  # fmt: skip
-    return layer, made
+    return layer, optimizer
 
 
 def stepped(layer, optimizer) -> list[np.ndarray]:
@@ -159,9 +159,9 @@ def test_from_adamw_keeps_every_setting(options, on_npu):
     layer, upstream = adamw(**options)
     expected = stepped(layer, upstream)
     layer, other = adamw(**options)
-    found = stepped(layer, FusedAdamW.from_adamw(other))
-    for one, another in zip(expected, found, strict=True):
-        np.testing.assert_allclose(another, one, rtol=0, atol=0 if not options else 1e-6)
+    actual = stepped(layer, FusedAdamW.from_adamw(other))
+    for before, another in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(another, before, rtol=0, atol=0 if not options else 1e-6)
 
 
 def test_from_adamw_refuses_what_it_would_change(on_cpu):
@@ -231,11 +231,11 @@ def test_a_view_is_updated_in_place(on_cpu):
 
 
 def test_the_host_operator_checks_its_memory(on_cpu):
-    one, scalar = paddle.ones([4]), paddle.ones([1])
+    ones, scalar = paddle.ones([4]), paddle.ones([1])
     numbers = (0.1, 0.001, 1e-8, 1.0, 0.0, False)
 
-    def run(param=one, grad=one, moment=one, power=scalar):
-        arguments = (param, grad, scalar, moment, one, None, power, scalar, None)
+    def run(param=ones, grad=ones, moment=ones, power=scalar):
+        arguments = (param, grad, scalar, moment, ones, None, power, scalar, None)
         paddle._C_ops._run_custom_op("pf_adamw_", *arguments, *numbers)
 
     train(FusedAdamW, steps=1)  # loads the operators

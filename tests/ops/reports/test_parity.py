@@ -31,8 +31,8 @@ def scaled(factor: float) -> OpCase:
 
 
 def failures(factor: float, dtype: str) -> list[str]:
-    found = Case(scaled(factor), dtype).measure("native", "npu")
-    return [name for name, accuracy in found.items() if not accuracy.passed]
+    accuracies = Case(scaled(factor), dtype).measure("native", "npu")
+    return [name for name, accuracy in accuracies.items() if not accuracy.passed]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -58,8 +58,11 @@ def test_an_error_of_one_backend_in_every_draw_fails(dtype, monkeypatch):
     # More than the roundings of both sides explain; with a ceiling that lets it pass.
     factor = 1 + CEILING[dtype] / 2.5 * 2 * ROUNDING[dtype]
     monkeypatch.setattr(f"{Case.__module__}.CEILING", {dtype: 4 * CEILING[dtype]})
-    found = Case(replace(scaled(1), call=call), dtype).measure("native", "npu")
-    assert [name for name, accuracy in found.items() if not accuracy.passed] == ["output 0", "gradient of x"]
+    accuracies = Case(replace(scaled(1), call=call), dtype).measure("native", "npu")
+    assert [name for name, accuracy in accuracies.items() if not accuracy.passed] == [
+        "output 0",
+        "gradient of x",
+    ]
 
 
 def test_the_rounding_of_float16_on_the_cpu_is_that_of_paddle_s_cast():

@@ -57,7 +57,7 @@ def test_any_call_is_right_or_refused(operator, seed, device, corruption):
         if arrays[name].ndim:
             arrays[name] = CORRUPTIONS[corruption](arrays[name], random)
     try:
-        found = computed(case, arrays, dtype, device, random)
+        results = computed(case, arrays, dtype, device, random)
     except ValueError as error:
         assert corruption, f"a legal call in {dtype} on {device} was refused: {error}"
         assert str(error).strip()
@@ -69,7 +69,7 @@ def test_any_call_is_right_or_refused(operator, seed, device, corruption):
     if not corruption:
         outputs = case.golden(rounded)
         expected |= {f"output {i}": np.asarray(output) for i, output in enumerate(outputs)}
-    for name, value in found.items():
+    for name, value in results.items():
         if corruption and difference(value, expected[name], TOLERANCE[dtype]):
             # A softmax of huge values depends on their last bits: we may be right where 16 bits are not.
             # Where the definition is NaN (Paddle's gradient of silu below -709), any result is accepted.
@@ -92,19 +92,19 @@ def computed(case, arrays, dtype: str, device: str, random) -> dict:
     """The outputs, and the gradients of their sum."""
     given_tensors = tensors(case, arrays, dtype, device, random)
     outputs = case.call(given_tensors)
-    found = {f"output {i}": as_array(output) for i, output in enumerate(outputs)}
+    results = {f"output {i}": as_array(output) for i, output in enumerate(outputs)}
     if case.gradients:
         sum(output.astype("float32").sum() for output in outputs).backward()
         for name in case.gradients:
             if name in given_tensors and given_tensors[name].grad is not None:
-                found[f"gradient of {name}"] = as_array(given_tensors[name].grad)
-    return found
+                results[f"gradient of {name}"] = as_array(given_tensors[name].grad)
+    return results
 
 
 def tensors(case, arrays, dtype: str, device: str, random) -> dict:
     place = paddle.CustomPlace("npu", 0) if device == "npu" else paddle.CPUPlace()
     paddle.device.set_device("npu:0" if device == "npu" else "cpu")
-    found = {}
+    detached = {}
     for name, array in arrays.items():
         floating = np.issubdtype(array.dtype, np.floating)
         values = array.astype(np.float32) if floating else array
@@ -114,9 +114,9 @@ def tensors(case, arrays, dtype: str, device: str, random) -> dict:
         if floating:
             tensor = tensor.astype("float32" if name in case.keep_float32 else dtype)
         tensor = tensor.transpose(list(range(array.ndim))[::-1]) if transposed else tensor
-        found[name] = tensor.detach()
-        found[name].stop_gradient = not floating or name not in case.gradients
-    return found
+        detached[name] = tensor.detach()
+        detached[name].stop_gradient = not floating or name not in case.gradients
+    return detached
 
 
 def as_array(tensor):

@@ -59,9 +59,9 @@ def assert_equal(folder: Path) -> None:
     files = sorted(path.name for path in last.glob("*.safetensors"))
     assert any(name.startswith("optimizer") for name in files), files
     for name, (start, _) in RUNS.items():
-        found, _ = losses(folder / name)
-        assert found == {step: expected[step] for step in found}
-        assert STEPS in found and (start or len(found) == STEPS), found
+        resumed, _ = losses(folder / name)
+        assert resumed == {step: expected[step] for step in resumed}
+        assert STEPS in resumed and (start or len(resumed) == STEPS), resumed
         for file in files:
             other = checkpoint.path_of(folder / name, STEPS) / file
             assert (last / file).read_bytes() == other.read_bytes(), (name, file)

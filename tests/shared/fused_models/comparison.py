@@ -101,12 +101,12 @@ def results(family: Family, model, batch: Batch, operator: str | None = None, **
     """
     loss, logits = loss_and_logits(family, model, batch, operator, **inputs)
     loss.backward()
-    found = {"loss": array(loss), "logits": array(logits)[batch.labels != IGNORED]}
+    arrays = {"loss": array(loss), "logits": array(logits)[batch.labels != IGNORED]}
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
-        found[name] = np.zeros(parameter.shape) if gradient is None else array(gradient)
+        arrays[name] = np.zeros(parameter.shape) if gradient is None else array(gradient)
     model.clear_gradients()
-    return found
+    return arrays
 
 
 def array(tensor) -> np.ndarray:

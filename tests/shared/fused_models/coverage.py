@@ -46,7 +46,7 @@ class Row(NamedTuple):
 def callers(root: Path = ROOT) -> dict[str, list[str]]:
     """The modules of ``llm_npu`` that call each operator, by the operator's name."""
     names = {operator.public: name for name, operator in registry.operators().items()}
-    found: dict[str, set[str]] = {}
+    operators: dict[str, set[str]] = {}
     for path in sorted((root / "llm_npu").rglob("*.py")):
         module = path.relative_to(root / "llm_npu")
         text = path.read_text(encoding="utf-8")
@@ -54,8 +54,8 @@ def callers(root: Path = ROOT) -> dict[str, list[str]]:
             continue
         for public in _used(ast.parse(text)):
             if public in names:
-                found.setdefault(names[public], set()).add(f"llm_npu/{module}")
-    return {name: sorted(modules) for name, modules in found.items()}
+                operators.setdefault(names[public], set()).add(f"llm_npu/{module}")
+    return {name: sorted(modules) for name, modules in operators.items()}
 
 
 def _used(tree: ast.AST) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _of_model(family, **attributes) -> list[Row]:
         loss, _ = loss_and_logits(family, model, batch, "all")
     loss.backward()
     optimizer.step()
-    return _recorded(family.title, {name: ", ".join(found) for name, found in layers.items()})
+    return _recorded(family.title, {name: ", ".join(names) for name, names in layers.items()})
 
 
 def _of_loss(family) -> list[Row]:
@@ -141,8 +141,8 @@ def _recorded(model: str, layers: dict[str, str]) -> list[Row]:
     import paddle_fused
 
     return [
-        Row(each.operator, model, layers.get(each.operator, "the model"), each.backend, each.mode)
-        for each in paddle_fused.dispatch_log()
+        Row(row.operator, model, layers.get(row.operator, "the model"), row.backend, row.mode)
+        for row in paddle_fused.dispatch_log()
     ]
 
 
@@ -151,19 +151,19 @@ def _recorded(model: str, layers: dict[str, str]) -> list[Row]:
 
 def markdown_of_callers() -> str:
     """A row for each operator of the registry."""
-    found = callers()
+    modules = callers()
     lines = ["| operator | called in | switch |", "|---|---|---|"]
     for name, operator in sorted(registry.operators().items()):
-        where = ", ".join(f"`{module}`" for module in found[name])
+        where = ", ".join(f"`{module}`" for module in modules[name])
         switch = f"`{operator.switch}`" if operator.switch else ""
         lines.append(f"| [`{name}`](operators/{name}.md) | {where} | {switch} |")
     return "\n".join(lines) + "\n"
 
 
-def markdown(found: Iterable[Row]) -> str:
+def markdown(table_rows: Iterable[Row]) -> str:
     """A row for each operator and model of the installed library."""
     lines = ["| operator | model | called by | on a card |", "|---|---|---|---|"]
-    for row in found:
+    for row in table_rows:
         on_a_card = f"`{row.backend}`: {row.mode}" if row.mode else f"`{row.backend}`"
         lines.append(f"| `{row.operator}` | {row.model} | {row.layers} | {on_a_card} |")
     return "\n".join(lines) + "\n"
@@ -192,10 +192,10 @@ def main() -> int:
 
     paddle.set_device("npu")
     text = PAGE.read_text(encoding="utf-8")
-    for name, made in (("callers", markdown_of_callers()), (f"models of {table.title()}", markdown(rows()))):
+    for name, text in (("callers", markdown_of_callers()), (f"models of {table.title()}", markdown(rows()))):
         pattern = re.escape(begin(name)) + ".*?" + re.escape(END)
         text = re.sub(
-            pattern, lambda _, name=name, made=made: begin(name) + made + END, text, flags=re.DOTALL
+            pattern, lambda _, name=name, text=text: begin(name) + text + END, text, flags=re.DOTALL
         )
     PAGE.write_text(text, encoding="utf-8")
     return 0

@@ -105,8 +105,8 @@ class Family:
     @property
     def operators(self) -> tuple[str, ...]:
         """Those of "auto"; fused_models.losses has the loss."""
-        found = families.FAMILIES[self.model_type].layers
-        return tuple(name for name in found if name != "linear_cross_entropy")
+        operators_of_layers = families.FAMILIES[self.model_type].layers
+        return tuple(name for name in operators_of_layers if name != "linear_cross_entropy")
 
     @property
     def title(self) -> str:

@@ -39,10 +39,10 @@ def random_model(fields: dict):
 
 
 def logits_of(folder: Path, ids: torch.Tensor) -> np.ndarray:
-    model, found = AutoModelForCausalLM.from_pretrained(
+    model, loading_info = AutoModelForCausalLM.from_pretrained(
         folder, torch_dtype=torch.float32, attn_implementation="eager", output_loading_info=True
     )
-    wrong = {kind: sorted(names) for kind, names in found.items() if names}
+    wrong = {kind: sorted(names) for kind, names in loading_info.items() if names}
     if wrong:
         raise SystemExit(f"{folder}: {wrong}")
     with torch.no_grad():

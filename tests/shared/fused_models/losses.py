@@ -16,10 +16,11 @@ def step(model, batch) -> dict:
     model.train()
     ids, labels = paddle.to_tensor(batch.ids), paddle.to_tensor(batch.labels)
     more = {} if batch.mask is None else {"attention_mask": paddle.to_tensor(batch.mask)}
-    found = model(input_ids=ids, labels=labels, **more)
-    loss = found[0]
-    tensors = [each for each in found[1:] if isinstance(each, paddle.Tensor)]  # ERNIE's has its loss twice
-    assert not any(each.shape for each in tensors)
+    returned = model(input_ids=ids, labels=labels, **more)
+    loss = returned[0]
+    # ERNIE's has its loss twice
+    tensors = [output for output in returned[1:] if isinstance(output, paddle.Tensor)]
+    assert not any(tensor.shape for tensor in tensors)
     loss.backward()
     outputs = model(input_ids=ids, **more)
     logits = outputs if isinstance(outputs, paddle.Tensor) else outputs[0]

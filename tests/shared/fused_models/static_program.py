@@ -56,10 +56,10 @@ def losses(name: str, operator: str | None) -> list[float]:
 def trained(name: str, kind: str) -> dict:
     paddle.disable_static()
     paddle_fused.reset_dispatch_log()
-    found = losses(name, "all" if kind == "fused" else None)
-    return {"losses": found, "ran": sorted({ran.operator for ran in paddle_fused.dispatch_log()})}
+    loss_values = losses(name, "all" if kind == "fused" else None)
+    return {"losses": loss_values, "ran": sorted({ran.operator for ran in paddle_fused.dispatch_log()})}
 
 
 if __name__ == "__main__":
-    found = {name: {kind: trained(name, kind) for kind in ("fused", "unfused")} for name in sys.argv[1:]}
-    print(json.dumps(found))
+    runs = {name: {kind: trained(name, kind) for kind in ("fused", "unfused")} for name in sys.argv[1:]}
+    print(json.dumps(runs))

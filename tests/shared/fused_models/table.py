@@ -46,8 +46,12 @@ def markdown() -> str:
             built(family, operator)  # which asserts that every site of the operator is fused
             rows.setdefault(family.title, set()).add(operator)
     lines = [f"| model of {title()} | " + " | ".join(operators) + " |", "|---|" + "---|" * len(operators)]
-    for row, found in rows.items():
-        lines.append(f"| {row} | " + " | ".join("yes" if each in found else "-" for each in operators) + " |")
+    for row, operators_of_row in rows.items():
+        lines.append(
+            f"| {row} | "
+            + " | ".join("yes" if column in operators_of_row else "-" for column in operators)
+            + " |"
+        )
     return "\n".join(lines) + "\n"
 
 

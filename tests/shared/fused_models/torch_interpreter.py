@@ -29,8 +29,8 @@ def checkpoints(folder: Path, fields: Mapping[str, dict], save: Callable[[str, P
 
     ``fields``: {model: the fields of its config.json}; ``save`` writes this project's checkpoint of a model.
     """
-    found = subprocess.run([PYTHON, "-c", FIND, "torch", "transformers"], timeout=60)
-    if found.returncode:
+    result = subprocess.run([PYTHON, "-c", FIND, "torch", "transformers"], timeout=60)
+    if result.returncode:
         pytest.skip(
             f'{PYTHON} has no torch and transformers: pip install ".[hf]", or name an interpreter that has '
             "them in LLM_NPU_HF_PYTHON"
@@ -49,8 +49,8 @@ def checkpoints(folder: Path, fields: Mapping[str, dict], save: Callable[[str, P
     return folder
 
 
-def assert_same_logits(ours: np.ndarray, file: Path, terms: int) -> None:
+def assert_same_logits(logits: np.ndarray, file: Path, terms: int) -> None:
     """float32 sums of up to ``terms`` terms, a dozen in a row: 2^-24 sqrt(12 terms) of the largest logit."""
-    theirs = np.load(file)
-    bound = 2**-24 * np.sqrt(12 * terms) * np.abs(theirs).max() * 4
-    assert np.abs(ours - theirs).max() < bound
+    reference = np.load(file)
+    bound = 2**-24 * np.sqrt(12 * terms) * np.abs(reference).max() * 4
+    assert np.abs(logits - reference).max() < bound

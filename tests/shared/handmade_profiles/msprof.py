@@ -91,22 +91,20 @@ def op_statistic(tasks: list[Task]) -> str:
 
 def events(tasks: list[Task]) -> list[dict]:
     """The timeline: launches, arrows, tasks of the hardware; collectives and their transfers apart."""
-    found = []
+    rows = []
     for device in sorted({task.device for task in tasks}):
         hardware, layer = 100 + device, 200 + device
         for process, name in ((hardware, "Ascend Hardware"), (layer, "Communication")):
             labels = f"NPU {device}"
-            found.append(
-                {"name": "process_name", "ph": "M", "pid": process, "tid": 0, "args": {"name": name}}
-            )
-            found.append(
+            rows.append({"name": "process_name", "ph": "M", "pid": process, "tid": 0, "args": {"name": name}})
+            rows.append(
                 {"name": "process_labels", "ph": "M", "pid": process, "tid": 0, "args": {"labels": labels}}
             )
         for thread, name in ((0, "Group 0 Communication"), (1, "Plane 0")):
-            found.append(
+            rows.append(
                 {"name": "thread_name", "ph": "M", "pid": layer, "tid": thread, "args": {"name": name}}
             )
-    found.append({"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "CANN"}})
+    rows.append({"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "CANN"}})
     for number, task in enumerate(tasks):
         process = (200 if task.is_collective else 100) + task.device
         thread = 0 if task.is_collective else task.stream
@@ -115,18 +113,18 @@ def events(tasks: list[Task]) -> list[dict]:
             "dur": float(task.duration),
             "args": {} if task.is_collective else {"Task Type": task.engine},
         }
-        found.append(event)
+        rows.append(event)
         if task.is_collective:  # once more, as the transfers it is made of
-            found.append({**event, "name": "Memcpy", "tid": 1})
+            rows.append({**event, "name": "Memcpy", "tid": 1})
         if task.launch is not None:
             arrow = {"name": f"HostToDevice{number}", "cat": "HostToDevice", "id": str(number)}
             host = {"pid": 1, "tid": 7, "ts": since_1970(task.launch)}
-            found.append({"name": "Node@launch", "ph": "X", "dur": 0.5, "args": {}, **host})
-            found.append({**arrow, "ph": "s", **host})
-            found.append(
+            rows.append({"name": "Node@launch", "ph": "X", "dur": 0.5, "args": {}, **host})
+            rows.append({**arrow, "ph": "s", **host})
+            rows.append(
                 {**arrow, "ph": "f", "bp": "e", "pid": process, "tid": thread, "ts": since_1970(task.start)}
             )
-    return found
+    return rows
 
 
 def write(folder: Path, tasks: list[Task], stamp: str = STAMP) -> Path:

@@ -16,20 +16,20 @@ def totals(tasks: list[tuple[str, Task]]) -> dict[str, int]:
     """
     first = min(int(task.start) for _, task in tasks)
     last = max(int(task.start) + int(task.duration) for _, task in tasks)
-    found = {f"tasks {name}": 0 for name in ORDER} | {f"alone {name}": 0 for name in ORDER}
-    found |= {"hidden": 0, "exposed": 0, "idle": 0, "window": (last - first) * NANOSECONDS}
+    sums = {f"tasks {name}": 0 for name in ORDER} | {f"alone {name}": 0 for name in ORDER}
+    sums |= {"hidden": 0, "exposed": 0, "idle": 0, "window": (last - first) * NANOSECONDS}
     for name, task in tasks:
-        found[f"tasks {name}"] += int(task.duration) * NANOSECONDS
+        sums[f"tasks {name}"] += int(task.duration) * NANOSECONDS
     for moment in range(first, last):
         active = {
             name for name, task in tasks if int(task.start) <= moment < int(task.start) + int(task.duration)
         }
         for name in ORDER:
             if name in active:
-                found[f"alone {name}"] += NANOSECONDS
+                sums[f"alone {name}"] += NANOSECONDS
                 break
         if "communication" in active:
-            found["hidden" if active & set(COMPUTE) else "exposed"] += NANOSECONDS
+            sums["hidden" if active & set(COMPUTE) else "exposed"] += NANOSECONDS
         if not active:
-            found["idle"] += NANOSECONDS
-    return found
+            sums["idle"] += NANOSECONDS
+    return sums

@@ -25,9 +25,9 @@ KINDS = [
 def some_tasks(seed: int, count: int = 60) -> list[tuple[str, Task]]:
     """Tasks at random whole microseconds on three streams, each with its class."""
     choose = random.Random(seed)
-    found = []
+    pairs = []
     for number in range(count):
         work, kind, engine = KINDS[number % len(KINDS)]
         task = Task(kind, engine, choose.randrange(400), choose.randrange(1, 25), stream=choose.randrange(3))
-        found.append((work, task))
-    return found
+        pairs.append((work, task))
+    return pairs

@@ -26,10 +26,10 @@ class Outcome:
     def printed(self, lines: str) -> bool:
         """Whether it printed these lines, one after the other."""
         expected = [_pattern(line) for line in lines.splitlines()]
-        found = self.text.splitlines()
+        lines_printed = self.text.splitlines()
         return any(
-            all(pattern.fullmatch(line) for pattern, line in zip(expected, found[at:], strict=False))
-            for at in range(len(found) - len(expected) + 1)
+            all(pattern.fullmatch(line) for pattern, line in zip(expected, lines_printed[at:], strict=False))
+            for at in range(len(lines_printed) - len(expected) + 1)
         )
 
     def failed_with(self, error: str) -> bool:
@@ -76,19 +76,19 @@ def _end(process, report: Report, log: Path) -> str:
     )
 
 
-def problem(report: Report, found: Outcome) -> str | None:
+def problem(report: Report, outcome: Outcome) -> str | None:
     """Why the outcome is not the defect; None if it is."""
-    if found.ends == "exit 0" and found.printed(report.fields["should print"]):
+    if outcome.ends == "exit 0" and outcome.printed(report.fields["should print"]):
         workarounds = ", ".join(report.workarounds) or "(there is none)"
         return (
             f"{report.name} is fixed: remove the workaround {workarounds}, or limit it to releases before "
             "this one, and move the report to defects/fixed.py."
         )
-    if found.ends != report.ends:
-        return f"{report.name}: the program ends with {found.ends}, and the report says {report.ends}."
-    if not found.printed(report.fields.get("prints", "")):
+    if outcome.ends != report.ends:
+        return f"{report.name}: the program ends with {outcome.ends}, and the report says {report.ends}."
+    if not outcome.printed(report.fields.get("prints", "")):
         return f"{report.name}: the program printed neither what the report says nor what it should."
     error = report.fields.get("error")
-    if error and not found.failed_with(error):
+    if error and not outcome.failed_with(error):
         return f"{report.name}: the program failed with another error than {error!r}."
     return None

@@ -94,5 +94,5 @@ def _flowing(text: str) -> str:
 
 def _fixed() -> str:
     rows = ["| workaround here | defect | in | fixed in |", "|---|---|---|---|"]
-    rows += [f"| `{each.workaround}` | {each.defect} | {each.within} | {each.since} |" for each in FIXED]
+    rows += [f"| `{patch.workaround}` | {patch.defect} | {patch.within} | {patch.since} |" for patch in FIXED]
     return "\n".join(rows)

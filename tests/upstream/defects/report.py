@@ -93,11 +93,11 @@ class Report:
 
     @property
     def locations(self) -> list[Location]:
-        found = []
+        places = []
         for line in self.fields["at"].splitlines():
             path, number, quote = re.fullmatch(r"([^\s:]+)(?::(\d+))? `(.+)`", line.strip()).groups()
-            found.append(Location(path, int(number or 0), quote))
-        return found
+            places.append(Location(path, int(number or 0), quote))
+        return places
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -130,5 +130,5 @@ def _dedent(value: str) -> str:
 def reports() -> list[Report]:
     """All reports, Paddle's first, in the order of the page."""
     order = list(LIBRARIES)
-    found = [read(file) for file in sorted(PROGRAMS.rglob("*.py"))]
-    return sorted(found, key=lambda report: (order.index(report.distribution), report.name))
+    all_reports = [read(file) for file in sorted(PROGRAMS.rglob("*.py"))]
+    return sorted(all_reports, key=lambda report: (order.index(report.distribution), report.name))

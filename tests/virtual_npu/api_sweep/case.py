@@ -78,14 +78,14 @@ def case(api: str, *args: Any, **kwargs: Any) -> Case:
     return Case(api if api.startswith("paddle.") else f"paddle.{api}", args, kwargs)
 
 
-def each(names: str, *args: Any, within: str = "", **kwargs: Any) -> list[Case]:
+def cases_of(names: str, *args: Any, within: str = "", **kwargs: Any) -> list[Case]:
     """The same call for all ``names``, separated by spaces, of the module or class ``within``."""
     return [case(f"{within}.{name}".lstrip("."), *args, **kwargs) for name in names.split()]
 
 
-def own_kernel(one: Case) -> Case:
+def own_kernel(case: Case) -> Case:
     """The virtual NPU computes this one itself: each of the two kernels may be one rounding off."""
-    return one.close(2, OWN_KERNEL)
+    return case.close(2, OWN_KERNEL)
 
 
 def layer(api: str, build: Iterable[Any], *args: Any, **options: Any) -> Case:
@@ -96,31 +96,35 @@ def layer(api: str, build: Iterable[Any], *args: Any, **options: Any) -> Case:
     return Case(f"paddle.nn.{api}", args, build=(tuple(build), options))
 
 
-def strided(one: Case) -> Case:
+def strided(case: Case) -> Case:
     """Non-contiguous inputs: a transposed view, or every second element of a vector."""
-    return one.redrawn("strided", Draw.as_view)
+    return case.redrawn("strided", Draw.as_view)
 
 
-def scalar(one: Case) -> Case:
+def scalar(case: Case) -> Case:
     """0-d inputs."""
-    return one.redrawn("0-d", lambda draw: draw.reshaped(()))
+    return case.redrawn("0-d", lambda draw: draw.reshaped(()))
 
 
-def empty(one: Case) -> Case:
+def empty(case: Case) -> Case:
     """Inputs whose first dimension is zero."""
-    return one.redrawn("empty", lambda draw: draw.reshaped((0, *draw.shape[1:])))
+    return case.redrawn("empty", lambda draw: draw.reshaped((0, *draw.shape[1:])))
 
 
-def to_static(one: Case) -> Case:
+def to_static(case: Case) -> Case:
     """The same call compiled by paddle.jit.to_static."""
-    return replace(one.named("to_static"), static=True)
+    return replace(case.named("to_static"), static=True)
 
 
 def vary(cases: Iterable[Case], *variations: Callable[[Case], Case], skip: Iterable[str] = ()) -> list[Case]:
     """Every case, followed by its variations; ids in ``skip`` are left out (the CPU place refuses them)."""
     skipped = set(skip)
-    varied = [made for one in cases for made in (one, *(variation(one) for variation in variations))]
-    unknown = skipped - {one.id for one in varied}
+    varied = [
+        varied_case
+        for base in cases
+        for varied_case in (base, *(variation(base) for variation in variations))
+    ]
+    unknown = skipped - {case.id for case in varied}
     if unknown:
         raise ValueError(f"skip names no variation: {sorted(unknown)}")
-    return [one for one in varied if one.id not in skipped]
+    return [case for case in varied if case.id not in skipped]

@@ -52,7 +52,7 @@ DIFFERENCES = [
         "which cancels",
     ),
     Difference(
-        tuple(one.id for one in sparse.FALLING_BACK),
+        tuple(case.id for case in sparse.FALLING_BACK),
         r"^outputs or gradients are on Place\(cpu\)$",
         "No sparse kernel is registered for npu, as in paddle-custom-npu, and Paddle itself falls back to "
         "the CPU place: values and gradients are equal, but stay there",

@@ -13,14 +13,14 @@ SINCE = {
 }
 
 
-def is_there(one: Case) -> bool:
+def is_there(case: Case) -> bool:
     """Whether this release's CPU place can compute it; before 3.1 kernels crash without elements."""
-    if before(3, 1) and "empty" in one.id:
+    if before(3, 1) and "empty" in case.id:
         return False
-    if any(one.id.startswith(name) and before(*release) for name, release in SINCE.items()):
+    if any(case.id.startswith(name) and before(*release) for name, release in SINCE.items()):
         return False
     try:
-        resolve(one.api)
+        resolve(case.api)
     except AttributeError:
         return at_least(3, 3)  # where each is: a failure, then
     return True

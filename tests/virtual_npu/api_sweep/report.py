@@ -28,10 +28,10 @@ def main() -> int:
     fallen_back: dict[str, set[str]] = {}
     for case in CASES:
         virtual_npu.reset_kernel_record()
-        found = disagreement(case)
+        finding = disagreement(case)
         known = BY_CASE.get(case.id)
-        if found if known is None else not re.search(known.finding, found):
-            unexpected.append(f"{case.id}: {found or 'no longer differs'}")
+        if finding if known is None else not re.search(known.finding, finding):
+            unexpected.append(f"{case.id}: {finding or 'no longer differs'}")
         on_host = [record for record in virtual_npu.kernel_record() if record.placement == "host"]
         fallen_back.setdefault(case.api, set()).update(map(_kernel, on_host))
     if unexpected:

@@ -35,12 +35,12 @@ def resolve(api: str) -> Callable[..., Any]:
     parts = api.split(".")
     for length in range(max(len(parts) - 1, 1), 0, -1):
         try:
-            found = importlib.import_module(".".join(parts[:length]))
+            target = importlib.import_module(".".join(parts[:length]))
         except ModuleNotFoundError:
             continue
         for part in parts[length:]:
-            found = getattr(found, part)
-        return found
+            target = getattr(target, part)
+        return target
     raise ValueError(f"{api}: no such public API")
 
 
@@ -62,11 +62,11 @@ def run(case: Case, place: str) -> Result:
     function, parameters, buffers = _callable(case, random)
 
     @paddle.jit.not_to_static  # to_static shall trace the API, not rewrite the binding of its arguments
-    def called(given: list):
-        return function(*_bound(args, given), **_bound(kwargs, given))
+    def called(inputs: list):
+        return function(*_bound(args, inputs), **_bound(kwargs, inputs))
 
-    def program(given: list):
-        return called(given)
+    def program(inputs: list):
+        return called(inputs)
 
     if case.static:
         program = paddle.jit.to_static(program, full_graph=True)
@@ -78,7 +78,7 @@ def run(case: Case, place: str) -> Result:
     return Result(
         outputs=[_array(output) for output in produced],
         gradients=[None if gradient is None else gradient.numpy() for gradient in gradients],
-        places=[str(one.place) for one in produced + gradients if isinstance(one, paddle.Tensor)],
+        places=[str(tensor.place) for tensor in produced + gradients if isinstance(tensor, paddle.Tensor)],
     )
 
 

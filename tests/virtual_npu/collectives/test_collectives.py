@@ -13,7 +13,7 @@ PROGRAMS = Path(__file__).parent / "collectives"
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def run_checks(tmp_path_factory):
     """What the ranks of a world of ``n`` found, of all checks or of these, computed once."""
 
     @functools.cache
@@ -32,18 +32,18 @@ def check_against_numpy(reports, n, check):
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_equals_numpy(found, check):
-    check_against_numpy(found(2), 2, check)
+def test_equals_numpy(run_checks, check):
+    check_against_numpy(run_checks(2), 2, check)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", IN_SUBGROUPS)
-def test_equals_numpy_in_subgroups(found, check):
-    check_against_numpy(found(4, *IN_SUBGROUPS), 4, check)
+def test_equals_numpy_in_subgroups(run_checks, check):
+    check_against_numpy(run_checks(4, *IN_SUBGROUPS), 4, check)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("n", [4, 8, 16])
-def test_equals_numpy_on_many_ranks(found, n, check):
-    check_against_numpy(found(n), n, check)
+def test_equals_numpy_on_many_ranks(run_checks, n, check):
+    check_against_numpy(run_checks(n), n, check)

@@ -33,9 +33,9 @@ def lines_of(function) -> set[int]:
 
 def calls_in(error: str) -> dict[int, tuple[str, int]]:
     """The call of each rank, and its line of the program, according to the error."""
-    found = re.findall(r"rank (\d) \([^)]*\) called (.*?) at (\S+?):(\d+)[;. ]", error)
-    assert {Path(file).name for _, _, file, _ in found} == {PROGRAM.name}
-    return {int(rank): (call, int(line)) for rank, call, _, line in found}
+    calls = re.findall(r"rank (\d) \([^)]*\) called (.*?) at (\S+?):(\d+)[;. ]", error)
+    assert {Path(file).name for _, _, file, _ in calls} == {PROGRAM.name}
+    return {int(rank): (call, int(line)) for rank, call, _, line in calls}
 
 
 WORDS = {

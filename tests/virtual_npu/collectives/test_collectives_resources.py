@@ -30,9 +30,9 @@ def may_schedule_first() -> bool:
 
 @pytest.mark.parametrize("setting", ["0", "1"])
 def test_streams_are_threads_like_others_unless_asked_for(setting, tmp_path):
-    found = ranks.run(PROGRAM, 2, tmp_path, VIRTUAL_NPU_REALTIME=setting)
+    reports = ranks.run(PROGRAM, 2, tmp_path, VIRTUAL_NPU_REALTIME=setting)
     expected = "fifo" if setting == "1" and may_schedule_first() else "other"
-    assert [set(report["policies"]) for report in found] == [{expected}] * 2
+    assert [set(report["policies"]) for report in reports] == [{expected}] * 2
     if setting == "1" and expected == "other":
         assert "VIRTUAL_NPU_REALTIME=1 has no effect" in (tmp_path / "0.log").read_text()
 

@@ -96,9 +96,9 @@ def composed(q, k, v, hidden=None):
     return paddle.matmul(probability, v).transpose([0, 2, 1, 3])
 
 
-def assert_close(ours, baseline, exact, dtype, what):
+def assert_close(actual, baseline, exact, dtype, what):
     exact = np.asarray(exact)
-    assert np.isfinite(ours).all(), what
+    assert np.isfinite(actual).all(), what
     allowed = 2 * np.abs(baseline - exact).max(initial=0) + EPSILON[dtype] * np.abs(exact).max(initial=0)
-    error = np.abs(ours - exact).max(initial=0)
+    error = np.abs(actual - exact).max(initial=0)
     assert error <= allowed, f"{what}: error {error:.3g}, allowed {allowed:.3g}"

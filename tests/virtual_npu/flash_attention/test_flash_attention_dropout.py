@@ -33,7 +33,7 @@ def test_dropout_uses_one_mask_in_both_passes(dtype, causal):
         x.stop_gradient = False
     outs = flash_attention(*inputs, dropout=rate, causal=causal, seed_offset=seed_offset)
     assert [int(outs[4]), int(outs[5]), int(outs[6])] == [1234567890123, 42, b * n * s * s]
-    ours = [outs[0], *paddle.grad(outs[0], inputs, out_grad)]
+    results = [outs[0], *paddle.grad(outs[0], inputs, out_grad)]
     # Without dropout the same bounds hold for plain operators, so what they give is the measure of precision.
     hidden = np.triu(np.ones((s, s), bool), 1) & causal
     plain_out = composed(*inputs, paddle.to_tensor(hidden))
@@ -42,7 +42,7 @@ def test_dropout_uses_one_mask_in_both_passes(dtype, causal):
     for name, field in (("out", "out"), ("dq", "query_grad"), ("dk", "key_grad"), ("dv", "value_grad")):
         i = ("out", "dq", "dk", "dv").index(name)
         e, w = getattr(exact, field), getattr(without, field)
-        assert_close(numpy_of(ours[i]), e + (numpy_of(plain[i]) - w) / (1 - rate), e, dtype, name)
+        assert_close(numpy_of(results[i]), e + (numpy_of(plain[i]) - w) / (1 - rate), e, dtype, name)
 
 
 def test_dropout_mask_statistics():

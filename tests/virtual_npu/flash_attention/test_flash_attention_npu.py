@@ -58,14 +58,14 @@ class Dense:
             x.stop_gradient = False
         mask = None if hidden is None else paddle.to_tensor(hidden)
         outs = flash_attention(*inputs, mask=mask, causal=self.causal, triangle=self.triangle)
-        ours = [outs[0], *paddle.grad(outs[0], inputs, out_grad)]
+        results = [outs[0], *paddle.grad(outs[0], inputs, out_grad)]
         all_hidden = np.zeros((self.sq, self.skv), bool) if hidden is None or self.causal else hidden
         if next_tokens is not None:
             all_hidden = all_hidden | (np.arange(self.skv)[None] > np.arange(self.sq)[:, None])
         plain_out = composed(*inputs, paddle.to_tensor(all_hidden))
         plain = [plain_out, *paddle.grad(plain_out, inputs, out_grad)]
         exacts = (exact.out, exact.query_grad, exact.key_grad, exact.value_grad)
-        for name, a, p, e in zip(("out", "dq", "dk", "dv"), ours, plain, exacts, strict=True):
+        for name, a, p, e in zip(("out", "dq", "dk", "dv"), results, plain, exacts, strict=True):
             assert a.dtype == inputs[0].dtype
             assert_close(numpy_of(a), numpy_of(p), e, dtype, name)
         visible_rows = exact.softmax_max != 0  # rows with hidden keys only have no maximum worth comparing
@@ -169,7 +169,7 @@ def test_varlen(query_ends, key_ends, kind, dtype):
     ends = [paddle.to_tensor(e, dtype="int32") for e in (query_ends, key_ends)]
     mask = None if hidden is None else paddle.to_tensor(hidden)
     outs = flash_attention(*inputs, mask=mask, ends=ends, causal=kind == "causal")
-    ours = [outs[0], *paddle.grad(outs[0], inputs, out_grad)]
+    results = [outs[0], *paddle.grad(outs[0], inputs, out_grad)]
 
     plain = [np.zeros(np.shape(x)) for x in (exact.out, exact.query_grad, exact.key_grad, exact.value_grad)]
     for q0, q1, k0, k1 in zip([0, *used_q], used_q, [0, *used_k], used_k, strict=False):
@@ -189,7 +189,7 @@ def test_varlen(query_ends, key_ends, kind, dtype):
         for whole, place, x in zip(plain, places, (out, *grads), strict=True):
             whole[place] = numpy_of(x)[0]
     exacts = (exact.out, exact.query_grad, exact.key_grad, exact.value_grad)
-    for name, a, p, e in zip(("out", "dq", "dk", "dv"), ours, plain, exacts, strict=True):
+    for name, a, p, e in zip(("out", "dq", "dk", "dv"), results, plain, exacts, strict=True):
         assert_close(numpy_of(a), p, e, dtype, name)
     assert outs[1].shape == [used_q[-1], nq, 8]
     np.testing.assert_allclose(outs[2].numpy()[..., 0], exact.softmax_sum, rtol=1e-5)
@@ -271,12 +271,12 @@ def test_static_graphs_know_shapes_and_dtypes():
             key = paddle.static.data("key", [-1, 30, 2, 16], "bfloat16")
             flags = (0.0, True, True, False, False, False)
             outs = paddle._C_ops._run_custom_op("flash_attention_npu", query, key, key, *[None] * 4, *flags)
-            found = [(list(x.shape), x.dtype) for x in outs]
+            shapes_and_dtypes = [(list(x.shape), x.dtype) for x in outs]
     finally:
         paddle.disable_static()
     statistics = ([-1, 4, 20, 8], paddle.float32)
     scalars = [([1], paddle.bfloat16), *[([1], paddle.int64)] * 3]
-    assert found == [([-1, 20, 4, 16], paddle.bfloat16), statistics, statistics, *scalars]
+    assert shapes_and_dtypes == [([-1, 20, 4, 16], paddle.bfloat16), statistics, statistics, *scalars]
 
 
 def test_calls_are_recorded_as_work_of_the_npu():

@@ -26,9 +26,9 @@ def values(tensor: paddle.Tensor) -> np.ndarray:
     return tensor.astype("float64").numpy()
 
 
-def error(found: paddle.Tensor, wanted: np.ndarray) -> float:
-    assert list(found.shape) == list(wanted.shape), (found.shape, wanted.shape)
-    return float(np.abs(values(found) - wanted).max())
+def error(actual: paddle.Tensor, wanted: np.ndarray) -> float:
+    assert list(actual.shape) == list(wanted.shape), (actual.shape, wanted.shape)
+    return float(np.abs(values(actual) - wanted).max())
 
 
 def part(array, rank: int, axis: int):
@@ -39,16 +39,16 @@ def movement(rank: int, ring: int, dtype: str) -> dict[str, float]:
     """Operators that move numbers must give these very numbers."""
     x = whole([ROWS, CLASSES], dtype, 1)
     mine = paddle.split(x, 2, axis=-1)[rank]
-    found = {
+    errors = {
         "c_identity": error(_C_ops.c_identity(mine, ring, True, True), values(mine)),
         "c_split": error(_C_ops.c_split(x, rank, 2, ring, True), values(mine)),
         "c_concat": error(_C_ops.c_concat(mine, rank, 2, ring, True, True), values(x)),
     }
     both = [whole([ROWS, WIDTH], dtype, seed) for seed in (2, 3)]
     total = values((both[0].astype("float32") + both[1].astype("float32")).astype(dtype))
-    found["c_allreduce_sum"] = error(_C_ops.c_allreduce_sum(both[rank], ring, True, True), total)
-    found["mp_allreduce_sum"] = error(_C_ops.mp_allreduce_sum(both[rank], ring), total)
-    return found
+    errors["c_allreduce_sum"] = error(_C_ops.c_allreduce_sum(both[rank], ring, True, True), total)
+    errors["mp_allreduce_sum"] = error(_C_ops.mp_allreduce_sum(both[rank], ring), total)
+    return errors
 
 
 def embedding(rank: int, dtype: str) -> dict[str, float]:
@@ -138,24 +138,24 @@ def main() -> None:
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
     dist.barrier(group)
     rank, ring = group.rank, group.id
-    found = {
+    report = {
         dtype: movement(rank, ring, dtype)
         | embedding(rank, dtype)
         | cross_entropy(rank, ring, dtype)
         | experts(rank, ring, dtype)
         for dtype in TYPES
     }
-    found["masked classes"] = masked_classes(rank, ring)
+    report["masked classes"] = masked_classes(rank, ring)
     integers = paddle.arange(ROWS * CLASSES).reshape([ROWS, CLASSES])
     mine = paddle.split(integers, 2, axis=-1)[rank]
-    found["int64"] = {"c_concat": error(_C_ops.c_concat(mine, rank, 2, ring, True, True), values(integers))}
+    report["int64"] = {"c_concat": error(_C_ops.c_concat(mine, rank, 2, ring, True, True), values(integers))}
     try:
         _C_ops.c_softmax_with_cross_entropy(
             whole([1, 5], "float32", 0), paddle.to_tensor([[10]]), -100, ring, rank, 2
         )
     except (ValueError, IndexError, RuntimeError) as refused:
-        found["bad label"] = str(refused)
-    ranks.write(found)
+        report["bad label"] = str(refused)
+    ranks.write(report)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ SIZES = (1, 7, 1000, 40001)  # one thread's share is 16384 elements
 
 def unscale(gradients, scale):
     """The operator: (outputs, found_infinite)."""
-    outputs, found = paddle._C_ops.check_finite_and_unscale_(
+    outputs, found_inf = paddle._C_ops.check_finite_and_unscale_(
         gradients, npu(np.array([scale]), "float32", requires_grad=False)
     )
-    return outputs, bool(found.numpy()[0])
+    return outputs, bool(found_inf.numpy()[0])
 
 
 def gradients_of(dtype, seed=0):
@@ -28,8 +28,8 @@ def gradients_of(dtype, seed=0):
 def test_quotients(dtype, scale):
     gradients = gradients_of(dtype)
     truths = [values(gradient) / float(np.float32(scale)) for gradient in gradients]
-    outputs, found = unscale(gradients, scale)
-    assert not found
+    outputs, found_inf = unscale(gradients, scale)
+    assert not found_inf
     for output, truth in zip(outputs, truths, strict=True):
         # Reciprocal and product are rounded to float32, the result to its type, which may be subnormal.
         bound = (ROUNDING[dtype] + 3 * ROUNDING["float32"]) * np.abs(truth)
@@ -45,8 +45,8 @@ def test_one_inf_or_nan_anywhere_is_found_and_the_rest_divided(dtype, special):
             expected = [np.full(n, 0.25) for n in SIZES]
             gradients[where][position] = special
             expected[where][position] = special
-            outputs, found = unscale(gradients, 4.0)
-            assert found
+            outputs, found_inf = unscale(gradients, 4.0)
+            assert found_inf
             for output, value in zip(outputs, expected, strict=True):
                 np.testing.assert_array_equal(values(output), value)
 
@@ -54,8 +54,8 @@ def test_one_inf_or_nan_anywhere_is_found_and_the_rest_divided(dtype, special):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_largest_number_is_finite_and_nothing_is_too(dtype):
     largest = {"float32": 2.0**127, "bfloat16": 2.0**127, "float16": 65504.0}[dtype]
-    outputs, found = unscale([npu(np.full(9, largest), dtype), paddle.zeros([0], dtype)], 1.0)
-    assert not found
+    outputs, found_inf = unscale([npu(np.full(9, largest), dtype), paddle.zeros([0], dtype)], 1.0)
+    assert not found_inf
     np.testing.assert_array_equal(values(outputs[0]), np.full(9, largest))
     assert outputs[1].shape == [0]
 
@@ -72,9 +72,9 @@ def test_float16_subnormals_survive_where_paddle_flushes_subnormal_floats():
     """Calls of old operators, as GradScaler makes them, have the processor take subnormal floats for zero."""
     every = np.arange(1, 1024, dtype=np.uint16).view(np.float16)
     gradient = paddle.to_tensor(np.tile(every, 3), place=paddle.CustomPlace("npu", 0))
-    found = paddle.zeros([1], "bool")
-    paddle._legacy_C_ops.check_finite_and_unscale([gradient], paddle.ones([1]), [gradient], found)
-    assert not found.numpy()[0]
+    found_inf = paddle.zeros([1], "bool")
+    paddle._legacy_C_ops.check_finite_and_unscale([gradient], paddle.ones([1]), [gradient], found_inf)
+    assert not found_inf.numpy()[0]
     np.testing.assert_array_equal(gradient.numpy(), np.tile(every, 3))
 
 

@@ -36,8 +36,8 @@ def assert_dense(view, wanted):
     dense = view.contiguous()
     assert dense.is_contiguous()
     assert dense.dtype == view.dtype
-    found = dense.astype("float32") if dense.dtype == paddle.bfloat16 else dense
-    np.testing.assert_array_equal(found.numpy(), wanted)
+    actual = dense.astype("float32") if dense.dtype == paddle.bfloat16 else dense
+    np.testing.assert_array_equal(actual.numpy(), wanted)
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -65,7 +65,7 @@ def test_threads_share_the_work(on_npu):
 def test_strides_that_overlap_or_leave_gaps(strides, on_npu):
     values = np.arange(200, dtype="float32")
     view = paddle.as_strided(paddle.to_tensor(values), [5, 9], list(strides), offset=4)
-    wanted = np.lib.stride_tricks.as_strided(values[1:], (5, 9), [4 * each for each in strides])
+    wanted = np.lib.stride_tricks.as_strided(values[1:], (5, 9), [4 * stride for stride in strides])
     assert_dense(view, wanted)
 
 
@@ -91,5 +91,5 @@ def test_random_views(dtype, on_npu):
     for _ in range(100):
         sizes, strides, first = random_view(random)
         view = paddle.as_strided(tensor, sizes, strides, offset=first * tensor.element_size())
-        steps = [each * values.itemsize for each in strides]
+        steps = [stride * values.itemsize for stride in strides]
         assert_dense(view, np.lib.stride_tricks.as_strided(values[first:], sizes, steps))

@@ -170,6 +170,6 @@ def test_same_bits_for_any_number_of_threads(dtype):
     def compute():
         row = y[:, :1]
         norm = paddle._C_ops.squared_l2_norm(x)
-        return [each.astype("float32") for each in (x + y, x * row, paddle.scale(x, 3.0), x, norm)]
+        return [tensor.astype("float32") for tensor in (x + y, x * row, paddle.scale(x, 3.0), x, norm)]
 
     assert with_threads(1, compute) == with_threads(2, compute)

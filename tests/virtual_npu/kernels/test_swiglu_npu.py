@@ -78,8 +78,8 @@ def test_gradient_of_one_tensor_only(wanted):
     tensors = inputs((4, 33), "float32")
     both = paddle.grad([swiglu(*tensors[:2])], list(tensors[:2]), [tensors[2]])
     tensors[1 - wanted].stop_gradient = True
-    (one,) = paddle.grad([swiglu(*tensors[:2])], [tensors[wanted]], [tensors[2]])
-    np.testing.assert_array_equal(one.numpy(), both[wanted].numpy())
+    (gradient,) = paddle.grad([swiglu(*tensors[:2])], [tensors[wanted]], [tensors[2]])
+    np.testing.assert_array_equal(gradient.numpy(), both[wanted].numpy())
 
 
 def test_extreme_values():

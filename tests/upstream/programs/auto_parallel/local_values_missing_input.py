@@ -31,11 +31,11 @@ replicate = [dist.Replicate()]
 class Normalised(paddle.nn.Layer):
     def __init__(self):
         super().__init__()
-        one = paddle.nn.initializer.Constant(1.0)
-        self.weight = dist.shard_tensor(self.create_parameter([2], default_initializer=one), mesh, replicate)
+        ones = paddle.nn.initializer.Constant(1.0)
+        self.weight = dist.shard_tensor(self.create_parameter([2], default_initializer=ones), mesh, replicate)
 
     def forward(self, x):
-        local, weight = (dtensor_to_local(each, mesh, replicate) for each in (x, self.weight))
+        local, weight = (dtensor_to_local(tensor, mesh, replicate) for tensor in (x, self.weight))
         return dtensor_from_local(paddle.nn.functional.layer_norm(local, 2, weight, None), mesh, replicate)
 
 

@@ -35,9 +35,9 @@ meshes = [dist.ProcessMesh([rank], dim_names=["x"]) for rank in (0, 1)]
 class Staged(paddle.nn.Layer):
     def __init__(self):
         super().__init__()
-        one = paddle.nn.initializer.Constant(1.0)
+        ones = paddle.nn.initializer.Constant(1.0)
         for name, mesh in zip("ab", meshes, strict=True):
-            weight = self.create_parameter([1], default_initializer=one)
+            weight = self.create_parameter([1], default_initializer=ones)
             setattr(self, name, dist.shard_tensor(weight, mesh, [dist.Replicate()]))
 
     def forward(self, x, _):

@@ -24,8 +24,8 @@ from paddleformers.nn.attention.interface import ALL_ATTENTION_FUNCTIONS
 
 query, value = paddle.zeros([1, 1, 4, 8]), paddle.zeros([1, 1, 4, 8])
 value[:, :, -1] = 1.0
-found = {}
+largest = {}
 for name in ("eager", "sdpa"):
     out, _ = ALL_ATTENTION_FUNCTIONS[name](paddle.nn.Layer(), query, query, value, scaling=1.0)
-    found[name] = round(float(out[0, 0].max()), 2)
-print("the first token's weight of the last one:", ", ".join(f"{name} {x}" for name, x in found.items()))
+    largest[name] = round(float(out[0, 0].max()), 2)
+print("the first token's weight of the last one:", ", ".join(f"{name} {x}" for name, x in largest.items()))

@@ -30,5 +30,5 @@ def rotated(positions):
     return fusion_rope(query, query, query, None, paddle.to_tensor([positions]), None, tables)[0]
 
 
-one, other = rotated([0, 1, 2, 3]), rotated([0, 1, 0, 1])
-print("position_ids are read:", bool((one != other).any()))
+increasing, other = rotated([0, 1, 2, 3]), rotated([0, 1, 0, 1])
+print("position_ids are read:", bool((increasing != other).any()))

@@ -24,17 +24,17 @@ def averages(group) -> None:
     patches.fix_average_without_nccl()
     for dtype, error in (("float32", 1e-6), ("float64", 1e-12), ("bfloat16", 1e-2)):
         terms = group.all_values(group.size * 1003, dtype)
-        mean, given = sum(terms) / group.size, tensor(terms[group.rank], dtype)
+        mean, own_tensor = sum(terms) / group.size, tensor(terms[group.rank], dtype)
         own = mean.reshape(group.size, -1)[group.rank]
         near = {"rtol": error, "atol": error}
         for sync_op in (True, False):
             part, other = paddle.empty([1003], dtype), paddle.empty([1003], dtype)
-            whole, at_root = given.clone(), given.clone()
+            whole, at_root = own_tensor.clone(), own_tensor.clone()
             tasks = [
                 dist.reduce_scatter(
-                    part, list(paddle.split(given, group.size)), average, group.group, sync_op
+                    part, list(paddle.split(own_tensor, group.size)), average, group.group, sync_op
                 ),
-                dist.stream.reduce_scatter(other, given, average, group.group, sync_op),
+                dist.stream.reduce_scatter(other, own_tensor, average, group.group, sync_op),
                 dist.all_reduce(whole, average, group.group, sync_op),
                 dist.reduce(at_root, group.members[0], average, group.group, sync_op),
             ]
@@ -47,7 +47,7 @@ def averages(group) -> None:
                 np.testing.assert_allclose(array(at_root), mean, **near)
             else:
                 assert_equal(at_root, terms[group.rank])
-        assert_equal(given, terms[group.rank])
+        assert_equal(own_tensor, terms[group.rank])
     parameter = paddle.base.framework.EagerParamBase.from_tensor(paddle.full([3], float(group.rank)))
     dist.all_reduce(parameter, average, group.group)
     assert_equal(parameter.detach(), np.full([3], (group.size - 1) / 2, "float32"))

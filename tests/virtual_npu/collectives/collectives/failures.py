@@ -112,20 +112,20 @@ def error_of(call) -> dict:
 
 
 def mismatches(every: list[int]) -> dict:
-    found = {}
+    messages = {}
     for name, calls in MISMATCHES.items():
         group = dist.new_group(every)
         call = calls[min(dist.get_rank(), 1)]
-        found[name] = error_of(lambda call=call, group=group: call(group))
-        found[name]["again"] = error_of(lambda group=group: dist.all_reduce(vector(), group=group))
+        messages[name] = error_of(lambda call=call, group=group: call(group))
+        messages[name]["again"] = error_of(lambda group=group: dist.all_reduce(vector(), group=group))
     group = dist.new_group(every)
-    found["transfer"] = error_of(lambda: transfer(group))
-    found["transfer"]["again"] = error_of(lambda: dist.all_reduce(vector(), group=group))
+    messages["transfer"] = error_of(lambda: transfer(group))
+    messages["transfer"]["again"] = error_of(lambda: dist.all_reduce(vector(), group=group))
     # What broke were those groups only.
     total = vector()
     dist.all_reduce(total)
-    found["sum"] = float(total.sum())
-    return found
+    messages["sum"] = float(total.sum())
+    return messages
 
 
 def wait_for_ever(first, second) -> None:
@@ -201,19 +201,19 @@ def run_out_of_files(group) -> None:
 
 def be_started_again(group, other) -> dict:
     """Another process joins ``group`` as rank 1, when rank 0 has other files open."""
-    folder, found = Path(sys.argv[1]), {}
+    folder, report = Path(sys.argv[1]), {}
     if dist.get_rank() == 0:
         files = [(folder / f"plain {i}").open("wb") for i in range(64)]  # one has the number of the group's
     dist.all_reduce(vector(), group=other)
     if dist.get_rank() == 1:
         program = [sys.executable, __file__, str(folder), "join", str(group.id), str(group.nranks)]
-        found = json.loads(
+        report = json.loads(
             subprocess.run(program, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1]
         )
     dist.barrier()
     if dist.get_rank() == 0:
-        found["sizes"] = sum(os.fstat(file.fileno()).st_size for file in files)
-    return found
+        report["sizes"] = sum(os.fstat(file.fileno()).st_size for file in files)
+    return report
 
 
 def join(group: int, ranks_of_group: int) -> dict:
@@ -298,19 +298,19 @@ def main() -> None:
     for group in (None, first, second):  # all have joined
         dist.all_reduce(vector(), group=group)
     if case == "mismatches":
-        found = mismatches(every)
+        report = mismatches(every)
     elif case == "uncaught":
         ranks.write({})
         dist.all_reduce(vector(10 + dist.get_rank()), group=first)
     elif case == "again":
-        found = be_started_again(first, second)
+        report = be_started_again(first, second)
     elif case in LOSSES:
         lose, call = LOSSES[case]
         if dist.get_rank() == 1:
             lose()
-        found = error_of(lambda: call(first))
-        found["again"] = error_of(lambda: call(first))
-        found["other group"] = error_of(lambda: dist.all_reduce(vector(), group=second))
+        report = error_of(lambda: call(first))
+        report["again"] = error_of(lambda: call(first))
+        report["other group"] = error_of(lambda: dist.all_reduce(vector(), group=second))
     else:
         calls = {
             "missing": lambda: wait_for_ever(first, second),
@@ -323,8 +323,8 @@ def main() -> None:
             "left in flight": lambda: (leave_in_flight(first), dist.all_reduce(vector(), group=second)),
             "no files": lambda: run_out_of_files(first),
         }
-        found = error_of(calls[case])
-    ranks.write(found)
+        report = error_of(calls[case])
+    ranks.write(report)
 
 
 if __name__ == "__main__":

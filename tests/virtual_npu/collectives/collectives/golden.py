@@ -58,8 +58,8 @@ def reduced(terms: list[np.ndarray], operation: str, dtype: str) -> np.ndarray:
 
 def tensor(array: np.ndarray, dtype: str) -> paddle.Tensor:
     """On the current device; exact if ``array`` is representable in ``dtype``."""
-    made = paddle.to_tensor(array)
-    return made if str(made.dtype) == f"paddle.{dtype}" else made.astype(dtype)
+    result = paddle.to_tensor(array)
+    return result if str(result.dtype) == f"paddle.{dtype}" else result.astype(dtype)
 
 
 def array(tensor: paddle.Tensor) -> np.ndarray:
@@ -68,9 +68,9 @@ def array(tensor: paddle.Tensor) -> np.ndarray:
     return tensor.astype(computed_in(dtype)).numpy() if computed_in(dtype) != dtype else tensor.numpy()
 
 
-def assert_equal(found: paddle.Tensor, expected: np.ndarray) -> None:
+def assert_equal(actual: paddle.Tensor, expected: np.ndarray) -> None:
     """Bit by bit, except for products of complex numbers, where numpy may round in another order."""
     if expected.dtype.kind == "c":
-        np.testing.assert_allclose(array(found), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(array(actual), expected, rtol=1e-5, atol=1e-6)
     else:
-        np.testing.assert_array_equal(array(found), expected)
+        np.testing.assert_array_equal(array(actual), expected)

@@ -23,10 +23,10 @@ def vector(size: int) -> paddle.Tensor:
     return paddle.ones([size // 4])
 
 
-def exchange(one, other) -> None:
+def exchange(sent, other) -> None:
     peer = 1 - dist.get_rank()
     for task in dist.batch_isend_irecv(
-        [dist.P2POp(dist.isend, one, peer), dist.P2POp(dist.irecv, other, peer)]
+        [dist.P2POp(dist.isend, sent, peer), dist.P2POp(dist.irecv, other, peer)]
     ):
         task.wait()
 
@@ -37,16 +37,16 @@ def one_way(tensor) -> None:
 
 def collectives() -> dict:
     """Calls that send SIZE bytes through the link of each of two ranks, in one or both directions."""
-    one, other, both = vector(SIZE), vector(SIZE), vector(2 * SIZE)
+    vector_a, other, both = vector(SIZE), vector(SIZE), vector(2 * SIZE)
     return {
-        "all_reduce": lambda: dist.all_reduce(one),
-        "all_gather": lambda: dist.stream.all_gather(both, one),
-        "reduce_scatter": lambda: dist.stream.reduce_scatter(one, both),
-        "broadcast": lambda: dist.broadcast(one, 0),
-        "reduce": lambda: dist.reduce(one, 0),
+        "all_reduce": lambda: dist.all_reduce(vector_a),
+        "all_gather": lambda: dist.stream.all_gather(both, vector_a),
+        "reduce_scatter": lambda: dist.stream.reduce_scatter(vector_a, both),
+        "broadcast": lambda: dist.broadcast(vector_a, 0),
+        "reduce": lambda: dist.reduce(vector_a, 0),
         "all_to_all": lambda: dist.stream.alltoall_single(both, vector(2 * SIZE)),
-        "send": lambda: one_way(one),
-        "exchange": lambda: exchange(one, other),
+        "send": lambda: one_way(vector_a),
+        "exchange": lambda: exchange(vector_a, other),
     }
 
 
@@ -59,19 +59,24 @@ def measured(call) -> dict:
 
 def overlapped() -> dict:
     """Rank 1 joins an all_reduce when rank 0, which has called it, has computed something."""
-    one, factor, store = vector(SIZE), paddle.ones([64, 64]), dist.collective._default_store
+    vector_a, factor, store = vector(SIZE), paddle.ones([64, 64]), dist.collective._default_store
     dist.barrier()
     if dist.get_rank() == 1:
         store.get("rank 0 has computed")  # waits for it
     called = time.monotonic()
-    task = dist.all_reduce(one, sync_op=False)
+    task = dist.all_reduce(vector_a, sync_op=False)
     product = float(paddle.matmul(factor, factor).sum())
     done = task.is_completed()
     store.set("rank 0 has computed", "yes")
     task.wait()
     paddle.device.synchronize()
     seconds = time.monotonic() - called
-    return {"product": product, "done before rank 1 came": done, "sum": float(one.sum()), "seconds": seconds}
+    return {
+        "product": product,
+        "done before rank 1 came": done,
+        "sum": float(vector_a.sum()),
+        "seconds": seconds,
+    }
 
 
 def in_flight() -> None:
@@ -94,26 +99,26 @@ def wait_for_a_slow_rank() -> None:
 
 def main() -> None:
     dist.init_parallel_env()
-    found = {"times": {}}
+    report = {"times": {}}
     only = sys.argv[2:]
     for name, call in collectives().items():
         if only and name not in only:
             continue
         call()
-        found["times"][name] = []
+        report["times"][name] = []
         for _ in range(REPEATS):
             dist.barrier()
-            found["times"][name].append(measured(call))
+            report["times"][name].append(measured(call))
     if only:
-        return ranks.write(found)
-    found["in flight"] = []
+        return ranks.write(report)
+    report["in flight"] = []
     for _ in range(REPEATS):
         dist.barrier()
-        found["in flight"].append(measured(in_flight))
-    found["overlapped"] = overlapped()
+        report["in flight"].append(measured(in_flight))
+    report["overlapped"] = overlapped()
     dist.barrier()
-    found["waiting"] = measured(wait_for_a_slow_rank)
-    ranks.write(found)
+    report["waiting"] = measured(wait_for_a_slow_rank)
+    ranks.write(report)
 
 
 if __name__ == "__main__":

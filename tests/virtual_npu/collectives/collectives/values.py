@@ -82,10 +82,10 @@ def all_gather(group: Group) -> None:
 def check_all_gather(group: Group, size: int, dtype: str) -> None:
     parts = group.all_values(size, dtype)
     if dtype in IN_LISTS:
-        found = []
-        dist.all_gather(found, tensor(parts[group.rank], dtype), group=group.group)
-        for one, expected in zip(found, parts, strict=True):
-            assert_equal(one, expected)
+        gathered = []
+        dist.all_gather(gathered, tensor(parts[group.rank], dtype), group=group.group)
+        for tensor_of_rank, expected in zip(gathered, parts, strict=True):
+            assert_equal(tensor_of_rank, expected)
     whole = paddle.empty([group.size * size], dtype)
     dist.stream.all_gather(whole, tensor(parts[group.rank], dtype), group=group.group)
     assert_equal(whole, np.concatenate(parts))
@@ -97,13 +97,15 @@ def reduce_scatter(group: Group) -> None:
         terms = group.all_values(group.size * size, dtype)
         expected = reduced(terms, operation, dtype).reshape(group.size, size)[group.rank]
         mine = tensor(terms[group.rank], dtype)
-        found = paddle.empty([size], dtype)
-        dist.stream.reduce_scatter(found, mine, op=getattr(dist.ReduceOp, operation), group=group.group)
-        assert_equal(found, expected)
+        reduced_tensor = paddle.empty([size], dtype)
+        dist.stream.reduce_scatter(
+            reduced_tensor, mine, op=getattr(dist.ReduceOp, operation), group=group.group
+        )
+        assert_equal(reduced_tensor, expected)
         if operation == "SUM" and dtype in IN_LISTS:
-            found = paddle.empty([size], dtype)
-            dist.reduce_scatter(found, list(paddle.split(mine, group.size)), group=group.group)
-            assert_equal(found, expected)
+            reduced_tensor = paddle.empty([size], dtype)
+            dist.reduce_scatter(reduced_tensor, list(paddle.split(mine, group.size)), group=group.group)
+            assert_equal(reduced_tensor, expected)
 
 
 def broadcast_and_reduce(group: Group) -> None:
@@ -128,10 +130,10 @@ def all_to_all(group: Group) -> None:
         expected = [part[group.rank] for part in parts]
         mine = tensor(parts[group.rank], dtype)
         if dtype in IN_LISTS or at_least(3, 1):  # 3.0 splits no others
-            found = []
-            dist.alltoall(found, [mine[i] for i in range(group.size)], group=group.group)
-            for one, values_of_one in zip(found, expected, strict=True):
-                assert_equal(one, values_of_one)
+            received = []
+            dist.alltoall(received, [mine[i] for i in range(group.size)], group=group.group)
+            for part, values_of_one in zip(received, expected, strict=True):
+                assert_equal(part, values_of_one)
         whole = paddle.empty([group.size, size], dtype)
         dist.stream.alltoall_single(whole, mine, group=group.group)
         assert_equal(whole, np.stack(expected))
@@ -148,31 +150,31 @@ def all_to_all_of_any_sizes(group: Group) -> None:
 
     mine = sent_by(group.rank)
     expected = [sent_by(sender)[group.rank] for sender in range(group.size)]
-    found = paddle.empty([sum(len(part) for part in expected), 70001])
+    received = paddle.empty([sum(len(part) for part in expected), 70001])
     dist.alltoall_single(
-        found,
+        received,
         tensor(np.concatenate(mine), "float32"),
         in_split_sizes=[len(part) for part in mine],
         out_split_sizes=[len(part) for part in expected],
         group=group.group,
     )
-    assert_equal(found, np.concatenate(expected))
+    assert_equal(received, np.concatenate(expected))
 
 
 def scatter_and_gather(group: Group) -> None:
     for root in range(group.size):
         parts = group.all_values(1003, seed=root)
         source = [tensor(part, "float32") for part in parts] if group.rank == root else None
-        found = paddle.empty([1003])
-        dist.scatter(found, source, src=group.members[root], group=group.group)
-        assert_equal(found, parts[group.rank])
+        received = paddle.empty([1003])
+        dist.scatter(received, source, src=group.members[root], group=group.group)
+        assert_equal(received, parts[group.rank])
         gathered = []
         dist.gather(
             tensor(parts[group.rank], "float32"), gathered, dst=group.members[root], group=group.group
         )
         if group.rank == root:
-            for one, expected in zip(gathered, parts, strict=True):
-                assert_equal(one, expected)
+            for part, expected in zip(gathered, parts, strict=True):
+                assert_equal(part, expected)
     objects = []
     dist.all_gather_object(objects, {"rank": group.rank}, group=group.group)
     assert objects == [{"rank": rank} for rank in range(group.size)]
@@ -186,11 +188,11 @@ def neighbours(group: Group) -> tuple[int, int]:
 def send_and_receive(group: Group) -> None:
     after, before = neighbours(group)
     for dtype, size in [(dtype, 1003) for dtype in DTYPES] + [("float32", size) for size in (0, *SIZES)]:
-        found = paddle.empty([size], dtype)
+        received = paddle.empty([size], dtype)
         # All send first: nobody has called for what is sent.
         dist.send(tensor(values(dist.get_rank(), size, dtype), dtype), after, group=group.group)
-        dist.recv(found, before, group=group.group)
-        assert_equal(found, values(before, size, dtype))
+        dist.recv(received, before, group=group.group)
+        assert_equal(received, values(before, size, dtype))
 
 
 def many_sends(group: Group) -> None:
@@ -198,12 +200,12 @@ def many_sends(group: Group) -> None:
     after, before = neighbours(group)
     sent = [tensor(values(dist.get_rank(), 100 + i, "float32", i), "float32") for i in range(150)]
     received = [paddle.empty([100 + i]) for i in range(150)]
-    tasks = [dist.isend(one, after, group=group.group) for one in sent]
-    tasks += [dist.irecv(one, before, group=group.group) for one in received]
+    tasks = [dist.isend(x, after, group=group.group) for x in sent]
+    tasks += [dist.irecv(x, before, group=group.group) for x in received]
     for task in tasks:
         task.wait()
-    for i, one in enumerate(received):
-        assert_equal(one, values(before, 100 + i, "float32", i))
+    for i, x in enumerate(received):
+        assert_equal(x, values(before, 100 + i, "float32", i))
 
 
 def batches(group: Group) -> None:
@@ -211,14 +213,14 @@ def batches(group: Group) -> None:
     after, before = neighbours(group)
     for order in (1, -1):
         for size in (3, 2 * CHUNK):
-            sent, found = tensor(values(dist.get_rank(), size, "float32"), "float32"), paddle.empty([size])
+            sent, received = tensor(values(dist.get_rank(), size, "float32"), "float32"), paddle.empty([size])
             step = [
-                dist.P2POp(dist.irecv, found, before, group.group),
+                dist.P2POp(dist.irecv, received, before, group.group),
                 dist.P2POp(dist.isend, sent, after, group.group),
             ]
             for task in dist.batch_isend_irecv(step[::order]):
                 task.wait()
-            assert_equal(found, values(before, size, "float32"))
+            assert_equal(received, values(before, size, "float32"))
 
 
 def batches_in_any_order(group: Group) -> None:
@@ -227,11 +229,11 @@ def batches_in_any_order(group: Group) -> None:
         for round_ in range(4):
             after, before = neighbours(group)
             sent = [tensor(values(dist.get_rank(), size, "float32", way), "float32") for way in (0, 1)]
-            found = [paddle.empty([size]) for _ in range(2)]
+            received = [paddle.empty([size]) for _ in range(2)]
             step = [
-                dist.P2POp(dist.irecv, found[0], before, group.group),
+                dist.P2POp(dist.irecv, received[0], before, group.group),
                 dist.P2POp(dist.isend, sent[0], after, group.group),
-                dist.P2POp(dist.irecv, found[1], after, group.group),
+                dist.P2POp(dist.irecv, received[1], after, group.group),
                 dist.P2POp(dist.isend, sent[1], before, group.group),
             ]
             if after == before:  # what goes one way between two ranks keeps its order
@@ -239,39 +241,39 @@ def batches_in_any_order(group: Group) -> None:
             first = (group.rank + round_) % len(step)
             for task in dist.batch_isend_irecv(step[first:] + step[:first]):
                 task.wait()
-            assert_equal(found[0], values(before, size, "float32", 0))
+            assert_equal(received[0], values(before, size, "float32", 0))
             if after != before:
-                assert_equal(found[1], values(after, size, "float32", 1))
+                assert_equal(received[1], values(after, size, "float32", 1))
 
 
 def in_flight(group: Group) -> None:
     """Many concurrent collectives, some on the compute stream; their outputs stay referenced."""
     size = group.size * 50021
-    tasks, found, expected = [], [], []
+    tasks, results, expected = [], [], []
     for i in range(24):
         terms = group.all_values(size, seed=i)
         mine = tensor(terms[group.rank], "float32")
         if i % 4 == 0:
             tasks.append(dist.all_reduce(mine, sync_op=False, group=group.group))
-            found.append(mine)
+            results.append(mine)
             expected.append(reduced(terms, "SUM", "float32"))
         elif i % 4 == 1:
-            found.append(paddle.empty([group.size * size]))
-            tasks.append(dist.stream.all_gather(found[-1], mine, sync_op=False, group=group.group))
+            results.append(paddle.empty([group.size * size]))
+            tasks.append(dist.stream.all_gather(results[-1], mine, sync_op=False, group=group.group))
             expected.append(np.concatenate(terms))
         elif i % 4 == 2:
-            found.append(paddle.empty([size // group.size]))
-            tasks.append(dist.stream.reduce_scatter(found[-1], mine, sync_op=False, group=group.group))
+            results.append(paddle.empty([size // group.size]))
+            tasks.append(dist.stream.reduce_scatter(results[-1], mine, sync_op=False, group=group.group))
             expected.append(reduced(terms, "SUM", "float32").reshape(group.size, -1)[group.rank])
         else:
             dist.stream.all_reduce(mine, use_calc_stream=True, group=group.group)
-            found.append(mine)
+            results.append(mine)
             expected.append(reduced(terms, "SUM", "float32"))
     for task in tasks:
         task.wait()
         assert task.is_completed()
-    for one, right in zip(found, expected, strict=True):
-        assert_equal(one, right)
+    for result, right in zip(results, expected, strict=True):
+        assert_equal(result, right)
 
 
 def empty_tensors(group: Group) -> None:
@@ -289,9 +291,9 @@ def empty_tensors(group: Group) -> None:
         else:
             raise AssertionError("Paddle takes empty tensors now: compare their results")
     if LEAST == 0:
-        found = []
-        dist.alltoall(found, [nothing] * group.size, group=group.group)
-        assert [one.shape for one in found] == [[0, 4]] * group.size
+        received = []
+        dist.alltoall(received, [nothing] * group.size, group=group.group)
+        assert [x.shape for x in received] == [[0, 4]] * group.size
     sizes(group)
 
 
@@ -316,9 +318,9 @@ def views(group: Group) -> None:
 def names(group: Group) -> None:
     own = dist.get_rank()
     holder = group.group or dist.collective._get_default_group()
-    found = []
-    dist.all_gather_object(found, holder.process_group.get_comm_name(own), group=group.group)
-    assert len(set(found)) == 1 and found[0], found
+    all_names = []
+    dist.all_gather_object(all_names, holder.process_group.get_comm_name(own), group=group.group)
+    assert len(set(all_names)) == 1 and all_names[0], all_names
 
 
 def timing_changes_nothing(group: Group) -> None:
@@ -373,17 +375,17 @@ def main(checks: list[str]) -> None:
     groups = {"all": Group(list(range(world)))}
     if world > 2:
         for name, split in subgroups(world).items():
-            made = [Group(members) for members in split]  # every rank takes part in making each
-            groups[name] = next(group for group in made if dist.get_rank() in group.members)
-    found = {}
+            all_groups = [Group(members) for members in split]  # every rank takes part in making each
+            groups[name] = next(group for group in all_groups if dist.get_rank() in group.members)
+    report = {}
     for name, group in groups.items():
         for check in checks if name == "all" else [check for check in IN_SUBGROUPS if check in checks]:
             try:
                 CHECKS[check](group)
-                found[f"{check}, {name}"] = ""
+                report[f"{check}, {name}"] = ""
             except Exception:
-                found[f"{check}, {name}"] = traceback.format_exc()
-    ranks.write(found)
+                report[f"{check}, {name}"] = traceback.format_exc()
+    ranks.write(report)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ CROSS_ENTROPY = [
     case("nn.functional.npair_loss", normal(4, 6), normal(4, 6), integers(3, 4)),
 ]
 FUNCTIONS = [
-    *(own_kernel(one) for one in CROSS_ENTROPY),
+    *(own_kernel(case) for case in CROSS_ENTROPY),
     case("nn.functional.nll_loss", normal(4, 6), LABELS),
     case("nn.functional.binary_cross_entropy", fraction(4, 6), constant(fraction(4, 6))),
     case("nn.functional.binary_cross_entropy_with_logits", normal(4, 6), constant(fraction(4, 6))),

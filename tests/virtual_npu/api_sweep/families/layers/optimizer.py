@@ -156,6 +156,6 @@ DIFFERENTIATION = [
 ]
 
 CASES = [
-    *(one.forward_only(TRAINING) for one in WITHIN),
+    *(case.forward_only(TRAINING) for case in WITHIN),
     *DIFFERENTIATION,
 ]

@@ -77,7 +77,7 @@ CONTROL_FLOW = [
 
 CASES = [
     *CONTROL_FLOW,
-    *(to_static(one) for one in CONTROL_FLOW if one is not LOOP),
+    *(to_static(case) for case in CONTROL_FLOW if case is not LOOP),
     to_static(LOOP).forward_only(LOOP_BACKWARD),
     case("jit.to_static", normal(3, 4))
     .via(_python_control_flow)
@@ -87,8 +87,8 @@ CASES = [
     case("jit.to_static", normal(5, 6)).via(_network).named("network").forward_only(INSIDE),
     case("distributed.fleet.utils.recompute", normal(5, 6)).via(_recomputed),
     *(
-        to_static(one)
-        for one in (
+        to_static(case)
+        for case in (
             layer("Linear", (6, 3), normal(4, 6)),
             layer("LayerNorm", (6,), normal(4, 6)),
             layer("Conv2D", (3, 4, 3), normal(2, 3, 7, 5)),

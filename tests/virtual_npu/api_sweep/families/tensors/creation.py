@@ -68,12 +68,12 @@ INITIALIZERS = [
 ]
 
 CASES = [
-    one.forward_only()
-    for one in (
+    case.forward_only()
+    for case in (
         *FROM_NOTHING,
         *vary(FROM_TENSORS, strided),
         *COPIES,
-        *(one.via(_initialised) for one in INITIALIZERS),
+        *(initializer.via(_initialised) for initializer in INITIALIZERS),
     )
 ]
 CASES.append(case("create_parameter", [3, 4], "float32").forward_only())

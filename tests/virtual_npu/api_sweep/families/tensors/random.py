@@ -100,11 +100,11 @@ GENERATOR = [
 ]
 
 CASES = [
-    *(one.forward_only(NO_GRADIENT) for one in (*DRAWS, *IN_PLACE, *GENERATOR)),
+    *(case.forward_only(NO_GRADIENT) for case in (*DRAWS, *IN_PLACE, *GENERATOR)),
     *(
-        replace(one, variant=f"{one.variant}, again".strip(", "), call=_twice).forward_only(NO_GRADIENT)
-        for one in DRAWS
-        if not one.call
+        replace(draw, variant=f"{draw.variant}, again".strip(", "), call=_twice).forward_only(NO_GRADIENT)
+        for draw in DRAWS
+        if not draw.call
     ),
     *vary(DROPOUTS, to_static),
 ]

@@ -46,7 +46,7 @@ ON_TWO = [
     case("sparse.divide", INDICES, normal(3), positive(3)),
 ]
 
-FALLING_BACK = [*CONVERSION, *(one.via(_on_coo) for one in ON_ONE), *(one.via(_on_two) for one in ON_TWO)]
+FALLING_BACK = [*CONVERSION, *(case.via(_on_coo) for case in ON_ONE), *(case.via(_on_two) for case in ON_TWO)]
 
 CREATION = case("sparse.sparse_csr_tensor", ROWS, COLUMNS, normal(3), [3, 3]).forward_only(CSR_BACKWARD)
 

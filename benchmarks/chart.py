@@ -16,13 +16,13 @@ def share_of_limit(arguments: Namespace, records: list[dict]) -> None:
     axes = figure.subplots()
     height = 0.8 / len(contenders)
     for position, name in enumerate(contenders):
-        found = [
+        shares = [
             (row, of[name]["share"]) for row, of in enumerate(cases.values()) if "share" in of.get(name, {})
         ]
-        if not found:
+        if not shares:
             continue
-        rows = [row + (position - (len(contenders) - 1) / 2) * height for row, _ in found]
-        axes.barh(rows, [100 * share for _, share in found], height, color=f"C{position}", label=name)
+        rows = [row + (position - (len(contenders) - 1) / 2) * height for row, _ in shares]
+        axes.barh(rows, [100 * share for _, share in shares], height, color=f"C{position}", label=name)
     settings = {malloc for *_, malloc in cases}
     names = [" ".join(case) + (f", malloc {malloc}" if len(settings) > 1 else "") for *case, malloc in cases]
     axes.set_yticks(range(len(cases)), names, fontsize=7)

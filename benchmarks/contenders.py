@@ -60,8 +60,8 @@ def contender(name: str, framework: str, worker: str, **settings) -> Contender:
 
 
 CONTENDERS = {
-    one.name: one
-    for one in (
+    one_contender.name: one_contender
+    for one_contender in (
         contender("fused cpu", *PADDLE, device="cpu", contender="fused"),
         contender("fused npu", *PADDLE, device="npu", contender="fused"),
         contender("torch eager", *TORCH_WORKER, compiled=False),
@@ -140,8 +140,8 @@ class Process:
         status = self._process.wait()
         how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
         self._errors.seek(0)
-        said = " | ".join(self._errors.read().strip().splitlines()[-3:])
-        raise Failed(f"{self.contender.name}: the process ended {how}: {said or 'no output'}")
+        last_lines = " | ".join(self._errors.read().strip().splitlines()[-3:])
+        raise Failed(f"{self.contender.name}: the process ended {how}: {last_lines or 'no output'}")
 
     def end(self) -> None:
         self._process.kill()

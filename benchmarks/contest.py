@@ -48,7 +48,7 @@ def record_machine(
 ) -> None:
     """Adds and prints what the figures depend on: the machine, the versions of ``processes``, and
     ``more``."""
-    versions = {name: each.version or each.unavailable for name, each in (processes or {}).items()}
+    versions = {name: process.version or process.unavailable for name, process in (processes or {}).items()}
     records.append(
         {**machine.facts(threads), "kind": "machine", "malloc": malloc, "versions": versions, **more}
     )
@@ -82,9 +82,9 @@ def run_here(
 def agree(dtype: str, losses: Mapping[str, Sequence[float]]) -> None:
     """Raises Wrong unless all contenders' losses, step by step, match those of the first."""
     (first, expected), *others = losses.items()
-    for name, found in others:
-        for step, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
-            if not abs(ours - theirs) <= TOLERANCE[dtype] * abs(theirs):  # also true for NaN
+    for name, losses_of_other in others:
+        for step, (wanted, loss) in enumerate(zip(expected, losses_of_other, strict=True)):
+            if not abs(loss - wanted) <= TOLERANCE[dtype] * abs(wanted):  # also true for NaN
                 raise Wrong(
-                    f"{dtype} step {step}: the loss is {theirs:.6f} with {first}, {ours:.6f} with {name}"
+                    f"{dtype} step {step}: the loss is {wanted:.6f} with {first}, {loss:.6f} with {name}"
                 )

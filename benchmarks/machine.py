@@ -36,8 +36,8 @@ def threads_in_environment() -> int:
 
 
 def _cpu_info(name: str) -> str:
-    found = re.search(rf"^{name}\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^{name}\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 def _flags() -> list[str]:

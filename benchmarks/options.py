@@ -26,13 +26,15 @@ def bare(name: str, document: str) -> command_line.Parser:
 def parser(name: str, document: str, torch: bool = True) -> command_line.Parser:
     """A parser with the options of every benchmark that makes records. ``torch``: whether it may take
     part."""
-    made = bare(name, document)
-    made.set_defaults(torch_python=sys.executable)
+    new_parser = bare(name, document)
+    new_parser.set_defaults(torch_python=sys.executable)
     if torch:
-        made.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
-    made.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
-    made.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
-    return made
+        new_parser.add_argument(
+            "--torch-python", default=sys.executable, help="an interpreter that has torch"
+        )
+    new_parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
+    new_parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
+    return new_parser
 
 
 def add_contest(
@@ -70,8 +72,8 @@ def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespac
 
 def need_paddlenlp(parser: argparse.ArgumentParser) -> None:
     """Calls ``parser.error`` in an environment without PaddleNLP, whose models the benchmark trains."""
-    if (found := library.installed_or_none()) != library.PADDLENLP:
-        has = other_library.TITLES.get(found, "no library of models")
+    if (installed := library.installed_or_none()) != library.PADDLENLP:
+        has = other_library.TITLES.get(installed, "no library of models")
         parser.error(
             f"it measures PaddleNLP's models, and this environment has {has}; "
             'in an environment of its own, run pip install ".[paddlenlp]"'

@@ -126,23 +126,23 @@ def facts(machine: dict) -> str:
 
 def blank(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
     """A table without rows; ``left`` and ``right``: its column headings, by alignment."""
-    made = Table(title=title, title_justify="left")
+    rich_table = Table(title=title, title_justify="left")
     for justify, heads in (("left", left), ("right", right)):
         for head in heads:
-            made.add_column(head, justify=justify, overflow="fold")
-    return made
+            rich_table.add_column(head, justify=justify, overflow="fold")
+    return rich_table
 
 
 def table(records: list[dict], contenders: list[str], title: str) -> Table:
     """Milliseconds (spread) of every contender, and its share of the limit in percent."""
     columns = (f"{name}\nms ± spread, share" for name in contenders)
-    made = blank(title, ["work"], ["limit ms", *columns])
+    rich_table = blank(title, ["work"], ["limit ms", *columns])
     for case, of in by_case(records).items():
         operator, sizes, dtype, way, _ = case
         cells = [_cell(of.get(name)) for name in contenders]
         limit = next(iter(of.values()))["limit"]
-        made.add_row(f"{operator} {sizes}\n{dtype} {way}", milliseconds(limit), *cells)
-    return made
+        rich_table.add_row(f"{operator} {sizes}\n{dtype} {way}", milliseconds(limit), *cells)
+    return rich_table
 
 
 def _cell(record: dict | None) -> str:
@@ -156,11 +156,11 @@ def _cell(record: dict | None) -> str:
 
 def by_case(records: list[dict]) -> dict[tuple, dict[str, dict]]:
     """{case: {contender: its record}} of the times."""
-    found: dict[tuple, dict[str, dict]] = {}
+    cases: dict[tuple, dict[str, dict]] = {}
     for record in records:
         if record["kind"] == "time":
-            found.setdefault(tuple(record[name] for name in CASE), {})[record["contender"]] = record
-    return found
+            cases.setdefault(tuple(record[name] for name in CASE), {})[record["contender"]] = record
+    return cases
 
 
 def goals(records: list[dict]) -> list[str]:
@@ -181,16 +181,16 @@ def comparison(old: list[dict], new: list[dict]) -> Table:
     """The ratio new / old of all medians that both have; below 1 the new one is faster."""
     before = {tuple(record[name] for name in KEY): record for record in old if "median" in record}
     title = "compared with the older run: new / old time"
-    made = blank(title, ("work", "contender"), ("old ms", "new ms", "new / old"))
+    rich_table = blank(title, ("work", "contender"), ("old ms", "new ms", "new / old"))
     for record in new:
         earlier = before.get(tuple(record.get(name) for name in KEY))
         if earlier is None or "median" not in record:
             continue
-        medians = [milliseconds(found["median"]) for found in (earlier, record)]
+        medians = [milliseconds(record_of_case["median"]) for record_of_case in (earlier, record)]
         work = " ".join(record[name] for name in CASE[:4])
         ratio = f"{record['median'] / earlier['median']:.3f}"
-        made.add_row(f"{work}, malloc {record['malloc']}", record["contender"], *medians, ratio)
-    return made
+        rich_table.add_row(f"{work}, malloc {record['malloc']}", record["contender"], *medians, ratio)
+    return rich_table
 
 
 def show(*parts) -> None:

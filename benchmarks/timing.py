@@ -34,12 +34,12 @@ def interleaved(
     times = {name: [] for name in who}
     counts = rounds if isinstance(rounds, Mapping) else dict.fromkeys(times, rounds)
     for turn in range(warm_up + max(counts.values())):
-        for name, found in times.items():
+        for name, measured in times.items():
             if turn >= warm_up + counts[name]:
                 continue
             seconds = measure(name)
             if turn >= warm_up:
-                found.append(seconds)
+                measured.append(seconds)
     return times
 
 
@@ -48,7 +48,7 @@ def calls_of_a_turn(seconds: float) -> int:
     return max(1, math.ceil(TURN_SECONDS / seconds))
 
 
-def rounds_within(seconds: float, rounds: int, each: float = SECONDS_EACH) -> int:
+def rounds_within(seconds: float, rounds: int, budget: float = SECONDS_EACH) -> int:
     """The number of rounds for a contender whose round takes ``seconds``: ``rounds``, or fewer if it is
     slow."""
-    return max(1, min(rounds, int(each / seconds)))
+    return max(1, min(rounds, int(budget / seconds)))

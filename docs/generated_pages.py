@@ -53,9 +53,9 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, **_):
     """Called by mkdocs, with the text of each page."""
-    made = MADE / page.file.src_uri
-    if made.exists():
-        return made.read_text(encoding="utf-8")
+    generated = MADE / page.file.src_uri
+    if generated.exists():
+        return generated.read_text(encoding="utf-8")
     markdown = CHINESE_LINE_END.sub("", markdown)  # a browser would show a space
     return MARK.sub(lambda mark: PARTS[mark[1]](), markdown)
 
@@ -194,7 +194,7 @@ def upstream_defects() -> str:
 FILES = {"images/planning_validation.png": planner_chart}
 PAGES = (flags, rules, api_sweep, planner)
 TABLES = (operators, backends, checks, settings, card_variables, upstream_failures, upstream_defects)
-PARTS = {each.__name__: each for each in (*PAGES, *TABLES)}
+PARTS = {generator.__name__: generator for generator in (*PAGES, *TABLES)}
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in PARTS:

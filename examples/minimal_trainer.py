@@ -98,7 +98,7 @@ config = LlamaConfig(
 )
 model = LlamaForCausalLM(config)
 print(f"fused: {apply_fused_kernels(model).summary()}")
-print(f"{sum(each.size for each in model.parameters()):,} parameters")
+print(f"{sum(parameter.size for parameter in model.parameters()):,} parameters")
 
 
 def factor(step: int) -> float:
@@ -110,7 +110,7 @@ def factor(step: int) -> float:
 
 
 schedule = paddle.optimizer.lr.LambdaDecay(run.learning_rate, factor)
-decayed = {each.name for each in model.parameters() if each.ndim > 1}  # not the norms
+decayed = {parameter.name for parameter in model.parameters() if parameter.ndim > 1}  # not the norms
 optimizer = FusedAdamW(
     schedule,
     beta2=0.95,
@@ -155,8 +155,8 @@ def load(folder: Path) -> int:
     tensors.load(folder, "optimizer", optimizer_states())  # its master weights, which bf16 has rounded
     step = checkpoint.step_of(folder)
     schedule.step(step)  # a pure function of the step
-    found = states.read(folder, states.rng_name(0))
-    random_state.set_random_state(random_state.from_plain(found, str(folder)))
+    random_states = states.read(folder, states.rng_name(0))
+    random_state.set_random_state(random_state.from_plain(random_states, str(folder)))
     return step
 
 

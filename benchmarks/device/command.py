@@ -36,12 +36,12 @@ OP_ROUNDS = 300
 
 def comparison(measure, rounds, scale):
     """Summaries of `measure(place)` for both places, alternating, with difference and ratio."""
-    found = {
+    times = {
         place: timing.summary(seconds, scale)._asdict()
         for place, seconds in timing.interleaved(measure, PLACES, rounds).items()
     }
-    npu, cpu = found["npu"]["median"], found["cpu"]["median"]
-    return {**found, "overhead": npu - cpu, "ratio": npu / cpu}
+    npu, cpu = times["npu"]["median"], times["cpu"]["median"]
+    return {**times, "overhead": npu - cpu, "ratio": npu / cpu}
 
 
 def operators(paddle):

@@ -68,11 +68,13 @@ def _compared(rounds, size, steps_to_verify):
         if len(set(losses.values())) > 1:
             raise Wrong(f"The losses of step {number} differ: {losses}.")
     times = timing.interleaved(lambda name: step(name)[0], around, rounds)
-    found = {name: timing.summary(seconds, scale=1e3)._asdict() for name, seconds in times.items()}
-    added = {name: found[name]["median"] / found[BARE]["median"] - 1 for name in found if name != BARE}
+    summaries = {name: timing.summary(seconds, scale=1e3)._asdict() for name, seconds in times.items()}
+    added = {
+        name: summaries[name]["median"] / summaries[BARE]["median"] - 1 for name in summaries if name != BARE
+    }
     return {
         "machine": machine.facts(machine.threads_in_environment()),
-        "step_ms": found,
+        "step_ms": summaries,
         "added": added,
         "goals": {name: share <= GOAL for name, share in added.items()},
     }
@@ -80,9 +82,9 @@ def _compared(rounds, size, steps_to_verify):
 
 def text(result):
     lines = [report.heading(result["machine"])]
-    for name, each in result["step_ms"].items():
+    for name, figures in result["step_ms"].items():
         added = f"  {result['added'][name]:+.2%}" if name != BARE else ""
-        lines.append(f"{name:10}{each['median']:10.2f} ±{each['spread']:6.2f} ms a step{added}")
+        lines.append(f"{name:10}{figures['median']:10.2f} ±{figures['spread']:6.2f} ms a step{added}")
     for name, met in result["goals"].items():
         lines.append(report.goal(met, f"watching {name} adds at most {GOAL:.0%}"))
     return "\n".join(lines)

@@ -56,16 +56,16 @@ def bench(arguments, malloc, records):
     for family in arguments.families:
         size = (QUICK if arguments.quick else SIZES)[family]
         for dtype in arguments.dtypes:
-            found = [
+            measurements = [
                 turns.of_group(size, dtype, group, arguments.ways, arguments.rounds, start)
                 for group in turns.groups(arguments.contenders, has_experts=bool(size.experts))
             ]
-            found = results.records(size, dtype, malloc, found)
-            report.show(results.table(found, f"{family} {size.label}, malloc setting {malloc}"))
-            records += found if arguments.quick else [*found, *goals(found)]
+            measurements = results.records(size, dtype, malloc, measurements)
+            report.show(results.table(measurements, f"{family} {size.label}, malloc setting {malloc}"))
+            records += measurements if arguments.quick else [*measurements, *goals(measurements)]
 
 
-def goals(found):
+def goals(records):
     """The goals for the records ``found`` of one family."""
     return [
         report.goal_record(
@@ -75,7 +75,7 @@ def goals(found):
             ),
         )
         for aim in AIMS
-        for record in found
+        for record in records
         if (record["operator"], record["way"], record["contender"]) == (aim.family, aim.way, turns.FUSED)
     ]
 
@@ -99,9 +99,9 @@ def parse(words):
     arguments = options.parse_contest(parser, words, turns.CONTENDERS)
     options.need_paddlenlp(parser)
     for name, accepted in (("families", SIZES), ("ways", turns.WAYS)):
-        chosen = [each.strip() for each in getattr(arguments, name).split(",")]
-        for each in chosen:
-            if each not in accepted:
-                parser.error(f"--{name}: {each!r} is none; accepted: {', '.join(accepted)}")
+        chosen = [word.strip() for word in getattr(arguments, name).split(",")]
+        for choice in chosen:
+            if choice not in accepted:
+                parser.error(f"--{name}: {choice!r} is none; accepted: {', '.join(accepted)}")
         setattr(arguments, name, chosen)
     return arguments

@@ -22,14 +22,16 @@ def records(size: ModelSize, dtype: str, malloc: str, groups: list[Turns]) -> li
 
     ``gain``: the contender's tokens per second relative to the unfused model's, within its own group.
     """
-    found = []
+    all_records = []
     for way in WAYS:
         times: dict[str, list[float]] = {}
         gains: dict[str, float] = {}
         memory: dict[str, int] = {}
         launches: dict[str, int] = {}
         for turns in groups:
-            medians = {name: statistics.median(each) for name, each in turns.seconds.get(way, {}).items()}
+            medians = {
+                name: statistics.median(measured) for name, measured in turns.seconds.get(way, {}).items()
+            }
             gains |= {name: medians[UNFUSED] / median for name, median in medians.items()}
             memory |= turns.memory.get(KIND_OF_MEMORY[way], {})
             launches |= turns.launches if way == "train" else {}
@@ -39,20 +41,22 @@ def records(size: ModelSize, dtype: str, malloc: str, groups: list[Turns]) -> li
             of = report.Timed(size.family, size.label, dtype, way, malloc, name)
             record = report.time_record(of, seconds, gain=gains[name], memory=memory[name])
             record["launches"] = launches.get(name)
-            found.append({**record, "tokens_per_second": tokens(size, way) / record["median"]})
-    return found
+            all_records.append({**record, "tokens_per_second": tokens(size, way) / record["median"]})
+    return all_records
 
 
-def table(found: list[dict], title: str) -> Table:
+def table(records: list[dict], title: str) -> Table:
     """Tokens per second (relative to the unfused model's), the peak memory of tensors on the device, and the
     kernels that it launches in a training step.
     """
     left = ("model", "dtype", "way", "contender")
-    made = report.blank(title, left, ("tokens/s", "x unfused", "ms", "spread", "memory MiB", "launches"))
-    for record in found:
+    rich_table = report.blank(
+        title, left, ("tokens/s", "x unfused", "ms", "spread", "memory MiB", "launches")
+    )
+    for record in records:
         if record["kind"] != "time":
             continue
-        made.add_row(
+        rich_table.add_row(
             record["operator"],
             record["dtype"],
             record["way"],
@@ -63,15 +67,15 @@ def table(found: list[dict], title: str) -> Table:
             f"{record['memory'] / 2**20:,.0f}",
             "" if record["launches"] is None else f"{record['launches']:,}",
         )
-    return made
+    return rich_table
 
 
-def chart(file: str, found: list[dict]) -> None:
+def chart(file: str, records: list[dict]) -> None:
     """The gain by operator, family and way: tokens per second relative to the unfused model's."""
     from matplotlib.figure import Figure  # a late import: it takes a while
     from matplotlib.patches import Rectangle
 
-    times = [record for record in found if record["kind"] == "time" and record["contender"] != UNFUSED]
+    times = [record for record in records if record["kind"] == "time" and record["contender"] != UNFUSED]
     ways = [way for way in WAYS if any(record["way"] == way for record in times)]
     models = list(dict.fromkeys((record["operator"], record["dtype"]) for record in times))
     contenders = sorted({record["contender"] for record in times}, key=lambda name: (name == FUSED, name))
@@ -96,5 +100,5 @@ def chart(file: str, found: list[dict]) -> None:
     names = [name if name == FUSED else f"{name} alone" for name in contenders]
     figure.legend(bars, names, loc="outside lower center", ncols=len(names))
     malloc = " and ".join(sorted({record["malloc"] for record in times}))
-    figure.suptitle(f"Tokens per second of the unfused model's: {report.title(found)}, malloc {malloc}")
+    figure.suptitle(f"Tokens per second of the unfused model's: {report.title(records)}, malloc {malloc}")
     figure.savefig(file, dpi=120)

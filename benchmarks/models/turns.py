@@ -82,7 +82,7 @@ def _ask(processes: dict, do: str, **request) -> dict:
 
 def _take_turns(processes: dict, way: str, rounds: int) -> dict[str, list[float]]:
     first = _ask(processes, way)
-    counts = {name: timing.rounds_within(each, rounds, SECONDS_EACH) for name, each in first.items()}
+    counts = {name: timing.rounds_within(seconds, rounds, SECONDS_EACH) for name, seconds in first.items()}
     return timing.interleaved(lambda name: processes[name].ask(way)["ok"], processes, counts, warm_up=0)
 
 
@@ -90,10 +90,10 @@ def verify_logits(dtype: str, logits: dict[str, list[list[float]]]) -> None:
     """Raises Wrong unless the logits of all match those of the first."""
     (first, expected), *others = logits.items()
     largest = max(abs(value) for row in expected for value in row)
-    for name, found in others:
-        for ours, theirs in zip(chain(*found), chain(*expected), strict=True):
-            if not abs(ours - theirs) <= LOGITS_TOLERANCE[dtype] * largest:
+    for name, logits_of_other in others:
+        for actual, wanted in zip(chain(*logits_of_other), chain(*expected), strict=True):
+            if not abs(actual - wanted) <= LOGITS_TOLERANCE[dtype] * largest:
                 raise Wrong(
-                    f"{dtype}: a logit is {theirs:.6f} with {first}, {ours:.6f} with {name}; the largest is "
-                    f"{largest:.6f}"
+                    f"{dtype}: a logit is {wanted:.6f} with {first}, {actual:.6f} with {name}; "
+                    f"the largest is {largest:.6f}"
                 )

@@ -37,15 +37,15 @@ def families(dtype: str, quick: bool) -> dict[tuple[str, str], list[Case]]:
 
 def lines(measured: dict[tuple[str, str], list[tuple[Case, float, float]]]) -> list[str]:
     """The growth of each family from its first to its last size; ``measured``: (case, seconds, floor)."""
-    made = []
+    all_lines = []
     for (operator, letter), points in measured.items():
         (first, seconds0, floor0), (last, seconds1, floor1) = points[0], points[-1]
-        made.append(
+        all_lines.append(
             f"{operator} over {letter}, {first.work.label} to {last.work.label}, {first.way}: "
             f"model x {floor1 / floor0:.2f}, measured x {seconds1 / seconds0:.2f} "
             f"({milliseconds(seconds0)} to {milliseconds(seconds1)} ms)"
         )
-    return made
+    return all_lines
 
 
 def draw(measured: dict[tuple[str, str], list[tuple[Case, float, float]]], file: str) -> None:

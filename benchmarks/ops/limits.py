@@ -36,7 +36,7 @@ COPIES = {
 
 def measure(threads: int, rounds: int, sets_mib: tuple[int, ...] = SETS_MIB) -> dict[str, dict[int, float]]:
     """{way: {bytes of the set: bytes per second}}; ways: ``copy``, ``copy_nontemporal``, ``update``."""
-    found: dict[str, dict[int, float]] = {}
+    rates_of: dict[str, dict[int, float]] = {}
     for way, tunables in COPIES.items():
         command = [
             sys.executable,
@@ -52,9 +52,9 @@ def measure(threads: int, rounds: int, sets_mib: tuple[int, ...] = SETS_MIB) -> 
             name: {int(size): rate for size, rate in of.items()}
             for name, of in json.loads(answer.stdout).items()
         }
-        found[way] = rates["copy"]
-        found["update"] = rates["update"]
-    return found
+        rates_of[way] = rates["copy"]
+        rates_of["update"] = rates["update"]
+    return rates_of
 
 
 def rate(of_sets: dict[int, float], size: int) -> float:

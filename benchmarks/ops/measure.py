@@ -44,14 +44,14 @@ def gemm_contest(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) ->
     """{dtype: {contender: operations per second of a matrix product}}; small products for slow contenders."""
     rates = {}
     for dtype in dtypes:
-        asked, rates[dtype] = {name: processes[name] for name in GEMM[dtype]}, {}
+        contenders, rates[dtype] = {name: processes[name] for name in GEMM[dtype]}, {}
         for n in (SMALL_GEMM, size):
             case = Case(OPERATORS["linear"](n, n, n), dtype, False)
-            found = times(case, asked, max(rounds, GEMM_ROUNDS))["seconds"]
-            medians = {name: timing.summary(seconds).median for name, seconds in found.items()}
+            seconds_of = times(case, contenders, max(rounds, GEMM_ROUNDS))["seconds"]
+            medians = {name: timing.summary(seconds).median for name, seconds in seconds_of.items()}
             rates[dtype] |= {name: case.cost.flops / median for name, median in medians.items()}
-            asked = {
-                name: asked[name] for name in medians if medians[name] <= CONTEST * min(medians.values())
+            contenders = {
+                name: contenders[name] for name in medians if medians[name] <= CONTEST * min(medians.values())
             }
     return rates
 
@@ -134,13 +134,13 @@ def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
 
     The processes are fresh; ``small`` runs first, for everything that is loaded or created once.
     """
-    found, golden = {}, verify.Golden(small)
+    peaks, golden = {}, verify.Golden(small)
     for name, process in processes.items():
         if prepare(small, name, process, golden) is None:
             process.ask("prepare", **case.request)
-            found[name] = process.ask("memory")["ok"]
+            peaks[name] = process.ask("memory")["ok"]
             process.ask("release")
-    return found
+    return peaks
 
 
 def _time(batch, processes, first_call, rounds, result):

@@ -42,13 +42,13 @@ class PaddleWorker(OperatorWorker):
 
         def both():
             outputs = run()
-            found = dict(zip(work.outputs, outputs, strict=True))
+            results = dict(zip(work.outputs, outputs, strict=True))
             if variables:
                 gradients = self._gradients(outputs, variables, arriving)
-                found.update(
+                results.update(
                     (f"d{name}", value) for name, value in zip(work.variables, gradients, strict=True)
                 )
-            return found
+            return results
 
         def refused_or_run():
             try:

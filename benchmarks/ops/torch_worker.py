@@ -32,13 +32,13 @@ class TorchWorker(OperatorWorker):
         def both():
             with torch.set_grad_enabled(bool(variables)):
                 outputs = run(tensors)
-            found = dict(zip(work.outputs, outputs, strict=True))
+            results = dict(zip(work.outputs, outputs, strict=True))
             if variables:
                 gradients = torch.autograd.grad(outputs, variables, arriving)
-                found.update(
+                results.update(
                     (f"d{name}", value) for name, value in zip(work.variables, gradients, strict=True)
                 )
-            return found
+            return results
 
         return both
 

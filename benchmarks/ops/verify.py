@@ -32,17 +32,17 @@ class Golden:
 
     def check(self, who: str, file) -> None:
         """Compares the samples in ``file`` with the golden values; raises Wrong."""
-        case, found = self.case, samples(file)
+        case, outputs = self.case, samples(file)
         try:
             if self._truth is None or case.work.is_random:
-                self._truth = case.work.golden(self._arrays, found, case.backward)
+                self._truth = case.work.golden(self._arrays, outputs, case.backward)
         except ValueError as error:
             raise Wrong(f"{case}: {who}: {error}.") from error
-        compared = [name for name in found if self._truth.get(name) is not None]
-        assert set(case.work.outputs) <= set(compared), list(found)
+        compared = [name for name in outputs if self._truth.get(name) is not None]
+        assert set(case.work.outputs) <= set(compared), list(outputs)
         for name in compared:
             truth = self._truth[name]
-            error = np.linalg.norm(found[name] - truth) / max(np.linalg.norm(truth), 1e-30)
+            error = np.linalg.norm(outputs[name] - truth) / max(np.linalg.norm(truth), 1e-30)
             accepted = TOLERANCE[case.dtype] * (1 if who in FUSED else PEERS_MAY)
             if not error <= accepted:  # also true for NaN
                 raise Wrong(

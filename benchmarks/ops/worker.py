@@ -42,9 +42,9 @@ class OperatorWorker:
 
     def verify(self, file, slot=""):
         work, run = self.prepared[slot]
-        found = run()
+        results = run()
         self.wait()
-        np.savez(file, **{name: self.sample(work, name, value) for name, value in found.items()})
+        np.savez(file, **{name: self.sample(work, name, value) for name, value in results.items()})
 
     def time(self, calls, slot=""):
         """Seconds of one call."""

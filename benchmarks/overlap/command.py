@@ -52,10 +52,10 @@ def bench(arguments, _, records):
                 jobs_by_link.setdefault((ratio, speed), []).append(case)
     for (ratio, speed), cases in jobs_by_link.items():
         job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds}
-        found = jobs.run(job, arguments.threads, speed)
+        measurements = jobs.run(job, arguments.threads, speed)
         handled = handling(cases, arguments)
-        for case, one in zip(cases, found, strict=True):
-            records += results.records(case, ratio, speed, one, handled.get(case, 0.0))
+        for case, measurement in zip(cases, measurements, strict=True):
+            records += results.records(case, ratio, speed, measurement, handled.get(case, 0.0))
     report.show(results.table(records, "two ranks of the virtual NPU"))
 
 
@@ -64,8 +64,11 @@ def handling(cases, arguments):
     cases = [case for case in cases if case.operator not in BLOCKS]
     names = ["product", "beside"]
     job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds, "only": names}
-    found = jobs.run(job, arguments.threads) if cases else []
-    medians = [[timing.summary(one["seconds"][name]).median for name in names] for one in found]
+    measurements = jobs.run(job, arguments.threads) if cases else []
+    medians = [
+        [timing.summary(measurement["seconds"][name]).median for name in names]
+        for measurement in measurements
+    ]
     return {case: max(0.0, beside - product) for case, (product, beside) in zip(cases, medians, strict=True)}
 
 
@@ -79,8 +82,8 @@ def sizes(arguments):
             for dtype in arguments.dtypes
         ]
         job = {"cases": [case.to_dict() for case in cases], "rounds": 5, "only": ["product"]}
-        for case, found in zip(cases, jobs.run(job, arguments.threads), strict=True):
-            taken = timing.summary(found["seconds"]["product"]).median
+        for case, measurement in zip(cases, jobs.run(job, arguments.threads), strict=True):
+            taken = timing.summary(measurement["seconds"]["product"]).median
             rows[case.dtype] = rows_for(seconds, taken, case.rows)
             multiply[case.dtype] = taken * rows[case.dtype] / case.rows
     return multiply, rows
@@ -88,7 +91,7 @@ def sizes(arguments):
 
 def parse(words):
     work = [(operator, way) for operator, ways in WAYS.items() for way in ways] + [
-        (each, STEP) for each in BLOCKS
+        (block, STEP) for block in BLOCKS
     ]
     parser = options.parser("overlap", __doc__, torch=False)
     parser.add_argument(
@@ -108,10 +111,12 @@ def parse(words):
     arguments = parser.parse_args(words)
     arguments.dtypes = (arguments.dtype,) if arguments.dtype else options.DTYPES
     arguments.work = [
-        each for each in work if fnmatch(" ".join(each), arguments.only) or each[0] == arguments.only
+        name_parts
+        for name_parts in work
+        if fnmatch(" ".join(name_parts), arguments.only) or name_parts[0] == arguments.only
     ]
     if not arguments.work:
-        names = "; ".join(" ".join(each) for each in work)
+        names = "; ".join(" ".join(name_parts) for name_parts in work)
         parser.error(f"--only {arguments.only} matches none of: {names}")
     try:
         arguments.ratios = [float(ratio) for ratio in arguments.ratios.split(",")]

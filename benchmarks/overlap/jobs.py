@@ -39,8 +39,8 @@ def run(job: dict, threads: int, gbps: float | None = None, latency_us: float = 
         except subprocess.TimeoutExpired as error:
             raise Failed(f"two ranks did not end within {TIMEOUT} s.\n{_logs(folder)}") from error
         if done.returncode or not answer.exists():
-            said = _logs(folder) or done.stderr[-2000:]  # the launcher's, where it has started none
-            raise Failed(f"two ranks ended with {done.returncode}.\n{said}")
+            logs = _logs(folder) or done.stderr[-2000:]  # the launcher's, where it has started none
+            raise Failed(f"two ranks ended with {done.returncode}.\n{logs}")
         return json.loads(answer.read_text())
 
 

@@ -24,19 +24,19 @@ HIDDEN_GOAL, CHOICE_GOAL, GOAL_SECONDS = 0.9, 1.03, 0.08
 NOT_SETTINGS = ("product", "gradient", "collective", "planned", "upstream")
 
 
-def records(case: Case, ratio: float, gbps: float | None, found: dict, handled: float) -> list[dict]:
+def records(case: Case, ratio: float, gbps: float | None, measurement: dict, handled: float) -> list[dict]:
     """``handled``: seconds that the collective's copies and sums take from a concurrent product."""
-    seconds = {name: timing.summary(times) for name, times in found["seconds"].items()}
-    made = []
+    seconds = {name: timing.summary(times) for name, times in measurement["seconds"].items()}
+    all_records = []
     for name, (median, _) in seconds.items():
         link = {"setting": name, "ratio": ratio, "gbps": gbps}
-        record = report.time_record(_timed(case, name, ratio), found["seconds"][name], **link)
+        record = report.time_record(_timed(case, name, ratio), measurement["seconds"][name], **link)
         if not name.startswith(NOT_SETTINGS):
-            record |= _figures(case, name, seconds, found, handled)
+            record |= _figures(case, name, seconds, measurement, handled)
         elif name in ("planned", "upstream"):
             record["gain"] = 1 - median / seconds["serial"].median
-        made.append(record)
-    return made + _goals(case, ratio, seconds, found, made)
+        all_records.append(record)
+    return all_records + _goals(case, ratio, seconds, measurement, all_records)
 
 
 def _timed(case: Case, name: str, ratio: float) -> report.Timed:
@@ -50,7 +50,7 @@ def product_of(case: Case) -> Product:
     return Product(case.kind, rows, width, other, case.dtype, RANKS, beside)
 
 
-def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) -> dict:
+def _figures(case: Case, name: str, seconds: dict, measurement: dict, handled: float) -> dict:
     median, serial = seconds[name].median, seconds["serial"].median
     figures = {"gain": 1 - median / serial}
     if case.operator in BLOCKS:
@@ -77,23 +77,25 @@ def _figures(case: Case, name: str, seconds: dict, found: dict, handled: float) 
     return figures
 
 
-def _goals(case: Case, ratio: float, seconds: dict, found: dict, made: list[dict]) -> list[dict]:
+def _goals(case: Case, ratio: float, seconds: dict, measurement: dict, records: list[dict]) -> list[dict]:
     """The goals: the planner's choice is good, and the best pipeline and mc2 hide what can be hidden."""
     goals = []
 
     def goal(text, contender, value, at_most):
         goals.append(report.goal_record(_timed(case, contender, ratio), report.Goal(text, value, at_most)))
 
-    if "choice" in found:
-        settings = {name: each.median for name, each in seconds.items() if not name.startswith(NOT_SETTINGS)}
-        loss = settings[found["choice"]] / min(settings.values())
-        goal("the planner's choice / the best setting", found["choice"], loss, CHOICE_GOAL)
+    if "choice" in measurement:
+        settings = {
+            name: summary.median for name, summary in seconds.items() if not name.startswith(NOT_SETTINGS)
+        }
+        loss = settings[measurement["choice"]] / min(settings.values())
+        goal("the planner's choice / the best setting", measurement["choice"], loss, CHOICE_GOAL)
     if ratio != 1 or case.operator in BLOCKS or seconds["product"].median < GOAL_SECONDS:
         return goals
     for backend in ("pipelined", "mc2"):
         hidden = {
             record["setting"]: record["hidden"]
-            for record in made
+            for record in records
             if record["setting"].startswith(backend) and "hidden" in record
         }
         if hidden:
@@ -102,14 +104,14 @@ def _goals(case: Case, ratio: float, seconds: dict, found: dict, made: list[dict
     return goals
 
 
-def table(found: list[dict], title: str) -> Table:
+def table(records: list[dict], title: str) -> Table:
     right = ("ms ± spread", "gain", "exposed ms", "ideal ms", "bound ms", "hidden")
-    made = report.blank(title, ("work", "link", "setting"), right)
-    for record in found:
+    rich_table = report.blank(title, ("work", "link", "setting"), right)
+    for record in records:
         if record["kind"] != "time":
             continue
         link = "no limit" if record["gbps"] is None else f"{record['gbps']:.3g} GB/s (x {record['ratio']:g})"
-        made.add_row(
+        rich_table.add_row(
             f"{record['operator']} {record['sizes']} {record['dtype']} {record['way']}",
             link,
             record["setting"],
@@ -120,7 +122,7 @@ def table(found: list[dict], title: str) -> Table:
             _milliseconds(record.get("bound")),
             _share(record.get("hidden")),
         )
-    return made
+    return rich_table
 
 
 def _share(value: float | None) -> str:
@@ -131,12 +133,12 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else report.milliseconds(value)
 
 
-def chart(file: str, found: list[dict]) -> None:
+def chart(file: str, records: list[dict]) -> None:
     """For each case and setting, the time relative to serial's over communication / product."""
     from matplotlib.figure import Figure  # a late import: it takes a while
 
     cases: dict[tuple, list[dict]] = {}
-    for record in found:
+    for record in records:
         if record["kind"] == "time" and "gain" in record:
             cases.setdefault(tuple(record[key] for key in ("operator", "way", "dtype")), []).append(record)
     rows = (len(cases) + 2) // 3
@@ -163,5 +165,5 @@ def chart(file: str, found: list[dict]) -> None:
         axes.legend(fontsize=6)
     for axes in list(plots.flat)[len(cases) :]:
         axes.axis("off")
-    figure.suptitle(f"Virtual NPU, 2 ranks: {report.title(found)}")
+    figure.suptitle(f"Virtual NPU, 2 ranks: {report.title(records)}")
     figure.savefig(file, dpi=120)

@@ -34,12 +34,12 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # relative to the largest value
 
 
 def settings(case: Case) -> list[str]:
-    found = list(SETTINGS)
+    names = list(SETTINGS)
     if case.way == BACKWARD and case.kind != "all_gather":
-        found.insert(1, WHOLE)  # as mc2 does there
+        names.insert(1, WHOLE)  # as mc2 does there
     elif case.dtype == "bfloat16":
-        found.insert(1, MC2)
-    return found
+        names.insert(1, MC2)
+    return names
 
 
 class Operator:
@@ -84,8 +84,8 @@ class Operator:
         if self.case.way == FORWARD:
             return [self._prepared(name)().astype("float32").numpy()]
         self._prepared(name)()
-        found = [tensor.grad for tensor in (self.x, self.weight) if tensor.grad is not None]
-        return [gradient.astype("float32").numpy() for gradient in found]
+        gradients = [tensor.grad for tensor in (self.x, self.weight) if tensor.grad is not None]
+        return [gradient.astype("float32").numpy() for gradient in gradients]
 
     def plan(self) -> overlap.OverlapPlan:
         """The planner's Product that communicates in this way."""
@@ -220,10 +220,10 @@ def examine(case: Case, group, rounds: int, only: list[str] | None) -> dict:
     return {"seconds": seconds, **planned}
 
 
-def verify(case: Case, name: str, found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
-    for one, other in zip(found, wanted, strict=True):
+def verify(case: Case, name: str, actual: list[np.ndarray], wanted: list[np.ndarray]) -> None:
+    for array, other in zip(actual, wanted, strict=True):
         allowed = TOLERANCE[case.dtype] * float(np.abs(other).max())
-        error = float(np.abs(one - other).max())
+        error = float(np.abs(array - other).max())
         if not error <= allowed:  # also true for NaN
             raise SystemExit(f"{case}: {name} is off by {error:.3g}; allowed: {allowed:.3g}.")
 
@@ -234,12 +234,12 @@ def main(question: str, answer: str) -> None:
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": RANKS, "pp_degree": 1}
     fleet.init(is_collective=True, strategy=strategy)
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-    found = []
+    examined = []
     for request in job["cases"]:
         case = Case(**request)
-        found.append(examine(case, group, job["rounds"], job.get("only")))
+        examined.append(examine(case, group, job["rounds"], job.get("only")))
     if group.rank == 0:
-        Path(answer).write_text(json.dumps(found))
+        Path(answer).write_text(json.dumps(examined))
 
 
 if __name__ == "__main__":

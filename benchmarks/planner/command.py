@@ -24,18 +24,18 @@ USED = ("cube", "attention", "hidden", "memory", "links")  # of what is fitted
 def main(words):
     parser = options.bare("planner", __doc__)
     parser.add_argument("--write", action="store_true", help="write what plans use")
-    asked = parser.parse_args(words)
-    found = validation()
-    if asked.write:
-        write(found, DATA)
-    print(page.table(found))
-    print(page.summary(found))
+    arguments = parser.parse_args(words)
+    validated = validation()
+    if arguments.write:
+        write(validated, DATA)
+    print(page.table(validated))
+    print(page.summary(validated))
     return 0
 
 
-def write(found: Validation, data: Path) -> None:
+def write(validation: Validation, data: Path) -> None:
     """Writes the data file into the folder ``data``."""
-    values = {name: getattr(found.efficiencies, name) for name in USED}
-    families = {name: dataclasses.asdict(found.families[name]) for name in (*FAMILIES, OTHER)}
+    values = {name: getattr(validation.efficiencies, name) for name in USED}
+    families = {name: dataclasses.asdict(validation.families[name]) for name in (*FAMILIES, OTHER)}
     text = strict_json.dumps({"efficiencies": values, "families": families}, indent=2)
     (data / "efficiencies.json").write_text(text + "\n", encoding="utf-8")

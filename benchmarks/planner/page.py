@@ -51,9 +51,12 @@ GAINS_OF, GAIN_LENGTHS = "MindSpeed-LLM LLaMA2 7B", (2048, 4096)
 INCHES, DOTS = (6.4, 5.2), 120
 
 
-def table(found: Validation) -> str:
+def table(validation: Validation) -> str:
     """All runs with a throughput, worst first."""
-    runs = sorted((*found.cross_validated, *found.held_out, *found.unnamed), key=lambda run: -abs(run.error))
+    runs = sorted(
+        (*validation.cross_validated, *validation.held_out, *validation.unnamed),
+        key=lambda run: -abs(run.error),
+    )
 
     def row(run: PredictedRun) -> tuple:
         point = run.point
@@ -67,7 +70,7 @@ def table(found: Validation) -> str:
             f"{point.measured:.0f}",
             f"{run.predicted.tokens_per_second_per_card:.0f}",
             percent(run.error),
-            f"±{100 * found.width(point):.0f} %" + ("" if found.within(run) else ", outside"),
+            f"±{100 * validation.width(point):.0f} %" + ("" if validation.within(run) else ", outside"),
             reason(point.name, run.error),
         )
 
@@ -75,26 +78,26 @@ def table(found: Validation) -> str:
     return markdown((*header, "error of the step time", "stated", "why"), map(row, runs))
 
 
-def _figures(runs: Sequence[PredictedRun], found: Validation) -> tuple[float, float, float, float]:
+def _figures(runs: Sequence[PredictedRun], validation: Validation) -> tuple[float, float, float, float]:
     """Median error, bias, worst error, and the share within the stated intervals."""
     errors = np.array([run.error for run in runs])
-    inside = np.mean([found.within(run) for run in runs])
+    inside = np.mean([validation.within(run) for run in runs])
     return float(np.median(abs(errors))), float(errors.mean()), float(abs(errors).max()), float(inside)
 
 
-def summary(found: Validation) -> str:
+def summary(validation: Validation) -> str:
     """The errors of both halves, by stack."""
 
     def row(name: str, runs: Sequence[PredictedRun]) -> tuple:
-        median, bias, worst, inside = _figures(runs, found)
+        median, bias, worst, inside = _figures(runs, validation)
         reached = median <= GOAL_MEDIAN and abs(bias) <= GOAL_BIAS and inside >= SHARE
         sizes = (f"{100 * median:.1f} %", percent(bias), f"{100 * worst:.1f} %", f"{100 * inside:.0f} %")
         return (name, len(runs), *sizes, "yes" if reached else "no")
 
     halves = {
-        "held out": found.held_out,
-        "fitted, each from other models": found.cross_validated,
-        UNNAMED: found.unnamed,
+        "held out": validation.held_out,
+        "fitted, each from other models": validation.cross_validated,
+        UNNAMED: validation.unnamed,
     }
     rows = []
     for name, runs in halves.items():
@@ -105,12 +108,14 @@ def summary(found: Validation) -> str:
     return markdown(("half", "runs", "median", "bias", "worst", "within", goal), rows)
 
 
-def _families(found: Validation) -> str:
-    rows = ((name, family.runs, f"±{100 * family.width:.1f} %") for name, family in found.families.items())
+def _families(validation: Validation) -> str:
+    rows = (
+        (name, family.runs, f"±{100 * family.width:.1f} %") for name, family in validation.families.items()
+    )
     return markdown(("family", "runs", "nine of ten within"), rows)
 
 
-def _parameters(found: Validation) -> str:
+def _parameters(validation: Validation) -> str:
     meanings = {
         "cube": "of the peak, matrix products before their results are written",
         "attention": "of the peak, fused attention with heads of 128",
@@ -122,13 +127,13 @@ def _parameters(found: Validation) -> str:
         "later": "a factor of the time: releases since November 2024",
     }
     rows = (
-        (f"`{name}`", meanings[name], prior, f"e^±{width}", f"{getattr(found.efficiencies, name):.3f}")
+        (f"`{name}`", meanings[name], prior, f"e^±{width}", f"{getattr(validation.efficiencies, name):.3f}")
         for name, (prior, width) in PRIORS.items()
     )
     return markdown(("parameter", "share", "prior", "width", "fitted"), rows)
 
 
-def _gains(found: Validation) -> str:
+def _gains(validation: Validation) -> str:
     """The slowdown of a run without one fused operator, predicted and published."""
     published = data()["gains"]
     run = next(point for point in points() if point.name == GAINS_OF)
@@ -137,8 +142,10 @@ def _gains(found: Validation) -> str:
         layout = replace(run.layout, max_seq_length=length)
         without = replace(layout, fused=layout.fused - {operator})
         seconds = [
-            published_step_time(run.shape, one, card(run.card), found.efficiencies, run.software).step_time_s
-            for one in (layout, without)
+            published_step_time(
+                run.shape, ring, card(run.card), validation.efficiencies, run.software
+            ).step_time_s
+            for ring in (layout, without)
         ]
         return percent(seconds[1] / seconds[0] - 1)
 
@@ -159,7 +166,7 @@ def _sources() -> str:
     return "\n".join(f"- `{name}`: {text}." for name, text in data()["sources"].items())
 
 
-def chart(found: Validation, file: Path | IO[bytes]) -> None:
+def chart(validation: Validation, file: Path | IO[bytes]) -> None:
     """Predicted against measured tokens/s, as an image."""
     from matplotlib.figure import Figure  # a late import: it takes a while
 
@@ -169,7 +176,10 @@ def chart(found: Validation, file: Path | IO[bytes]) -> None:
     axes.fill_between(span, span * 0.8, span * 1.2, alpha=0.12, label="20 %")
     axes.fill_between(span, span * 0.9, span * 1.1, alpha=0.2, label="10 %")
     axes.plot(span, span, linewidth=0.8, color="grey")
-    for runs, marker, label in ((found.held_out, "o", HELD_OUT), (found.cross_validated, "x", FITTED)):
+    for runs, marker, label in (
+        (validation.held_out, "o", HELD_OUT),
+        (validation.cross_validated, "x", FITTED),
+    ):
         measured = [run.point.measured for run in runs]
         predicted = [run.predicted.tokens_per_second_per_card for run in runs]
         axes.plot(measured, predicted, marker, markersize=5, label=label)
@@ -179,19 +189,20 @@ def chart(found: Validation, file: Path | IO[bytes]) -> None:
     figure.savefig(file, dpi=DOTS, format="png")
 
 
-def page(found: Validation) -> str:
+def page(validation: Validation) -> str:
     """The whole page."""
     on = card("910b")
     loss = LOSS_FORWARD[0] + LOSS_BACKWARD[0]
     every = data()["points"]
-    median, bias, worst, inside = _figures(found.held_out, found)
+    held_out = validation.held_out
+    median, bias, worst, inside = _figures(held_out, validation)
     return f"""# Accuracy of predicted step times and memory
 
 `llm-npu plan` predicts runs that this project has not made; no figure on this page was measured by
 it. The page compares the models with published figures, run by run, and states the error.
 `python -m benchmarks planner` prints these tables; with `--write` it also writes what plans use.
 
-**{len(found.held_out)} runs that no fit has seen are predicted with a median error of {100 * median:.1f} %, a
+**{len(held_out)} runs that no fit has seen are predicted with a median error of {100 * median:.1f} %, a
 bias of {percent(bias)} and a worst error of {100 * worst:.1f} %; {100 * inside:.0f} % of them lie in the
 range that an answer states.** Of the 22 runs that were collected last, before they were used for anything,
 the median error was 12.5 %. Those of single programs reach the goals in part only: see the summary.
@@ -254,7 +265,7 @@ A step is a list of operations, generated from the model's sizes and the layout
 (`llm_npu/plan/step_model/stage.py`). Each takes the time that its operations and bytes need at the card's
 published peaks (`llm_npu/plan/step_model/roofline.py`). Eight parameters are fitted, the same for all runs:
 
-{_parameters(found)}
+{_parameters(validation)}
 
 The fit minimises log(predicted / measured) / {NOISE}, squared near zero and linear beyond, and squares of
 log(parameter / prior) / width. Priors are what single kernels reach; `benchmarks/planner/fitting.py` gives
@@ -272,7 +283,7 @@ TeleChat's, the 910B2, but are neither fitted nor judged.
 
 ## Summary
 
-{summary(found)}
+{summary(validation)}
 
 ## What an answer states
 
@@ -286,14 +297,14 @@ predicted from those of the other programs. For what no published run has the an
 What a run below is held against are the errors of the runs of other models, so that neither its own error
 nor that of its model in another program widens its range.
 
-{_families(found)}
+{_families(validation)}
 
 ## The runs one by one
 
 Worst first. The error is predicted / measured - 1 of the seconds of a step; above {LARGE:.0%} it has a
 reason, or is "unexplained".
 
-{table(found)}
+{table(validation)}
 
 ![predicted against measured](images/planning_validation.png)
 
@@ -304,7 +315,7 @@ reason, or is "unexplained".
 The gain of the run LLaMA2 7B from one fused operator, in tokens/s, as predicted, and as published for
 Llama-2-7B: {data()["gains"]["source"]}. None of these figures was used in a fit.
 
-{_gains(found)}
+{_gains(validation)}
 
 The published gain of attention is smaller than either prediction. The model composes attention as PaddleNLP
 does, whose softmax casts to float32 and back in separate kernels. The baseline of the published figure is not

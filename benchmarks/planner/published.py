@@ -61,142 +61,142 @@ def data() -> dict:
     return read("published.json", DATA)
 
 
-def half(found: dict) -> str:
+def half(run: dict) -> str:
     """The half of a run, by the rule that the data file states."""
-    if found.get("card_unnamed"):
+    if run.get("card_unnamed"):
         return UNNAMED
-    if found.get("collected_last"):
+    if run.get("collected_last"):
         return HELD_OUT
-    odd = hashlib.sha256(found["name"].encode()).digest()[0] % 2
-    return HELD_OUT if odd and not found.get("seen") else FITTED
+    odd = hashlib.sha256(run["name"].encode()).digest()[0] % 2
+    return HELD_OUT if odd and not run.get("seen") else FITTED
 
 
-def _mixture(found: dict) -> dict[str, int | None]:
+def _mixture(run: dict) -> dict[str, int | None]:
     """The fields of the shape that differ in a mixture of experts and with latent attention."""
-    fields = {"intermediate_size": found["ffn_hidden_size"], "head_dim": found.get("head_dim")}
-    if experts := found.get("num_experts"):
+    fields = {"intermediate_size": run["ffn_hidden_size"], "head_dim": run.get("head_dim")}
+    if experts := run.get("num_experts"):
         fields |= {
             "num_experts": experts,
-            "experts_per_token": found["experts_per_token"],
-            "intermediate_size": found.get("moe_intermediate_size", found["ffn_hidden_size"]),
-            "shared_expert_intermediate_size": found.get("shared_expert_intermediate_size", 0),
-            "dense_layers": found.get("first_dense_layers", 0),
-            "dense_intermediate_size": found["ffn_hidden_size"],
+            "experts_per_token": run["experts_per_token"],
+            "intermediate_size": run.get("moe_intermediate_size", run["ffn_hidden_size"]),
+            "shared_expert_intermediate_size": run.get("shared_expert_intermediate_size", 0),
+            "dense_layers": run.get("first_dense_layers", 0),
+            "dense_intermediate_size": run["ffn_hidden_size"],
         }
-    if "kv_lora_rank" in found:
-        fields |= latent_attention(SimpleNamespace(**found))
-        fields["head_dim"] = found.get("head_dim", fields["head_dim"])  # as padded for the kernel
+    if "kv_lora_rank" in run:
+        fields |= latent_attention(SimpleNamespace(**run))
+        fields["head_dim"] = run.get("head_dim", fields["head_dim"])  # as padded for the kernel
     return fields
 
 
-def _release(found: dict) -> Release:
+def _release(run: dict) -> Release:
     """That of a run's published memory, else of its program."""
-    if "core" not in found:
-        return RELEASES.get(found["stack"], CURRENT)
-    if found.get("legacy"):
+    if "core" not in run:
+        return RELEASES.get(run["stack"], CURRENT)
+    if run.get("legacy"):
         return LEGACY
-    return replace(CORES[found["core"]], rotary_input=found.get("old_rotary", False))
+    return replace(CORES[run["core"]], rotary_input=run.get("old_rotary", False))
 
 
-def _switches(found: dict) -> Switches:
+def _switches(run: dict) -> Switches:
     latent = None
-    if "kv_lora_rank" in found:
-        padded = found.get("attention_padded_head_dim", found["qk_nope_head_dim"] + found["qk_rope_head_dim"])
+    if "kv_lora_rank" in run:
+        padded = run.get("attention_padded_head_dim", run["qk_nope_head_dim"] + run["qk_rope_head_dim"])
         names = ("qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
-        latent = LatentAttention(*(found[name] for name in names), padded)
+        latent = LatentAttention(*(run[name] for name in names), padded)
     return Switches(
-        half=found.get("dtype", "bf16"),
-        reuses=found.get("reuses_masters", False),
-        narrow_moments=found.get("narrow_moments", False),
-        swaps=found.get("swap_attention", False),
-        feed_forwards_again=found.get("recomputed_feed_forwards", 0),
-        norms_again=found.get("recomputed_norms", 0),
-        repeats_keys=found.get("repeats_keys", False),
-        normed_heads=found.get("normed_heads", False),
-        chunks=found.get("chunks"),
-        empty=frozenset(found.get("noop_layers", ())),
-        tokens=found.get("sample_tokens"),
+        half=run.get("dtype", "bf16"),
+        reuses=run.get("reuses_masters", False),
+        narrow_moments=run.get("narrow_moments", False),
+        swaps=run.get("swap_attention", False),
+        feed_forwards_again=run.get("recomputed_feed_forwards", 0),
+        norms_again=run.get("recomputed_norms", 0),
+        repeats_keys=run.get("repeats_keys", False),
+        normed_heads=run.get("normed_heads", False),
+        chunks=run.get("chunks"),
+        empty=frozenset(run.get("noop_layers", ())),
+        tokens=run.get("sample_tokens"),
         latent=latent,
     )
 
 
-def _point(found: dict) -> Point:
-    layers, stages = found["num_layers"], found["pipeline_parallel"]
-    window = found.get("sliding_window")
+def _point(run: dict) -> Point:
+    layers, stages = run["num_layers"], run["pipeline_parallel"]
+    window = run.get("sliding_window")
     shape = ModelShape(
-        **_mixture(found),
-        name=found["model"],
+        **_mixture(run),
+        name=run["model"],
         model_type="llama",
-        vocab_size=found["vocab_size"],
-        hidden_size=found["hidden_size"],
+        vocab_size=run["vocab_size"],
+        hidden_size=run["hidden_size"],
         num_hidden_layers=layers,
-        num_attention_heads=found["num_attention_heads"],
-        num_key_value_heads=found["num_query_groups"],
-        max_position_embeddings=found["seq_length"],
-        tie_word_embeddings=not found["untied"],
-        attention_bias=found["qkv_bias"],
+        num_attention_heads=run["num_attention_heads"],
+        num_key_value_heads=run["num_query_groups"],
+        max_position_embeddings=run["seq_length"],
+        tie_word_embeddings=not run["untied"],
+        attention_bias=run["qkv_bias"],
         sliding_window=window,
     )
-    tp = found["tensor_parallel"]
-    chunks = found.get("virtual_stages", 1)
-    if "layers_per_virtual_stage" in found:
-        chunks = layers // stages // found["layers_per_virtual_stage"]
-    again = found.get("recompute")
-    own = found.get("stage_layers")
+    tp = run["tensor_parallel"]
+    chunks = run.get("virtual_stages", 1)
+    if "layers_per_virtual_stage" in run:
+        chunks = layers // stages // run["layers_per_virtual_stage"]
+    again = run.get("recompute")
+    own = run.get("stage_layers")
     layout = PublishedLayout(
-        cards=found["cards"],
+        cards=run["cards"],
         tensor_parallel_degree=tp,
         pipeline_parallel_degree=stages,
         virtual_pp_degree=chunks,
-        context_parallel_degree=found.get("context_parallel", 1),
-        expert_parallel_degree=found.get("expert_parallel", 1),
-        sharding="stage1" if found["distributed_optimizer"] else "",
-        sequence_parallel=found["sequence_parallel"] and tp > 1,
+        context_parallel_degree=run.get("context_parallel", 1),
+        expert_parallel_degree=run.get("expert_parallel", 1),
+        sharding="stage1" if run["distributed_optimizer"] else "",
+        sequence_parallel=run["sequence_parallel"] and tp > 1,
         recompute=bool(again),
         recompute_granularity=again["granularity"] if again else "full",
         recomputed=tuple(again["layers"]) if again else None,
         layers_of_stages=tuple(own) if own else None,
-        max_seq_length=found["seq_length"],
-        per_device_train_batch_size=found["micro_batch_size"],
-        global_batch_size=found["global_batch_size"],
-        overlap="mc2" if found["mc2"] and tp > 1 else "serial",
-        fused=frozenset(found["fused"]) | ({"moe"} if found.get("moe_token_permute_fusion") else set()),
+        max_seq_length=run["seq_length"],
+        per_device_train_batch_size=run["micro_batch_size"],
+        global_batch_size=run["global_batch_size"],
+        overlap="mc2" if run["mc2"] and tp > 1 else "serial",
+        fused=frozenset(run["fused"]) | ({"moe"} if run.get("moe_token_permute_fusion") else set()),
         mask="band" if window else "causal",
-        offload=found.get("offload", False),
+        offload=run.get("offload", False),
     )
-    base = STACKS[found["stack"]]
+    base = STACKS[run["stack"]]
     software = replace(
         base,
-        overlaps_gradients=found["overlap_grad_reduce"],
-        overlaps_weights=found.get("overlap_param_gather", base.overlaps_weights),
-        interleaves=found.get("fine_grain_interleave", 1) * found.get("micro_batch_interleave", 1),
-        kernels=found.get("kernels", base.kernels),
-        dispatcher=found.get("moe_token_dispatcher", MEGATRON_DISPATCHER if base.dispatcher else ""),
-        capacity=found.get("moe_capacity_factor", base.capacity),
-        accumulate=FUSED_ACCUMULATION if found.get("gradient_accumulation_fusion") else base.accumulate,
-        grouped=found.get("moe_grouped_gemm", False),
+        overlaps_gradients=run["overlap_grad_reduce"],
+        overlaps_weights=run.get("overlap_param_gather", base.overlaps_weights),
+        interleaves=run.get("fine_grain_interleave", 1) * run.get("micro_batch_interleave", 1),
+        kernels=run.get("kernels", base.kernels),
+        dispatcher=run.get("moe_token_dispatcher", MEGATRON_DISPATCHER if base.dispatcher else ""),
+        capacity=run.get("moe_capacity_factor", base.capacity),
+        accumulate=FUSED_ACCUMULATION if run.get("gradient_accumulation_fusion") else base.accumulate,
+        grouped=run.get("moe_grouped_gemm", False),
     )
     return Point(
-        name=found["name"],
-        stack=found["stack"],
-        card=found.get("card", SERVER),
+        name=run["name"],
+        stack=run["stack"],
+        card=run.get("card", SERVER),
         shape=shape,
         layout=layout,
         software=software,
-        measured=found.get("tokens_per_s_per_card", 0.0),
-        memory=tuple(size << 20 for size in found.get("memory_mib", ())),
-        ranks=tuple(found.get("memory_ranks", ())),
-        half=half(found),
-        script=found["script"],
-        release=_release(found),
-        switches=_switches(found),
+        measured=run.get("tokens_per_s_per_card", 0.0),
+        memory=tuple(size << 20 for size in run.get("memory_mib", ())),
+        ranks=tuple(run.get("memory_ranks", ())),
+        half=half(run),
+        script=run["script"],
+        release=_release(run),
+        switches=_switches(run),
     )
 
 
 @cache
 def points() -> tuple[Point, ...]:
     """The published runs that the models can describe."""
-    return tuple(_point(found) for found in data()["points"] if "left_out" not in found)
+    return tuple(_point(run) for run in data()["points"] if "left_out" not in run)
 
 
 def timed(half_of: str) -> tuple[Point, ...]:

@@ -29,5 +29,5 @@ def degrees(layout: PublishedLayout) -> str:
 
 def reason(name: str, error: float) -> str:
     """Why the run ``name`` has its error, as the data file says; "" for a small one without a reason."""
-    found = next(run for run in data()["points"] if run["name"] == name)
-    return found.get("why") or ("unexplained" if abs(error) > LARGE else "")
+    published_run = next(run for run in data()["points"] if run["name"] == name)
+    return published_run.get("why") or ("unexplained" if abs(error) > LARGE else "")

@@ -90,11 +90,11 @@ class Validation:
     @cached_property
     def errors(self) -> dict[str, list[PredictedRun]]:
         """The runs of every family, none of which helped to predict itself."""
-        found: dict[str, list[PredictedRun]] = {name: [] for name in (*FAMILIES, CONTEXT, *PROGRAMS)}
+        runs_of: dict[str, list[PredictedRun]] = {name: [] for name in (*FAMILIES, CONTEXT, *PROGRAMS)}
         for run in (*self.cross_validated, *self.held_out):
             for name in _families(run.point):
-                found[name].append(run)
-        return found | {OTHER: list(self.unseen)}
+                runs_of[name].append(run)
+        return runs_of | {OTHER: list(self.unseen)}
 
     @cached_property
     def families(self) -> dict[str, Family]:

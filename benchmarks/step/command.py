@@ -92,11 +92,11 @@ def bench(arguments, malloc, records):
             group = [name for name in group if name in arguments.contenders]
             if group in ([], [OURS]) and times:
                 continue  # timed with another group already
-            found = of_group(size, dtype, group, arguments.rounds, start)
-            skipped |= found["skipped"]
-            for name, turns in found["turns"].items():
+            group_results = of_group(size, dtype, group, arguments.rounds, start)
+            skipped |= group_results["skipped"]
+            for name, turns in group_results["turns"].items():
                 times.setdefault(name, []).extend(turns)
-            medians = {name: median(turns) for name, turns in found["turns"].items()}
+            medians = {name: median(turns) for name, turns in group_results["turns"].items()}
             records += [
                 report.goal_record(timed(OURS), aim_of(aim, medians))
                 for aim in AIMS
@@ -121,10 +121,14 @@ def of_group(size, dtype, names, rounds, start):
     with contenders.Processes(names, *start, table) as processes:
         skipped = {name: process.unavailable for name, process in processes.items() if process.unavailable}
         running = {name: process for name, process in processes.items() if name not in skipped}
-        losses = {name: each.ask("losses", steps=STEPS_TO_VERIFY)["ok"] for name, each in running.items()}
+        losses = {
+            name: process.ask("losses", steps=STEPS_TO_VERIFY)["ok"] for name, process in running.items()
+        }
         contest.agree(dtype, losses)
-        first = {name: each.ask("time")["ok"]["seconds"] for name, each in running.items()}
-        counts = {name: timing.rounds_within(each, rounds, SECONDS_EACH) for name, each in first.items()}
+        first = {name: process.ask("time")["ok"]["seconds"] for name, process in running.items()}
+        counts = {
+            name: timing.rounds_within(seconds, rounds, SECONDS_EACH) for name, seconds in first.items()
+        }
         turns = timing.interleaved(lambda name: running[name].ask("time")["ok"], running, counts, warm_up=0)
     return {"turns": turns, "skipped": skipped}
 
@@ -151,9 +155,9 @@ def median(turns):
 
 
 def aim_of(aim, medians):
-    ours, theirs = medians[OURS], medians[aim.against]
+    own, other = medians[OURS], medians[aim.against]
     return Goal(
-        f"time / {aim.against}'s, {aim.times:.3g}x its tokens per second:", ours / theirs, 1 / aim.times
+        f"time / {aim.against}'s, {aim.times:.3g}x its tokens per second:", own / other, 1 / aim.times
     )
 
 
@@ -161,15 +165,15 @@ def table(records, size, title):
     """Tokens per second, milliseconds and page faults of a step, and the share of the limit."""
     title = f"Llama {size.label}, {size.parameters / 1e6:.1f}M parameters, {title}"
     right = ("tokens/s", "ms", "spread", "share", "page faults")
-    made = report.blank(title, ("dtype", "contender"), right)
+    rich_table = report.blank(title, ("dtype", "contender"), right)
     for record in records:
         if record["kind"] != "time":
             continue
         if "skipped" in record:
-            made.add_row(record["dtype"], record["contender"], record["skipped"])
+            rich_table.add_row(record["dtype"], record["contender"], record["skipped"])
             continue
         milliseconds = (report.milliseconds(record[name]) for name in ("median", "spread"))
-        made.add_row(
+        rich_table.add_row(
             record["dtype"],
             record["contender"],
             f"{record['tokens_per_second']:.1f}",
@@ -177,7 +181,7 @@ def table(records, size, title):
             f"{record['share']:.0%}",
             f"{record['page_faults']:.0f}",
         )
-    return made
+    return rich_table
 
 
 def parse(words):

@@ -147,6 +147,6 @@ class FusedLoss:
             project(hidden).reshape(shape)
             for project in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        query, key = (self.ops.rotary_mul(each, self.cos, self.sin) for each in (query, key))
+        query, key = (self.ops.rotary_mul(tensor, self.cos, self.sin) for tensor in (query, key))
         out = self.ops.flash_attention(query, key, value, self.causal)
         return attention.o_proj(out.reshape(hidden.shape))

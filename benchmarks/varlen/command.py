@@ -61,20 +61,20 @@ def measure_all(arguments, processes, records):
     flops = measure.gemm_rates(processes, GEMM_SIZE, arguments.rounds, ("float32",))
     contest.record_machine(records, arguments.threads, arguments.malloc, processes, gemm=flops)
     for is_training in (False, True):
-        made = {strategy: case(strategy, is_training, arguments) for strategy in TABLE}
+        built = {strategy: case(strategy, is_training, arguments) for strategy in TABLE}
         who = [(strategy, name) for strategy, of in TABLE.items() for name in of]
         try:
-            skipped = prepare(made, who, processes)
+            skipped = prepare(built, who, processes)
             seconds = take_turns([key for key in who if key not in skipped], processes, arguments.rounds)
         finally:
             for process in processes.values():
                 process.ask("release")
-        floor = made["padding"].cost.flops / flops["float32"]
+        floor = built["padding"].cost.flops / flops["float32"]
         records += [
-            made[key[0]].record(arguments.malloc, key[1], floor, seconds.get(key), skipped.get(key))
+            built[key[0]].record(arguments.malloc, key[1], floor, seconds.get(key), skipped.get(key))
             for key in who
         ]
-        records += goals(made, seconds, arguments.malloc)
+        records += goals(built, seconds, arguments.malloc)
         show(is_training, who, seconds, skipped, floor)
 
 
@@ -83,16 +83,16 @@ def case(strategy, is_training, arguments):
     return Case(Decoder(strategy, is_training, *sizes), "float32", False)
 
 
-def prepare(made, who, processes):
+def prepare(cases, who, processes):
     """Prepares and verifies; returns {(strategy, contender): reason} of unsupported ones."""
-    work = made["padding"].work
+    work = cases["padding"].work
     truth = float(work.golden(filled(work, "float32"), {}, False)["loss"])
     skipped, after = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.npz"
         for key in who:
             strategy, name = key
-            process, of = processes[name], made[strategy]
+            process, of = processes[name], cases[strategy]
             answer = process.ask("prepare", slot=strategy, **of.request)
             if "unavailable" in answer:
                 skipped[key] = answer["unavailable"]
@@ -105,7 +105,7 @@ def prepare(made, who, processes):
             after[key] = losses[-1]
     for key, loss in after.items():
         agree(
-            f"{made[key[0]]} {key[1]}, after a step",
+            f"{cases[key[0]]} {key[1]}, after a step",
             loss,
             float(np.median(list(after.values()))),
             AFTER_A_STEP,
@@ -125,16 +125,16 @@ def take_turns(who, processes, rounds):
     return timing.interleaved(seconds, who, rounds, warm_up=0)  # verifying has warmed up
 
 
-def goals(made, seconds, malloc):
+def goals(cases, seconds, malloc):
     if BASELINE not in seconds:
         return
     baseline = timing.summary(seconds[BASELINE]).median
     for key, of in seconds.items():
         if key[1] in FUSED:
-            work = made[key[0]].work
+            work = cases[key[0]].work
             ratio = timing.summary(of).median / baseline
             goal = Goal("time / padding in torch eager", ratio, 1 / GOALS[work.is_training])
-            yield report.goal_record(made[key[0]].timed(malloc, key[1]), goal)
+            yield report.goal_record(cases[key[0]].timed(malloc, key[1]), goal)
 
 
 def show(is_training, who, seconds, skipped, floor):

@@ -40,7 +40,7 @@ class AdamW(Work):
     def samples(self, name):
         return (spread_over(self.hidden, 64),)
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         """After the first step both moments, corrected, equal the gradient and its square."""
         truth = {}
         for name in self.outputs:
@@ -101,7 +101,7 @@ class AdamW(Work):
             optimizer.step()
             if is_narrow:
                 torch._foreach_copy_(parameters, [weight.detach() for weight in wide])
-            made = parameters if is_narrow else wide
-            return made[0], made[-1]
+            updated = parameters if is_narrow else wide
+            return updated[0], updated[-1]
 
         return step

@@ -65,7 +65,7 @@ class Attention(Work):
     def samples(self, name):
         return (0, spread_over(self.tokens), self.heads - 1)
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         """Golden values of the last head. The gradients of keys and values sum over all queries, in
         blocks."""
         q, k, v, dout = (arrays[name][0, :, -1].astype(np.float64) for name in ("q", "k", "v", "dout"))

@@ -57,7 +57,7 @@ class Work:
         """The index of the compared part of output or gradient ``name``."""
         raise NotImplementedError
 
-    def golden(self, arrays: dict, found: dict, backward: bool) -> dict[str, np.ndarray]:
+    def golden(self, arrays: dict, outputs: dict, backward: bool) -> dict[str, np.ndarray]:
         """Golden samples in float64. ``found`` holds a contender's results, which show the elements that it
         dropped."""
         raise NotImplementedError

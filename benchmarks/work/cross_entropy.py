@@ -28,7 +28,7 @@ class CrossEntropy(Work):
     def samples(self, name):
         return () if name == "loss" else (spread_over(self.tokens),)
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         logits, labels = arrays["logits"], arrays["labels"]
         loss, _ = losses(lambda rows: logits[rows].astype(np.float64), labels, self.vocabulary)
         rows = self.samples("dlogits")[0]
@@ -83,7 +83,7 @@ class LinearCrossEntropy(Work):
             (spread_over(self.tokens),) if name == "dhidden" else (slice(None), spread_over(self.vocabulary))
         )
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         hidden, weight, labels = arrays["hidden"], arrays["weight"].astype(np.float64), arrays["labels"]
         loss, largest = losses(lambda rows: hidden[rows].astype(np.float64) @ weight, labels, self.vocabulary)
         if not backward:
@@ -137,7 +137,7 @@ class Linear(Work):
     def samples(self, name):
         return (slice(None), spread_over(self.outer)) if name == "dweight" else (spread_over(self.tokens),)
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         rows, columns = self.samples("out")[0], self.samples("dweight")[1]
         x, weight, dout = (arrays[name].astype(np.float64) for name in ("x", "weight", "dout"))
         return {"out": x[rows] @ weight, "dx": dout[rows] @ weight.T, "dweight": x.T @ dout[:, columns]}

@@ -50,25 +50,27 @@ class Decoder(Work):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the parameters."""
         c = self.width
-        made = {"embedding": (self.vocabulary, c), "position": (self.longest, c)}
+        named_shapes = {"embedding": (self.vocabulary, c), "position": (self.longest, c)}
         for i in range(self.depth):
-            made |= {f"{i}.norm1": (c,), f"{i}.norm2": (c,)}
+            named_shapes |= {f"{i}.norm1": (c,), f"{i}.norm2": (c,)}
             for name, inner, outer in (
                 ("qkv", c, 3 * c),
                 ("proj", c, c),
                 ("fc1", c, 4 * c),
                 ("fc2", 4 * c, c),
             ):
-                made |= {f"{i}.{name}": (inner, outer), f"{i}.{name}.bias": (outer,)}
-        return {**made, "output": (c, self.vocabulary), "output.bias": (self.vocabulary,)}
+                named_shapes |= {f"{i}.{name}": (inner, outer), f"{i}.{name}.bias": (outer,)}
+        return {**named_shapes, "output": (c, self.vocabulary), "output.bias": (self.vocabulary,)}
 
     def arrays(self, random):
         lengths = random.integers(1, self.longest, self.batch)
-        made = {name: random.integers(1, self.vocabulary, lengths.sum()) for name in ("tokens", "targets")}
+        drawn_arrays = {
+            name: random.integers(1, self.vocabulary, lengths.sum()) for name in ("tokens", "targets")
+        }
         for name, shape in self.shapes.items():
             drawn = uniform(random, *shape) * np.float32(shape[0] ** -0.5 if len(shape) == 2 else 0.1)
-            made[name] = drawn + np.float32("norm" in name)
-        return {**made, "lengths": lengths}
+            drawn_arrays[name] = drawn + np.float32("norm" in name)
+        return {**drawn_arrays, "lengths": lengths}
 
     def batched(self, arrays):
         """(tokens, targets, positions, lengths) for the strategy: [B, S], or [T] if packed."""
@@ -88,7 +90,7 @@ class Decoder(Work):
     def samples(self, name):
         return ()
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         """The loss in float64, one sequence after the other."""
         p = {name: array.astype(np.float64) for name, array in arrays.items() if name in self.shapes}
         ends = np.cumsum(arrays["lengths"])

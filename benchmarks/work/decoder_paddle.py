@@ -89,12 +89,12 @@ def _fused(work, p, lengths):
         for i in range(work.depth):
             qkv = F.linear(normal, p[f"{i}.qkv"], p[f"{i}.qkv.bias"])
             mixed = flash_attention(*_heads(work, qkv), mask, **where)
-            made = F.linear(mixed.reshape(x.shape), p[f"{i}.proj"], p[f"{i}.proj.bias"])
-            normal, x = added(made, x, p[f"{i}.norm2"])
-            made = _mlp(p, i, normal)
+            branch = F.linear(mixed.reshape(x.shape), p[f"{i}.proj"], p[f"{i}.proj.bias"])
+            normal, x = added(branch, x, p[f"{i}.norm2"])
+            branch = _mlp(p, i, normal)
             if i + 1 < work.depth:
-                normal, x = added(made, x, p[f"{i + 1}.norm1"])
-        logits = F.linear(x + made, p["output"], p["output.bias"])
+                normal, x = added(branch, x, p[f"{i + 1}.norm1"])
+        logits = F.linear(x + branch, p["output"], p["output.bias"])
         return F.cross_entropy(logits, targets, ignore_index=work.pad)
 
     return loss

@@ -44,7 +44,7 @@ class Moe(Work):
             return (slice(self.experts - 1, None), slice(None), columns)
         return (spread_over(self.tokens),)
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         rows, dout = self.samples("out")[0], arrays["dout"].astype(np.float64)
         out, dhidden = np.zeros((2, len(rows), self.hidden))
         dprobs = np.zeros((len(rows), self.top_k))
@@ -54,10 +54,10 @@ class Moe(Work):
                 if len(here) == 0:
                     continue
                 tokens, prob = rows[here], arrays["probs"][rows[here], slot, None].astype(np.float64)
-                made, dhidden_here, *_ = self._expert(arrays, expert, tokens, dout[tokens] * prob)
-                out[here] += made * prob
+                expert_output, dhidden_here, *_ = self._expert(arrays, expert, tokens, dout[tokens] * prob)
+                out[here] += expert_output * prob
                 dhidden[here] += dhidden_here
-                dprobs[here, slot] = (made * dout[tokens]).sum(1)
+                dprobs[here, slot] = (expert_output * dout[tokens]).sum(1)
         truth = {"out": out, "dhidden": dhidden, "dprobs": dprobs}
         if backward:
             last = self.experts - 1
@@ -123,8 +123,8 @@ class Moe(Work):
             ends = counts.cumsum(0).to(torch.int32)
             both = grouped_mm(t["hidden"][order // self.top_k], t["gate_up"], offs=ends)
             gate, up = both.chunk(2, -1)
-            made = grouped_mm(silu(gate) * up, t["down"], offs=ends)
-            weighted = made * t["probs"].flatten()[order, None].to(made.dtype)
+            products = grouped_mm(silu(gate) * up, t["down"], offs=ends)
+            weighted = products * t["probs"].flatten()[order, None].to(products.dtype)
             out = torch.zeros_like(t["hidden"]).index_add(0, order // self.top_k, weighted)
             return (out,)
 

@@ -28,7 +28,7 @@ class RmsNorm(Work):
     def samples(self, name):
         return (spread_over(self.hidden if name == "dweight" else self.tokens),)
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         x, dout = arrays["x"], arrays["dout"]
         out, dx = norm_rows(x, arrays["weight"], dout, self.samples("out")[0])
         dweight = norm_dweight(x, dout, self.samples("dweight")[0]) if backward else None
@@ -62,7 +62,7 @@ class AddRmsNorm(RmsNorm):
             "dsum": uniform(random, *shape),
         }
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         # The sum is rounded before its norm is taken: found["sum"] is compared with the exact sum, and the
         # norm with that of the rounded sum, which adding in float32 gives for both dtypes.
         rows = self.samples("out")[0]

@@ -27,7 +27,7 @@ class Rotary(Work):
     def samples(self, name):
         return (slice(None), spread_over(self.tokens))
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         rows = self.samples("q")
         cos, sin = (arrays[name][rows[1], None, :].astype(np.float64) for name in ("cos", "sin"))
         q, k, dq, dk = (arrays[name][rows].astype(np.float64) for name in ("q", "k", "dq_out", "dk_out"))

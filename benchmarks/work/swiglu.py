@@ -21,7 +21,7 @@ class SwiGLU(Work):
     def samples(self, name):
         return (spread_over(self.tokens),)
 
-    def golden(self, arrays, found, backward):
+    def golden(self, arrays, outputs, backward):
         x, y, dout = (arrays[name][self.samples(name)].astype(np.float64) for name in ("x", "y", "dout"))
         sigmoid = 1 / (1 + np.exp(-x))
         dx = dout * y * sigmoid * (1 + x * (1 - sigmoid))

@@ -71,8 +71,8 @@ def losses(folder: Path) -> dict[int, float]:
     return {record["step"]: record["loss"] for record in records if "loss" in record}
 
 
-def decrease(found: dict[int, float]) -> str:
-    first, last = found[min(found)], found[max(found)]
+def decrease(loss_of_step: dict[int, float]) -> str:
+    first, last = loss_of_step[min(loss_of_step)], loss_of_step[max(loss_of_step)]
     assert last < first, f"loss {first:.3f} to {last:.3f}"
     return f"loss {first:.3f} to {last:.3f}"
 
@@ -85,12 +85,12 @@ def trial(tmp_path_factory):
 @pytest.fixture(scope="module")
 def main(trial):
     """The losses of the main job, which leaves its checkpoint to the other releases."""
-    found = trial.train("main", trial.schedule, limit=7200)
+    trained = trial.train("main", trial.schedule, limit=7200)
     kept = trial.checkpoints / importlib.metadata.version("paddlepaddle")
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(trial.folder / "main" / trial.checkpoint, kept / trial.checkpoint)
     shutil.copy(trial.folder / "main" / "metrics.jsonl", kept)
-    return found
+    return trained
 
 
 @pytest.fixture(scope="module")
@@ -134,12 +134,12 @@ def test_resume(trial, main, record_property):
 )
 def test_two_processes(trial, flags, one_process, request, record_property):
     """The losses decrease, and equal those of ``one_process`` with the same samples and weights."""
-    found = trial.train(re.sub(r"\W+", "-", request.node.callspec.id), {"nproc": 2, **SHORT, **flags})
-    words = decrease(found)
+    trained = trial.train(re.sub(r"\W+", "-", request.node.callspec.id), {"nproc": 2, **SHORT, **flags})
+    words = decrease(trained)
     if one_process:
         expected = request.getfixturevalue(one_process)
-        assert found.keys() == expected.keys()
-        error = max(abs(found[step] - expected[step]) / expected[step] for step in found)
+        assert trained.keys() == expected.keys()
+        error = max(abs(trained[step] - expected[step]) / expected[step] for step in trained)
         assert error <= RESOLUTION
         words += f", relatively {error:.1e} or less from one process's"
     record_property("words", words)

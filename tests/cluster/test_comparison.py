@@ -32,8 +32,8 @@ def equal(**changed):
 def test_equal_machines_have_no_table():
     later = replace(FACTS, host="machine1", clock=FACTS.clock + comparison.CLOCK, memory=None)
     assert comparison.table(of(FACTS, later)) == ""
-    said = comparison.note(of(later, replace(FACTS, disk=2**30)))
-    assert said == (
+    note = comparison.note(of(later, replace(FACTS, disk=2**30)))
+    assert note == (
         "2 machines with equal versions, code, data and variables; least free memory: 4.0 GiB on machine1; "
         "least free disk: 1.0 GiB on machine1"
     )
@@ -97,7 +97,7 @@ def test_the_facts_of_this_machine(tmp_path):
     assert facts.cards == {}
 
 
-def prepared(folder, **given):
+def prepared(folder, **fields):
     """The words of a short run, whose text and model each machine has for itself."""
     inputs = folder / "inputs"
     inputs.mkdir()
@@ -105,12 +105,12 @@ def prepared(folder, **given):
     for number in range(2):  # each machine's own, by a relative path
         for name in ("text", "model"):
             shutil.copytree(inputs / name, folder / str(number) / name)
-    return run_inputs.words({**arguments, "output_dir": "out", **given})
+    return run_inputs.words({**arguments, "output_dir": "out", **fields})
 
 
-def started(two_machines, folder, plant=lambda other: None, environments=({}, {}), **given):
+def started(two_machines, folder, plant=lambda other: None, environments=({}, {}), **fields):
     """A run of two machines with one rank each; ``plant`` changes the files of the second one."""
-    words = prepared(folder, **given)
+    words = prepared(folder, **fields)
     plant(folder / "1")
     return virtual_machines.launch(two_machines, words, folder, ranks=1, environments=environments)
 
@@ -170,12 +170,12 @@ def test_another_tokenizer_is_named(two_machines, tmp_path):
 @pytest.mark.slow
 def test_equal_machines_train_until_one_has_another_cache(two_machines, tmp_path):
     """Each machine with text, cache and output of its own; then a cache has another content than its text."""
-    given = {"input_dir": "text", "tokenizer_name_or_path": "model", "data_cache": "cache"}
-    words = prepared(tmp_path, **given, overwrite_output_dir="true")
+    fields = {"input_dir": "text", "tokenizer_name_or_path": "model", "data_cache": "cache"}
+    words = prepared(tmp_path, **fields, overwrite_output_dir="true")
     job = virtual_machines.launch(two_machines, words, tmp_path, ranks=2)
     assert job.wait(300) == [0, 0], job.text()
-    said = (job.logs / "0" / "workerlog.0").read_text()
-    assert "2 machines with equal versions, code, data and variables" in said
+    log = (job.logs / "0" / "workerlog.0").read_text()
+    assert "2 machines with equal versions, code, data and variables" in log
     built = [sorted(path.name for path in (tmp_path / number / "cache").iterdir()) for number in "01"]
     assert built[0] == built[1] and len(built[0]) == 1, "one folder, no lock, nothing unfinished"
     (file,) = (tmp_path / "1" / "cache").glob("tokens-*/tokens.bin")

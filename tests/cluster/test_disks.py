@@ -23,10 +23,10 @@ STATE = ("model.safetensors", "optimizer.safetensors")
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    given = {"max_steps": STEPS, "save_steps": SAVED, "save_total_limit": 2, "sharding": "stage1"}
-    given |= {"do_eval": "false", "evaluation_strategy": "no", "disable_tqdm": "true"}
-    given |= {"resume_from_checkpoint": "auto"}
-    return run_inputs.words(run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **given))
+    fields = {"max_steps": STEPS, "save_steps": SAVED, "save_total_limit": 2, "sharding": "stage1"}
+    fields |= {"do_eval": "false", "evaluation_strategy": "no", "disable_tqdm": "true"}
+    fields |= {"resume_from_checkpoint": "auto"}
+    return run_inputs.words(run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **fields))
 
 
 @contextmanager
@@ -100,9 +100,9 @@ def test_an_older_checkpoint_takes_the_place_of_a_damaged_one(arguments, undistu
     (disks[1] / newest / "optimizer.part-2-of-2.safetensors").unlink()
     with launched(arguments, tmp_path, disks) as (seen, _, job):
         assert job.wait(LIMIT) == [0, 0], job.text()
-    said = (job.logs / "0/workerlog.0").read_text()
-    assert f"{newest} of step" in said and "optimizer.part-2-of-2.safetensors" in said, said
-    assert f"the run continues from {seen / older}" in said
+    log = (job.logs / "0/workerlog.0").read_text()
+    assert f"{newest} of step" in log and "optimizer.part-2-of-2.safetensors" in log, log
+    assert f"the run continues from {seen / older}" in log
     assert losses(disks[0]) == losses(undisturbed)
 
 
@@ -112,11 +112,11 @@ def test_a_machine_with_an_empty_disk_is_refused_with_the_list(arguments, killed
     sizes = {file.name: file.stat().st_size for file in lost.iterdir() if file.name != checkpoint.MARK}
     with launched(arguments, tmp_path, [first, tmp_path / "fresh"]) as (_, _, job):
         assert job.wait(LIMIT) == [2, 2], job.text()
-    said = (job.logs / "0/workerlog.0").read_text()
-    assert f"{lost.name} of step {checkpoint.step_of(lost)} is not complete on these machines" in said
+    log = (job.logs / "0/workerlog.0").read_text()
+    assert f"{lost.name} of step {checkpoint.step_of(lost)} is not complete on these machines" in log
     assert set(sizes) >= {"model.part-2-of-2.safetensors", "rng_state_2.json", "rng_state_3.json"}
     for name, size in sizes.items():
-        assert f"  {name}  {size} bytes  is on no machine" in said
+        assert f"  {name}  {size} bytes  is on no machine" in log
     assert names(first) == names(second), "nothing is removed"
 
 
@@ -142,7 +142,7 @@ def test_a_full_disk_of_one_machine_ends_the_run_in_one_sentence(arguments, tmp_
         kept = [sorted(file.name for file in disk.glob("*checkpoint-*")) for disk in (first, second)]
     assert codes == [2, 2], job.text()
     for machine, rank in itertools.product("01", "01"):
-        said = (job.logs / machine / f"workerlog.{rank}").read_text()
-        assert f"checkpoint-{2 * SAVED} cannot be written: rank 2: {seen}" in said, said
-        assert f"No space left on device; {seen / 'checkpoint-5'} is complete and stays" in said
+        log = (job.logs / machine / f"workerlog.{rank}").read_text()
+        assert f"checkpoint-{2 * SAVED} cannot be written: rank 2: {seen}" in log, log
+        assert f"No space left on device; {seen / 'checkpoint-5'} is complete and stays" in log
     assert kept == [["checkpoint-5"]] * 2

@@ -28,8 +28,8 @@ def machines():
         pytest.skip("no etcd: Debian's etcd-server and pip's etcd3 are not both installed")
     if not virtual_machines.namespaces_are_allowed():
         pytest.skip("network namespaces are not allowed here: no root, or no iproute2")
-    with virtual_machines.machines(3) as made:
-        yield made
+    with virtual_machines.machines(3) as hosts:
+        yield hosts
 
 
 def serve(machine, folder):
@@ -125,9 +125,9 @@ def by_hand(machines, arguments, folder, source, step, accumulated):
 
 
 def test_a_machine_is_lost_and_returns(machines, tmp_path):
-    given = {"do_eval": "false", "evaluation_strategy": "no", "disable_tqdm": "true"}
-    given |= {"max_steps": STEPS, "save_steps": SAVED, "save_total_limit": STEPS}
-    arguments = run_inputs.words(run_inputs.short_run(tmp_path, **given))
+    fields = {"do_eval": "false", "evaluation_strategy": "no", "disable_tqdm": "true"}
+    fields |= {"max_steps": STEPS, "save_steps": SAVED, "save_total_limit": STEPS}
+    arguments = run_inputs.words(run_inputs.short_run(tmp_path, **fields))
     run = Elastic(machines, arguments, tmp_path)
     out = tmp_path / "out"
     run.wait_for(lambda: run.last_step(0) > SAVED and run.last_step(1) > SAVED, 0, 1)
@@ -146,10 +146,10 @@ def test_a_machine_is_lost_and_returns(machines, tmp_path):
     trained = losses(out)[0]
     assert sorted(trained) == list(range(1, STEPS + 1))
     two = by_hand(machines[:2], arguments, tmp_path / "two", out, None, SAMPLES // 2)
-    one = by_hand(machines[:1], arguments, tmp_path / "one", out, lost, SAMPLES)
+    on_one = by_hand(machines[:1], arguments, tmp_path / "one", out, lost, SAMPLES)
     again = by_hand(machines[:2], arguments, tmp_path / "again", out, returned, SAMPLES // 2)
     same_mesh = {step: loss for step, loss in two.items() if step <= lost}
-    same_mesh |= {step: loss for step, loss in one.items() if lost < step <= returned}
+    same_mesh |= {step: loss for step, loss in on_one.items() if lost < step <= returned}
     same_mesh |= {step: loss for step, loss in again.items() if step > returned}
     assert trained == same_mesh
     assert trained == pytest.approx(two, rel=ROUNDING)

@@ -10,9 +10,9 @@ import virtual_machines
 
 def test_one_machine_with_a_wrong_interface(tmp_path):
     argv = [sys.executable, virtual_machines.SCRIPT, "--max_steps", 1]
-    given = {"HCCL_SOCKET_IFNAME": "=missing0", "VIRTUAL_NPU_QUIET": "1"}
+    variables = {"HCCL_SOCKET_IFNAME": "=missing0", "VIRTUAL_NPU_QUIET": "1"}
     with virtual_machines.machines(1, loopback=True) as (machine,):
-        process = machine.start(argv, tmp_path / "log", tmp_path, **given)
+        process = machine.start(argv, tmp_path / "log", tmp_path, **variables)
         assert process.wait(60) == 2, (tmp_path / "log").read_text()
     (sentence,) = (tmp_path / "log").read_text().splitlines()
     assert sentence.startswith("error: HCCL_SOCKET_IFNAME is '=missing0', which matches none of this host's")

@@ -37,7 +37,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    given = {
+    fields = {
         "do_eval": "false",
         "evaluation_strategy": "no",
         "disable_tqdm": "true",
@@ -45,7 +45,7 @@ def arguments(tmp_path_factory):
         "save_steps": SAVED,
         "resume_from_checkpoint": "auto",
     }
-    arguments = run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **given)
+    arguments = run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **fields)
     return [*run_inputs.words(arguments), "--async_save"]
 
 
@@ -136,11 +136,11 @@ def test_of_the_halves_of_a_cut_network_one_goes_on(arguments, apart, tmp_path):
             for machine in machines
         ]
         codes = [code for half in halves for code in half.wait(2 * START)]
-        said = [half.text() for half in halves]
-    assert sorted(codes) == [0, 2], said
+        texts = [half.text() for half in halves]
+    assert sorted(codes) == [0, 2], texts
     owner, refused = (codes.index(code) for code in (0, 2))
     sentence = rf"error: \S*/out is in use by another run \(process \d+ on {machines[owner].name}, started "
-    assert re.search(sentence, said[refused]), said[refused]
+    assert re.search(sentence, texts[refused]), texts[refused]
     assert sorted(losses(tmp_path / "out")[0]) == list(range(1, STEPS + 1))
 
 

@@ -46,8 +46,8 @@ def volcano(machines, number):
 @pytest.mark.slow
 @pytest.mark.parametrize("example", [paddlejob, volcano])
 def test_two_machines_train(two_machines, example, tmp_path):
-    given = {"per_device_train_batch_size": 1, "max_steps": STEPS, "output_dir": tmp_path / "out"}
-    words = run_inputs.words(run_inputs.short_run(tmp_path, **given))
+    fields = {"per_device_train_batch_size": 1, "max_steps": STEPS, "output_dir": tmp_path / "out"}
+    words = run_inputs.words(run_inputs.short_run(tmp_path, **fields))
     processes = []
     for number, machine in enumerate(two_machines):
         command, variables = example(two_machines, number)

@@ -33,13 +33,15 @@ def template(content):
 def closed(schema):
     """As the API server reads it with strict field validation: fields that the schema lacks are refused."""
     if isinstance(schema, list):
-        return [closed(each) for each in schema]
+        return [closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: closed(value) for key, value in schema.items()}
+    closed_schema = {key: closed(value) for key, value in schema.items()}
     if isinstance(schema.get("properties"), dict) and "type" in schema:
-        made.setdefault("additionalProperties", bool(schema.get("x-kubernetes-preserve-unknown-fields")))
-    return made
+        closed_schema.setdefault(
+            "additionalProperties", bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        )
+    return closed_schema
 
 
 def errors(name, content):
@@ -89,5 +91,6 @@ def test_an_error_in_the_pod_is_found(name, change, sentence):
 @every
 def test_a_pod_asks_for_the_devices_that_it_trains_on(name):
     (container,) = template(manifest(name))["containers"]
-    asked = container["resources"]
-    assert asked["requests"] == asked["limits"] == {"huawei.com/Ascend910": 8}  # launch.sh's NPROC_PER_NODE
+    resources = container["resources"]
+    # launch.sh's NPROC_PER_NODE
+    assert resources["requests"] == resources["limits"] == {"huawei.com/Ascend910": 8}

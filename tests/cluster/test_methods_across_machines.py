@@ -24,32 +24,32 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    given = {"device": "virtual_npu", "max_steps": STEPS, "disable_tqdm": True}
-    return run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **given)
+    fields = {"device": "virtual_npu", "max_steps": STEPS, "disable_tqdm": True}
+    return run_inputs.short_run(tmp_path_factory.mktemp("inputs"), **fields)
 
 
 def losses(folder):
     """Losses and gradient norms of every step."""
     return [
-        (each["loss"], each["grad_norm"]) for each in metrics.read(folder / metrics.FILE) if "loss" in each
+        (line["loss"], line["grad_norm"]) for line in metrics.read(folder / metrics.FILE) if "loss" in line
     ]
 
 
 @pytest.fixture(params=[2, 4], ids=["2_machines", "4_machines"])
 def machines(request):
-    with virtual_machines.machines(request.param) as made:
-        yield made
+    with virtual_machines.machines(request.param) as hosts:
+        yield hosts
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_are_those_of_one_machine(method, inputs, machines, run_python, tmp_path):
-    given = inputs | METHODS[method]
-    words = run_inputs.words(given | {"output_dir": tmp_path / "one"})
+    fields = inputs | METHODS[method]
+    words = run_inputs.words(fields | {"output_dir": tmp_path / "one"})
     count = str(RANKS * len(machines))
     alone = run_python(virtual_machines.SCRIPT, *words, "--nproc", count, timeout=LIMIT, OMP_NUM_THREADS="1")
     assert alone.returncode == 0, alone.stderr
     out = tmp_path / "several"
-    words = run_inputs.words(given | {"output_dir": out})
+    words = run_inputs.words(fields | {"output_dir": out})
     job = virtual_machines.launch(machines, words, tmp_path / "job", ranks=RANKS)
     assert job.wait(LIMIT) == [0] * len(machines), job.text()
     assert len(losses(out)) == STEPS
@@ -57,8 +57,8 @@ def test_losses_are_those_of_one_machine(method, inputs, machines, run_python, t
 
 
 def test_the_profile_shows_the_machines_and_both_kinds_of_links(inputs, machines, tmp_path):
-    given = inputs | {"tensor_parallel_degree": 2, "profile": "steps=2:4", "output_dir": tmp_path / "out"}
-    job = virtual_machines.launch(machines, run_inputs.words(given), tmp_path / "job", ranks=RANKS)
+    fields = inputs | {"tensor_parallel_degree": 2, "profile": "steps=2:4", "output_dir": tmp_path / "out"}
+    job = virtual_machines.launch(machines, run_inputs.words(fields), tmp_path / "job", ranks=RANKS)
     assert job.wait(LIMIT) == [0] * len(machines), job.text()
     links = {}
     for trace in (tmp_path / "out").rglob("msprof_*.json"):

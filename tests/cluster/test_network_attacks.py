@@ -61,10 +61,10 @@ def run(secret, attack):
     """``attack(run)`` against a coordinator that listens; the run."""
 
     async def whole():
-        made = Run(secret)
-        async with made.open():
-            await asyncio.wait_for(attack(made), 60)
-        return made
+        attacked = Run(secret)
+        async with attacked.open():
+            await asyncio.wait_for(attack(attacked), 60)
+        return attacked
 
     return asyncio.run(whole())
 
@@ -270,9 +270,9 @@ def test_a_rank_that_is_not_admitted_says_why(monkeypatch, secret, more):
     monkeypatch.setattr(worker, "JOIN_TIMEOUT", 1)
 
     async def whole():
-        made = Run(secret)
-        async with await impostor(made, {"kind": "goodbye"}):
-            rank = worker.Worker(Layout(2, made.endpoints, secret), asyncio.Event(), lambda line: None)
+        attacked = Run(secret)
+        async with await impostor(attacked, {"kind": "goodbye"}):
+            rank = worker.Worker(Layout(2, attacked.endpoints, secret), asyncio.Event(), lambda line: None)
             return await rank.run()
 
     sentence, code = asyncio.run(whole())
@@ -293,14 +293,14 @@ async def impostor(run, answer):
 
 def test_a_rank_does_not_listen_to_an_impostor():
     async def whole():
-        made = Run(SECRET)
+        attacked = Run(SECRET)
         answer = {"kind": "hello", "host": ESCAPES, "nonce": "0" * 32, "proof": "0" * 64}
-        async with await impostor(made, answer):
+        async with await impostor(attacked, answer):
             with pytest.raises(SecretMismatch):
-                await made.join()
-        async with await impostor(made, {"kind": "abort", "message": ESCAPES, "exit_code": 1}):
+                await attacked.join()
+        async with await impostor(attacked, {"kind": "abort", "message": ESCAPES, "exit_code": 1}):
             with pytest.raises(ConnectionRejected):
-                await made.join()
+                await attacked.join()
 
     asyncio.run(whole())
 

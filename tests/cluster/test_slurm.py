@@ -112,18 +112,18 @@ class Cluster:
 
     def ranks(self):
         """{rank: process id} of what runs now."""
-        found = {}
+        pids = {}
         for machine in self.machines:
             for pid in machine.processes():
                 with suppress(OSError):  # it has ended
                     environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
                     if "run_llama_npu.py" in Path(f"/proc/{pid}/cmdline").read_text():
-                        found |= {
+                        pids |= {
                             int(value): pid
                             for name, _, value in (word.partition("=") for word in environment)
                             if name == "PADDLE_TRAINER_ID"
                         }
-        return found
+        return pids
 
     def text(self):
         files = sorted([*self.folder.glob("*.log"), self.output, *self.folder.rglob("workerlog.*")])
@@ -147,8 +147,8 @@ def cluster(two_machines):
 
 
 def arguments(folder, steps):
-    given = {"per_device_train_batch_size": 1, "max_steps": steps, "output_dir": folder / "out"}
-    return run_inputs.words(run_inputs.short_run(folder, **given))
+    fields = {"per_device_train_batch_size": 1, "max_steps": steps, "output_dir": folder / "out"}
+    return run_inputs.words(run_inputs.short_run(folder, **fields))
 
 
 @pytest.mark.slow

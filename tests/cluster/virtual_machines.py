@@ -119,11 +119,11 @@ def namespaces_are_allowed() -> bool:
 def machines(count: int, loopback: bool = False) -> Iterator[list[Machine]]:
     """``count`` machines, which end with all their processes; by namespaces where these are allowed."""
     if loopback or not namespaces_are_allowed():
-        made = [Machine(socket.gethostname(), f"127.0.0.{number + 1}") for number in range(count)]
+        hosts = [Machine(socket.gethostname(), f"127.0.0.{number + 1}") for number in range(count)]
         with ExitStack() as stack:
-            for machine in made:
+            for machine in hosts:
                 stack.callback(machine.end)
-            yield made
+            yield hosts
         return
     prefix = f"pf{os.getpid()}"
     with ExitStack() as stack:
@@ -131,13 +131,13 @@ def machines(count: int, loopback: bool = False) -> Iterator[list[Machine]]:
         _ip("link", "add", bridge, "type", "bridge")
         stack.callback(_ip, "link", "delete", bridge)
         _ip("link", "set", bridge, "up")
-        made = []
+        hosts = []
         names = {f"10.77.0.{number + 1}": f"machine{number}" for number in range(count)}
         for number, (address, name) in enumerate(names.items()):
             machine = Machine(name, address, f"{prefix}m{number}", "eth0", f"{prefix}v{number}")
             stack.enter_context(_namespace(machine, bridge, names))
-            made.append(machine)
-        yield made
+            hosts.append(machine)
+        yield hosts
 
 
 @contextmanager
@@ -217,7 +217,7 @@ def tree(pid: int) -> list[int]:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [pid, *(each for child in children for each in tree(int(child)))]
+    return [pid, *(descendant for child in children for descendant in tree(int(child)))]
 
 
 def launch(
@@ -255,10 +255,10 @@ def launch(
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     """As it is for somebody who has not activated the virtual NPU, which the pytest process has."""
     active = ("PADDLE_", "FLAGS_", "VIRTUAL_NPU_", "CUSTOM_DEVICE_ROOT")
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(active)}
-    entries = [*SOURCES, *ours.get("PYTHONPATH", "").split(os.pathsep)]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(active)}
+    entries = [*SOURCES, *inherited.get("PYTHONPATH", "").split(os.pathsep)]
     search = [entry for entry in dict.fromkeys(entries) if entry and entry != str(SITE_FOLDER)]
-    merged = {**ours, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(search), **changes}
+    merged = {**inherited, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(search), **changes}
     return {name: value for name, value in merged.items() if value is not None}
 
 

@@ -48,11 +48,15 @@ class Made:
 
 
 def test_a_flag_knows_what_its_field_says():
-    made = flags_of(Made, "Section")
-    assert [(each.kind, each.default) for each in made.values()] == [(float, 0.5), (str, None), (int, 2)]
-    assert made["rate"].aliases == ("speed",)
+    flags_made = flags_of(Made, "Section")
+    assert [(flag_made.kind, flag_made.default) for flag_made in flags_made.values()] == [
+        (float, 0.5),
+        (str, None),
+        (int, 2),
+    ]
+    assert flags_made["rate"].aliases == ("speed",)
     for name, value in (("rate", 0), ("rate", 0.99), ("mode", None), ("mode", "a"), ("depth", 1)):
-        made[name].check(value)
+        flags_made[name].check(value)
     for name, value, words in (
         ("rate", 1.0, "--rate is 1.0, but must be at least 0 and below 1"),
         ("rate", -0.1, "--rate is -0.1"),
@@ -62,33 +66,35 @@ def test_a_flag_knows_what_its_field_says():
         ("depth", float("inf"), "--depth is inf"),
     ):
         with pytest.raises(ValueError, match=words):
-            made[name].check(value)
+            flags_made[name].check(value)
     values = config.read([]).values
     values.mode = "b"
-    assert made["depth"].without_effect(values) == "--mode is b"
+    assert flags_made["depth"].without_effect(values) == "--mode is b"
     values.mode = "a"
-    assert made["depth"].without_effect(values) == "always"
-    assert made["rate"].without_effect(values) is None
+    assert flags_made["depth"].without_effect(values) == "always"
+    assert flags_made["rate"].without_effect(values) is None
 
 
 def test_every_flag_has_help_and_a_default_within_its_limits():
-    for each in config.flags().values():
-        if each.default is not None and each.name != "max_evaluate_steps":  # -1 stands for all
-            dataclasses.replace(each, default=None).check(each.default)
-        assert each.help.endswith(".")
-        assert each.item[0] in (bool, int, float, str, BOOL_OR_TEXT)
+    for each_flag in config.flags().values():
+        if each_flag.default is not None and each_flag.name != "max_evaluate_steps":  # -1 stands for all
+            dataclasses.replace(each_flag, default=None).check(each_flag.default)
+        assert each_flag.help.endswith(".")
+        assert each_flag.item[0] in (bool, int, float, str, BOOL_OR_TEXT)
 
 
 def test_flags_are_the_fields_of_the_librarys_dataclass():
     """Names, types and defaults of the checked-in list, and of the installed library."""
     from llm_npu.config.build import PretrainArguments
 
-    fields = {names.RENAMED.get(each.name, each.name): each for each in dataclasses.fields(PretrainArguments)}
+    fields = {
+        names.RENAMED.get(field.name, field.name): field for field in dataclasses.fields(PretrainArguments)
+    }
     hints = typing.get_type_hints(PretrainArguments)
     listed = dict(library_flags())
     if library.installed() == library.PADDLENLP:
-        own = {each.name for each in dataclasses.fields(TrainingFlags)}
-        assert listed.keys() | own == {name for name, each in fields.items() if each.init}
+        own = {field.name for field in dataclasses.fields(TrainingFlags)}
+        assert listed.keys() | own == {name for name, field in fields.items() if field.init}
     else:
         listed.pop("recompute")  # build translates it; the other arguments of PaddleFormers are not flags
         listed.pop("sharding")  # stage1 there
@@ -109,8 +115,8 @@ def test_the_trackers_are_paddlenlps():
     assert set(TRACKERS) == set(INTEGRATION_TO_CALLBACK)
     installed = [name for name, package in TRACKERS.items() if importlib.util.find_spec(package)]
     assert "visualdl" in installed
-    for given in (["all"], ["none"], installed):
-        assert config.read(["--report_to", *given]).values.report_to == given
+    for trackers in (["all"], ["none"], installed):
+        assert config.read(["--report_to", *trackers]).values.report_to == trackers
     for name in set(TRACKERS) - set(installed):
         with pytest.raises(ValueError, match=f"--report_to {name} needs the package {TRACKERS[name]}"):
             config.read(["--report_to", name])

@@ -61,9 +61,9 @@ pytestmark = pytest.mark.sampled
     ],
 )  # fmt: skip
 def test_arguments_without_effect_are_named(argv, names):
-    found = config.read(argv).ineffective()
-    assert [name for name, _ in found] == names
-    assert all(why for _, why in found)
+    ineffective = config.read(argv).ineffective()
+    assert [name for name, _ in ineffective] == names
+    assert all(why for _, why in ineffective)
 
 
 @pytest.mark.paddlenlp

@@ -34,9 +34,9 @@ SIZES = {"hidden_size": 256, "num_attention_heads": 4, "head_dim": 64, "max_posi
 
 def checked(family, **fields):
     """The fields of a config.json of ``family``, after everything that does not need its library."""
-    found = rotary.normalized({**SIZES, **fields}, family, "config.json")
-    checks.check_file(family, found, "config.json")
-    return found
+    normalized = rotary.normalized({**SIZES, **fields}, family, "config.json")
+    checks.check_file(family, normalized, "config.json")
+    return normalized
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_odd_scalings_are_refused(scaling, words):
         (LONGROPE | {"short_factor": [1.0] * 31}, "31 numbers, but it must have one for each of 32"),
         (LONGROPE | {"long_factor": "x"}, "long_factor 'x'"),
         (LONGROPE | {"long_factor": [1.0] * 31 + [0]}, "above 0"),
-        ({name: each for name, each in LONGROPE.items() if name != "factor"}, "without factor or"),
+        ({name: value for name, value in LONGROPE.items() if name != "factor"}, "without factor or"),
     ],
 )  # fmt: skip
 def test_odd_scalings_of_other_kinds_are_refused(scaling, words):
@@ -103,8 +103,8 @@ def test_two_scalings_of_one_model_are_refused():
     for family in (NLP["qwen2"], FORMERS["llama"]):
         with pytest.raises(UserError, match="rope_scaling_type 'linear'; accepted: none"):
             checked(family, rope_scaling_type="linear", rope_scaling_factor=4.0)
-    found = checked(FORMERS["llama"], rope_parameters={**two, "rope_theta": 5e5}, rope_scaling=two)
-    assert (found["rope_scaling"], found["rope_theta"]) == (two, 5e5)
+    merged = checked(FORMERS["llama"], rope_parameters={**two, "rope_theta": 5e5}, rope_scaling=two)
+    assert (merged["rope_scaling"], merged["rope_theta"]) == (two, 5e5)
 
 
 def test_every_kind_of_every_family_reaches_its_class():
@@ -123,12 +123,18 @@ def test_every_kind_of_every_family_reaches_its_class():
                 with pytest.raises(UserError, match=f"asks for rope_scaling {kind}"):
                     checked(family, rope_scaling=scaling)
                 continue
-            found = rotary.as_library(family, checked(family, rope_scaling=scaling))
+            library_fields = rotary.as_library(family, checked(family, rope_scaling=scaling))
             if own := family.rope_scalings[kind]:
-                assert (found["rope_scaling_type"], found["rope_scaling_factor"]) == (own, scaling["factor"])
+                assert (library_fields["rope_scaling_type"], library_fields["rope_scaling_factor"]) == (
+                    own,
+                    scaling["factor"],
+                )
                 continue
             name = "rope_parameters" if family.reads_rope_parameters else "rope_scaling"
-            assert (found[name]["rope_type"], found[name]["factor"]) == (kind, scaling["factor"])
+            assert (library_fields[name]["rope_type"], library_fields[name]["factor"]) == (
+                kind,
+                scaling["factor"],
+            )
 
 
 REFUSED = [
@@ -239,13 +245,13 @@ def test_generated_configurations_are_read_or_refused(tmp_path, model_type, odd)
     sizes = dict(family.presets[family.tiny])
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **sizes, **odd}))
     try:
-        found = presets.model_config(str(tmp_path))
+        loaded = presets.model_config(str(tmp_path))
     except UserError as error:
         assert len(str(error)) < 1000
         return
     for name in (*checks.SIZES, *of_fields.BOOLS):
         if odd.get(name) is not None and name in (*checks.SIZES, *family.reads, *family.defaults):
-            assert getattr(found, name) == odd[name], name
+            assert getattr(loaded, name) == odd[name], name
 
 
 def test_each_way_of_a_class_is_listed_once_for_its_operator():

@@ -105,11 +105,11 @@ def test_omitted_fields_are_as_in_transformers(family, tmp_path):
 def test_the_planner_reads_the_same(family, tmp_path):
     path = directory(tmp_path, model_type=family, **stated(family))
     shape, config, experts = ModelShape.of(path), model_config(path), FAMILIES[family].experts
-    names = {each.name for each in dataclasses.fields(shape)} & set(FAMILIES[family].defaults)
+    names = {field.name for field in dataclasses.fields(shape)} & set(FAMILIES[family].defaults)
     if experts:
         names.remove("intermediate_size")  # in the planner that of an expert
-        found = (shape.num_experts, shape.experts_per_token, shape.intermediate_size)
-        assert found == tuple(of(config, (experts.number, experts.per_token, experts.size)).values())
+        numbers = (shape.num_experts, shape.experts_per_token, shape.intermediate_size)
+        assert numbers == tuple(of(config, (experts.number, experts.per_token, experts.size)).values())
         if experts.first_dense:
             dense = (shape.dense_layers, shape.dense_intermediate_size)
             assert dense == (getattr(config, experts.first_dense), config.intermediate_size)
@@ -138,7 +138,7 @@ def test_presets_state_what_differs_from_the_librarys_own_defaults(name):
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("family", [name for name, each in FAMILIES.items() if each.experts])
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.experts])
 def test_the_number_of_experts_has_two_names(family, tmp_path):
     """transformers 5 writes a Qwen3-MoE's as num_local_experts, and so does PaddleFormers."""
     number = FAMILIES[family].experts.number
@@ -149,7 +149,7 @@ def test_the_number_of_experts_has_two_names(family, tmp_path):
     assert getattr(model_config(path), number) == 16
 
 
-@pytest.mark.parametrize("family", [name for name, each in FAMILIES.items() if "rotary" in each.layers])
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if "rotary" in family.layers])
 def test_rope_parameters_without_theta_have_that_of_the_family(family, tmp_path):
     default = dict(zip(SIZES, DENSE[family], strict=True))["rope_theta"]
     for theta in ({}, {"rope_theta": 3e4}):

@@ -17,15 +17,15 @@ from llm_npu.training import model
 pytestmark = pytest.mark.sampled
 
 
-def check(processes, **given):
+def check(processes, **degrees):
     others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True, "overlap": None}
     others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1}
-    values = dict.fromkeys((*DEGREES, *UNSUPPORTED_PARALLELISM), -1) | others | given
+    values = dict.fromkeys((*DEGREES, *UNSUPPORTED_PARALLELISM), -1) | others | degrees
     check_parallel(Namespace(**values, processes=processes))
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("degrees", "sentence"),
     [
         (
             {"tensor_parallel_degree": 3},
@@ -62,15 +62,15 @@ def check(processes, **given):
         ({"use_expert_parallel": True}, "--use_expert_parallel is True, but this script does not support"),
     ],
 )
-def test_degrees_that_do_not_fit_are_refused(given, sentence):
+def test_degrees_that_do_not_fit_are_refused(degrees, sentence):
     with pytest.raises(ValueError) as caught:
-        check(4, **given)
+        check(4, **degrees)
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
-    check(1, **given)  # shares nothing
+    check(1, **degrees)  # shares nothing
 
 
 @pytest.mark.parametrize(
-    ("processes", "given"),
+    ("processes", "degrees"),
     [
         (4, {}),
         (4, {"tensor_parallel_degree": 4}),
@@ -87,8 +87,8 @@ def test_degrees_that_do_not_fit_are_refused(given, sentence):
         (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 10}),
     ],
 )
-def test_degrees_that_fit(processes, given):
-    check(processes, **given)
+def test_degrees_that_fit(processes, degrees):
+    check(processes, **degrees)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_parallelism_that_this_script_does_not_have_changes_nothing_in_one_proce
         value = "true" if isinstance(config.flags()[name].default, bool) else "2"
         run = config.parse([f"--{name}", value, "--device", "cpu"])
         assert dict(run.ineffective)[name] == "the run has one process (--nproc starts more)"
-        found = model.config_for(run)
+        model_config = model.config_for(run)
         for library in ("context_parallel_degree", "sep_parallel_degree", "context_parallel_size"):
-            assert getattr(found, library, 1) in (-1, 0, 1)
-        found.num_hidden_layers = 1
-        logits = families.new_model(found)(paddle.arange(8)[None])
+            assert getattr(model_config, library, 1) in (-1, 0, 1)
+        model_config.num_hidden_layers = 1
+        logits = families.new_model(model_config)(paddle.arange(8)[None])
         assert paddle.isfinite(logits[0] if isinstance(logits, tuple) else logits).all(), name

@@ -32,10 +32,10 @@ def home(tmp_path, monkeypatch):
 def test_the_home_folder_in_flags_and_files(home):
     expected = {name: str(home / value[2:]) for name, value in GIVEN.items()}
     expected["model_name_or_path"] = str(home / "model")
-    given = GIVEN | {"model_name_or_path": "~/model"}
-    (home / "run.yaml").write_text(json.dumps(given))
+    settings = GIVEN | {"model_name_or_path": "~/model"}
+    (home / "run.yaml").write_text(json.dumps(settings))
     for argv in (
-        [f"--{name}={value}" for name, value in given.items()],
+        [f"--{name}={value}" for name, value in settings.items()],
         ["--config=~/run.yaml"],
     ):
         read = config.read(argv)
@@ -44,7 +44,7 @@ def test_the_home_folder_in_flags_and_files(home):
 
 
 def test_every_flag_that_names_a_path_is_marked():
-    texts = [name for name, each in flags().items() if each.kind is str]
+    texts = [name for name, flag in flags().items() if flag.kind is str]
     named = {name for name in texts if name.endswith(("_dir", "_path", "_cache", "_template"))}
     unused = {"output_signal_dir"}  # it has no effect
     assert {name for name in named - unused if not flags()[name].path} == set()

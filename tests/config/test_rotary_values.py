@@ -96,10 +96,13 @@ def table(model, length):
     rotary = next(layer for layer in model.sublayers() if "Rotary" in type(layer).__name__)
     x = paddle.zeros([1, length, 1, 2])
     if "seq_len" in rotary.forward.__code__.co_varnames:  # PaddleNLP
-        found = rotary(x, seq_len=length)
+        tables = rotary(x, seq_len=length)
     else:
-        found = rotary(x, paddle.arange(length)[None])
-    return [each.numpy().astype(np.float64).reshape(-1, each.shape[-1])[:length] for each in found]
+        tables = rotary(x, paddle.arange(length)[None])
+    return [
+        table_of_kind.numpy().astype(np.float64).reshape(-1, table_of_kind.shape[-1])[:length]
+        for table_of_kind in tables
+    ]
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
@@ -117,18 +120,22 @@ def test_tables_are_those_of_the_scaling(tmp_path, model_type):
         weights.save_config(model, tmp_path / kind)  # what is saved asks for the same
         assert presets.unknown_fields(str(tmp_path / kind)) == []
         again = families.new_model(presets.model_config(str(tmp_path / kind)))
-        for one, other in zip(table(model, POSITIONS), table(again, POSITIONS), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for first, other in zip(table(model, POSITIONS), table(again, POSITIONS), strict=True):
+            np.testing.assert_array_equal(first, other)
         for length in (8, POSITIONS, LONG) if kind in ("dynamic", "longrope") else (8, POSITIONS):
             inverse, factor = frequencies(scaling, dim, length)
             angles = np.outer(np.arange(length), inverse)
-            for found, wanted in zip(table(model, length), (np.cos(angles), np.sin(angles)), strict=True):
-                error = np.abs(found - factor * np.concatenate([wanted, wanted], axis=-1)).max()
+            for actual, wanted in zip(table(model, length), (np.cos(angles), np.sin(angles)), strict=True):
+                error = np.abs(actual - factor * np.concatenate([wanted, wanted], axis=-1)).max()
                 assert error < 1e-4, (kind, length)  # of float32 angles up to 400
 
 
 def test_a_model_without_scaling_has_plain_tables(tmp_path):
-    for family in (each for each in FAMILIES.values() if "rotary" in each.layers):
+    for family in (
+        family_with_rotary
+        for family_with_rotary in FAMILIES.values()
+        if "rotary" in family_with_rotary.layers
+    ):
         path = folder(tmp_path / family.model_type, family, None)
         cosines, _ = table(families.new_model(presets.model_config(str(path))), POSITIONS)
         inverse = THETA ** -(np.arange(0, cosines.shape[-1], 2) / cosines.shape[-1])

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 def samples(folder, tmp_path):
     """A function from records, or pairs of question and answer, and arguments to samples and tokenizer."""
 
-    def of(pairs, dev=None, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **given):
+    def of(pairs, dev=None, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **fields):
         source = tmp_path / "data"
         source.mkdir(exist_ok=True)
         for name, part in (("train.json", pairs), ("dev.json", dev or [])):
@@ -40,7 +40,7 @@ def samples(folder, tmp_path):
         if dev is None:
             (source / "dev.json").unlink()
         arguments = {"split": "8,1,1", "max_seq_length": 64, "data_cache": str(tmp_path / "cache")}
-        data = DataArguments(stage="sft", input_dir=str(source), **arguments | given)
+        data = DataArguments(stage="sft", input_dir=str(source), **arguments | fields)
         tokenizer = load_tokenizer(tokenizer)
         return load(data, find(data), tokenizer, vocab_size, need_valid=need_valid), tokenizer
 
@@ -60,10 +60,10 @@ def texts(tokenizer, sample):
 @pytest.mark.parametrize("packing", ["none", "first_fit", "length_grouped"])
 def test_answers_are_learnt_with_their_end_and_nothing_else(samples, packing):
     parts, tokenizer = samples(SUMS, packing=packing)
-    found = [each for index in range(len(parts.train)) for each in texts(tokenizer, parts.train[index])]
+    decoded = [text for index in range(len(parts.train)) for text in texts(tokenizer, parts.train[index])]
     bos, eos = "<|begin_of_text|>", "<|end_of_text|>"
     train = SUMS[:19]
-    assert sorted(found) == sorted(
+    assert sorted(decoded) == sorted(
         (f"{bos}User: {question}\nAssistant: {answer}{eos}", f" {answer}{eos}") for question, answer in train
     )
     assert [parts.train.labelled(i) for i in range(len(parts.train))] == [
@@ -106,7 +106,7 @@ def test_a_template_file_takes_the_place_of_the_tokenizers(samples, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "given", "sentence"),
+    ("pairs", "fields", "sentence"),
     [
         ([], {}, "contains no conversations"),
         (
@@ -122,9 +122,9 @@ def test_a_template_file_takes_the_place_of_the_tokenizers(samples, tmp_path):
         (SUMS, {"vocab_size": 60}, "they were made with another tokenizer"),
     ],
 )
-def test_data_without_anything_to_learn_are_refused(samples, pairs, given, sentence):
+def test_data_without_anything_to_learn_are_refused(samples, pairs, fields, sentence):
     with pytest.raises(ValueError, match=sentence):
-        samples(pairs, **given)[0].train[0]
+        samples(pairs, **fields)[0].train[0]
 
 
 def test_few_conversations_train_without_evaluation(samples):
@@ -133,8 +133,8 @@ def test_few_conversations_train_without_evaluation(samples):
 
 
 def test_tokenised_conversations_are_cached_until_something_changes(samples, folder, tmp_path):
-    def folders(*arguments, **given):
-        samples(*arguments, **given)
+    def folders(*arguments, **fields):
+        samples(*arguments, **fields)
         return len(list((tmp_path / "cache").glob("conversations-*")))
 
     assert [folders(SUMS), folders(SUMS), folders(SUMS, packing="first_fit")] == [1, 1, 1]
@@ -161,21 +161,21 @@ TURNS = {"src": ["2 + 2?", "+ 1?", "+ 2?"], "tgt": ["4", "5", "7"]}
 
 
 def learnt(tokenizer, part):
-    return [each for index in range(len(part)) for each in texts(tokenizer, part[index])]
+    return [text for index in range(len(part)) for text in texts(tokenizer, part[index])]
 
 
 def test_a_template_that_rewrites_turns_gives_each_answer_its_context(samples):
     """Whole conversations are held out, however many texts they become."""
     qwen3 = Path(__file__).parent / "templates" / "qwen3.jinja"
-    given = {"chat_template": str(qwen3), "split": "2,2,0", "max_seq_length": 256}
-    parts, tokenizer = samples([TURNS, SUMS[0], TURNS, SUMS[1]], **given)
+    fields = {"chat_template": str(qwen3), "split": "2,2,0", "max_seq_length": 256}
+    parts, tokenizer = samples([TURNS, SUMS[0], TURNS, SUMS[1]], **fields)
     assert (len(parts.train), len(parts.valid)) == (4, 4)
     thought = "<think>\n\n</think>\n\n"
-    found = learnt(tokenizer, parts.train)
-    assert [answer for _, answer in found] == [
+    answers = learnt(tokenizer, parts.train)
+    assert [answer for _, answer in answers] == [
         f"{thought}{text}<|im_end|>\n" for text in ("4", "5", "7", "1")
     ]
-    assert found[2][0].count(thought) == 1 and "assistant\n5<|im_end|>" in found[2][0]
+    assert answers[2][0].count(thought) == 1 and "assistant\n5<|im_end|>" in answers[2][0]
     assert parts.notes[0].startswith("4 texts of conversations in 4 samples")
     assert parts.notes[1] == (
         "the chat template rewrites earlier turns: 2 of 4 conversations become several texts, 8 in all, so "
@@ -196,8 +196,8 @@ def test_marks_of_a_template_get_a_line(samples, tmp_path):
 
 def test_weights_decide_what_is_trained(samples):
     label = {**TURNS, "label": [0, 1, 0]}
-    asked, answered = {"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 0}
-    nothing = {"messages": [asked, answered]}
+    question, answered = {"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 0}
+    nothing = {"messages": [question, answered]}
     parts, tokenizer = samples([label, nothing, label], split="1,0,0", need_valid=False)
     assert [answer for _, answer in learnt(tokenizer, parts.train)] == [" 5<|end_of_text|>"] * 2
     assert "1 conversations are dropped: all their answers have weight 0" in parts.notes

@@ -101,7 +101,7 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
         for number, message in enumerate(MESSAGES):
             if message["role"] == "assistant":
                 prompt = tokenizer.apply_chat_template(MESSAGES[:number], tokenize=False)
-                answers = sum(each["role"] == "assistant" for each in MESSAGES[:number])
+                answers = sum(message_before["role"] == "assistant" for message_before in MESSAGES[:number])
                 assert "".join(text for text, _ in pieces[: 2 * answers + 1]) == prompt
 
 

@@ -119,7 +119,7 @@ def test_attention_in_layout_tnd_is_that_of_the_mask():
     masked = flash_attention(query, key, value, batch["attention_mask"])
     ends = batch["cu_seqlens"]
     packed = flash_attention(
-        *(each[0] for each in (query, key, value)),
+        *(inputs_of[0] for inputs_of in (query, key, value)),
         masks.causal(),
         layout="TND",
         cu_seqlens_q=ends,

@@ -14,7 +14,7 @@ MORE = [{"role": "user", "content": "And + 1?"}, {"role": "assistant", "content"
 
 
 def read(path):
-    return [each.messages for each in Conversations.find(str(path)).conversations()]
+    return [conversation.messages for conversation in Conversations.find(str(path)).conversations()]
 
 
 def written(folder, *records, name="a.jsonl"):
@@ -129,7 +129,7 @@ def test_folders_and_their_held_out_part(tmp_path):
     written(tmp_path, record("a"), name="a.jsonl")
     (tmp_path / "config.json").write_text("{}")
     everything, *none = Conversations.find(str(tmp_path)).parts()
-    assert [each.messages[0]["content"] for each in everything.conversations()] == ["a", "b"]
+    assert [conversation.messages[0]["content"] for conversation in everything.conversations()] == ["a", "b"]
     assert none == [None, None]
 
     paddlenlp = tmp_path / "paddlenlp"
@@ -170,10 +170,18 @@ def test_answers_that_are_context_only(tmp_path):
         },
         {"messages": [{**QUESTION, "weight": 1}, ANSWER]},
     )
-    found = list(Conversations.find(str(file)).conversations())
-    assert [each.messages for each in found[:3]] == [[QUESTION, ANSWER, *MORE]] * 3
-    assert [each.context for each in found] == [{1}, {1}, {1}, set(), set()]
-    assert [each.unread for each in found] == [(), (), (), (), ("weight of a user's message",)]
+    all_conversations = list(Conversations.find(str(file)).conversations())
+    assert [conversation.messages for conversation in all_conversations[:3]] == [
+        [QUESTION, ANSWER, *MORE]
+    ] * 3
+    assert [conversation.context for conversation in all_conversations] == [{1}, {1}, {1}, set(), set()]
+    assert [conversation.unread for conversation in all_conversations] == [
+        (),
+        (),
+        (),
+        (),
+        ("weight of a user's message",),
+    ]
 
 
 def test_keys_that_nothing_reads_are_named(tmp_path):
@@ -199,6 +207,6 @@ def test_tools_and_calls(tmp_path):
                            {"from": "observation", "value": "4"}, {"from": "gpt", "value": "4"}],
          "tools": json.dumps(tools)},
     )  # fmt: skip
-    for each in Conversations.find(str(file)).conversations():
-        asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-        assert each.messages == [QUESTION, asked, result, ANSWER] and each.tools == tools
+    for conversation in Conversations.find(str(file)).conversations():
+        tool_call = {"role": "assistant", "content": None, "tool_calls": [call]}
+        assert conversation.messages == [QUESTION, tool_call, result, ANSWER] and conversation.tools == tools

@@ -288,7 +288,7 @@ def apart(*pieces, length=4):
 
 def test_documents_of_a_sample_are_told_apart():
     samples = apart([5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16])
-    assert [{name: each.tolist() for name, each in samples[i].items()} for i in range(3)] == [
+    assert [{name: array.tolist() for name, array in samples[i].items()} for i in range(3)] == [
         {"input_ids": [5, 6, 7, 8], "labels": [6, 7, 8, 9], "seqlens": [4]},
         {"input_ids": [9, EOS, 10, EOS], "labels": [EOS, -100, EOS, -100], "seqlens": [2, 2]},
         {"input_ids": [11, 12, 13, 14], "labels": [12, 13, 14, 15], "seqlens": [4]},
@@ -314,7 +314,7 @@ def test_no_label_of_a_sample_is_another_documents_token():
 def test_whole_documents_are_cut_only_where_they_are_too_long():
     stream = stream_of([5, 6], list(range(10, 19)), [7], [EOS])
     pieces = DocumentPieces(stream, 0, len(stream), 4, 100)
-    assert [tuple(each.tolist() for each in pieces.read(i)) for i in range(len(pieces.lengths))] == [
+    assert [tuple(piece.tolist() for piece in pieces.read(i)) for i in range(len(pieces.lengths))] == [
         ([5, 6, EOS], [6, EOS, -100]),
         ([10, 11, 12, 13], [11, 12, 13, 14]),
         ([14, 15, 16, 17], [15, 16, 17, 18]),
@@ -367,14 +367,17 @@ def test_packed_text_is_every_document_once(texts, tmp_path, packing):
     source = find(data)
     tokenizer = load_tokenizer(trained_tokenizer(source, 300, data.data_cache))
     parts = load(data, source, tokenizer, 300)
-    found = []
+    pieces_of_samples = []
     for number in range(len(parts.train)):
         sample = parts.train[number]
         assert len(sample["input_ids"]) <= 64
         assert parts.train.labelled(number) == (sample["labels"] >= 0).sum()
-        found += np.split(sample["input_ids"], np.cumsum(sample["seqlens"])[:-1])
+        pieces_of_samples += np.split(sample["input_ids"], np.cumsum(sample["seqlens"])[:-1])
     whole = [ids for text in list(source.documents())[:32] for ids in [tokenizer(text)["input_ids"] + [2]]]
     cut = [ids[start : start + 64] for ids in whole for start in range(0, len(ids), 64)]
-    assert sorted(each.tolist() for each in found) == sorted(cut)
-    assert packing == "none" or len(parts.train) < len(found)
-    assert f"{len(found)} documents and pieces of documents in {len(parts.train)} samples" in parts.notes[0]
+    assert sorted(document.tolist() for document in pieces_of_samples) == sorted(cut)
+    assert packing == "none" or len(parts.train) < len(pieces_of_samples)
+    assert (
+        f"{len(pieces_of_samples)} documents and pieces of documents in {len(parts.train)} samples"
+        in parts.notes[0]
+    )

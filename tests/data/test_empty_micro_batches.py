@@ -65,7 +65,7 @@ def trained(rows: Rows, *argv) -> tuple[dict, dict]:
 
 @pytest.mark.parametrize("fused_loss", [False, True])
 @pytest.mark.parametrize(
-    "family", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in FAMILIES]
+    "family", [pytest.param(family, marks=() if family in QUICK else pytest.mark.slow) for family in FAMILIES]
 )
 def test_a_step_is_that_of_its_labelled_micro_batch(family, fused_loss, tmp_path):
     patches.apply()
@@ -82,9 +82,9 @@ def test_a_step_is_that_of_its_labelled_micro_batch(family, fused_loss, tmp_path
     paddle_fused.reset_dispatch_log()
     expected = trained(Rows(1), *words, "--output_dir", tmp_path / "one")
     several = ("--gradient_accumulation_steps", "2", "--output_dir", tmp_path / "two")
-    found = trained(Rows(1, empty=1), *words, *several)
-    assert list(found[0]) == list(range(1, STEPS + 1)) and found[0] == expected[0]
+    result = trained(Rows(1, empty=1), *words, *several)
+    assert list(result[0]) == list(range(1, STEPS + 1)) and result[0] == expected[0]
     for name, weight in expected[1].items():
-        np.testing.assert_array_equal(found[1][name], weight, err_msg=name)
+        np.testing.assert_array_equal(result[1][name], weight, err_msg=name)
     ran = {call.operator for call in paddle_fused.dispatch_log()}
     assert ("linear_cross_entropy" in ran) is fused_loss

@@ -32,9 +32,9 @@ def test_paddlenlps_reader_reads_it_and_its_sentences_are_understood(tmp_path):
 
     write_indexed(tmp_path / "p", [np.array([5, 6, EOS]), np.array([7])], 100)
     with contextlib.redirect_stdout(io.StringIO()):
-        theirs = MMapIndexedDataset(str(tmp_path / "p"), skip_warmup=True)
-    assert [theirs.get(index)[0].tolist() for index in range(2)] == [[5, 6, EOS], [7]]
-    assert theirs.doc_idx.tolist() == [0, 1, 2]
+        dataset = MMapIndexedDataset(str(tmp_path / "p"), skip_warmup=True)
+    assert [dataset.get(index)[0].tolist() for index in range(2)] == [[5, 6, EOS], [7]]
+    assert dataset.doc_idx.tolist() == [0, 1, 2]
 
     builder = make_builder(str(tmp_path / "q.bin"), "mmap", np.int32)
     for document in ([[1, 3], [4]], [[5, 6, 7]]):
@@ -43,8 +43,8 @@ def test_paddlenlps_reader_reads_it_and_its_sentences_are_understood(tmp_path):
         builder.end_document()
     with contextlib.redirect_stdout(io.StringIO()):
         builder.finalize(str(tmp_path / "q.idx"))
-    ours = open_indexed(tmp_path / "q")
-    assert (ours.tokens.tolist(), ours.ends.tolist()) == ([1, 3, 4, 5, 6, 7], [3, 6])
+    own_dataset = open_indexed(tmp_path / "q")
+    assert (own_dataset.tokens.tolist(), own_dataset.ends.tolist()) == ([1, 3, 4, 5, 6, 7], [3, 6])
 
 
 def damaged(name, change):

@@ -60,20 +60,20 @@ def samples(seed: int = 0) -> list[dict]:
     """Documents of `LENGTHS`, the last two in one sample; the first has a label for its last token, too."""
     draw = np.random.default_rng(seed)
     documents = [draw.integers(3, VOCABULARY, length) for length in LENGTHS]
-    found = [
+    packed = [
         {"input_ids": ids, "labels": np.append(ids[1:], IGNORED), "seqlens": [len(ids)]} for ids in documents
     ]
-    found[0]["labels"][-1] = 9  # as of a piece of a longer document
-    *single, last, other = found
+    packed[0]["labels"][-1] = 9  # as of a piece of a longer document
+    *single, last, other = packed
     joined = {name: np.concatenate([last[name], other[name]]) for name in ("input_ids", "labels", "seqlens")}
     return [*single, joined]
 
 
-def separately(found: list[dict]) -> list[dict]:
+def separately(packed: list[dict]) -> list[dict]:
     """One sample for each document."""
     return [
         {name: sample[name][stop - length : stop] for name in ("input_ids", "labels")}
-        for sample in found
+        for sample in packed
         for length, stop in zip(sample["seqlens"], np.cumsum(sample["seqlens"]), strict=True)
     ]
 
@@ -100,10 +100,10 @@ def loss_and_gradients(model, batches: list[dict]) -> tuple[float, list[np.ndarr
     return total, gradients
 
 
-def distance(found, exact) -> float:
+def distance(actual, exact) -> float:
     """The largest relative distance of a gradient from the exact one, in the largest of its entries."""
     return max(
-        np.abs(one - other).max() / np.abs(other).max() for one, other in zip(found, exact, strict=True)
+        np.abs(array - other).max() / np.abs(other).max() for array, other in zip(actual, exact, strict=True)
     )
 
 
@@ -123,7 +123,9 @@ def test_in_bfloat16_a_packed_batch_is_as_close_to_float32_as_its_documents_are(
     _, exact = loss_and_gradients(model_of("llama", fused=False), alone)
     model = model_of("llama", fused=True, dtype="bfloat16")
     packed, single = (
-        np.sqrt(sum(np.square(one - other).sum() for one, other in zip(gradients, exact, strict=True)))
+        np.sqrt(
+            sum(np.square(gradient - other).sum() for gradient, other in zip(gradients, exact, strict=True))
+        )
         for _, gradients in (
             loss_and_gradients(model, [Collator("none")(samples())]),
             loss_and_gradients(model, alone),
@@ -147,19 +149,19 @@ def test_no_document_sees_another(family, name, changed):
     for sample, ids in zip(after, np.split(flat, sizes[:-1]), strict=True):
         sample["input_ids"] = ids
 
-    def logits(found) -> np.ndarray:
-        batch = inputs(collate(found))
+    def logits(documents) -> np.ndarray:
+        batch = inputs(collate(documents))
         del batch["labels"]
         with paddle.no_grad():
             out = model(**batch)
         out = (out[0] if isinstance(out, tuple) else out).numpy()
         if collate.padding != "none":  # the rows without their padding, one after the other
-            lengths = [len(sample["input_ids"]) for sample in found]
+            lengths = [len(sample["input_ids"]) for sample in documents]
             out = np.concatenate([row[:length] for row, length in zip(out, lengths, strict=True)])[None]
         return out[0]
 
-    one, other = logits(before), logits(after)
-    same = (one == other).all(axis=-1)
+    logits_before, other = logits(before), logits(after)
+    same = (logits_before == other).all(axis=-1)
     assert same[:start].all() and same[stop:].all()
     assert not same[start:stop].any()
 
@@ -169,8 +171,8 @@ def test_mixtures_compute_the_same_for_packed_documents(family):
     """To rounding: an expert computes the tokens of all documents in one product."""
     model = model_of(family, fused=True)
 
-    def logits(found):
-        batch = inputs(Collator("none")(found))
+    def logits(sample):
+        batch = inputs(Collator("none")(sample))
         del batch["labels"]
         with paddle.no_grad():
             return model(**batch)[0][0].numpy()

@@ -31,13 +31,13 @@ def folder(tmp_path_factory):
 def samples(folder, tmp_path):
     """A function from records, or (prompt, chosen, rejected), and arguments to samples and tokenizer."""
 
-    def of(pairs, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **given):
+    def of(pairs, vocab_size=VOCABULARY, need_valid=True, tokenizer=folder, **fields):
         file = tmp_path / "pairs.jsonl"
         names = ("prompt", "chosen", "rejected")
         records = (p if isinstance(p, dict) else dict(zip(names, p, strict=True)) for p in pairs)
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
         arguments = {"split": "8,1,1", "max_seq_length": 64, "data_cache": str(tmp_path / "cache")}
-        data = DataArguments(stage="dpo", input_dir=str(file), **arguments | given)
+        data = DataArguments(stage="dpo", input_dir=str(file), **arguments | fields)
         tokenizer = load_tokenizer(tokenizer)
         return load(data, find(data), tokenizer, vocab_size, need_valid=need_valid), tokenizer
 
@@ -72,7 +72,7 @@ def test_every_answer_sees_its_prompt_and_itself(samples, packing, padding):
     rows, size = parts.train, len(parts.train)
     length = 80 if padding == "max_length" else None
     batch = PairCollator(Collator(padding, length=length, mask="rows"))([rows[n] for n in range(size)])
-    found = list(seen_and_learnt(batch))
+    pairs_seen = list(seen_and_learnt(batch))
     count = 0
     for pair in (PAIRS[number] for index in range(size) for number in rows.numbers(index)):
         prompt, *answers = rendered(pair)
@@ -81,9 +81,9 @@ def test_every_answer_sees_its_prompt_and_itself(samples, packing, padding):
                 tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, prompt + answer)
             ]
             for end in range(len(ids[0]), len(ids[1])):
-                assert found[count] == (ids[1][:end], ids[1][end])
+                assert pairs_seen[count] == (ids[1][:end], ids[1][end])
                 count += 1
-    assert count == len(found)
+    assert count == len(pairs_seen)
 
 
 def test_responses_are_the_spans_among_the_labels(samples):
@@ -185,8 +185,8 @@ def test_pairs_in_templates_that_rewrite_turns(samples, name, prompt, chosen):
     record = {"messages": [*turns, {"role": "user", "content": "+ 1?"}], "chosen": answers[0]}
     record |= {"rejected": answers[1], "score": 3, "tools": [{"name": "add"}]}
     template = Path(__file__).parent / "templates" / f"{name}.jinja"
-    given = {"chat_template": str(template), "max_seq_length": 512, "split": "1,0,0", "need_valid": False}
-    parts, tokenizer = samples([record] * 2, **given)
+    fields = {"chat_template": str(template), "max_seq_length": 512, "split": "1,0,0", "need_valid": False}
+    parts, tokenizer = samples([record] * 2, **fields)
     sample = parts.train[0]
     ids = sample["input_ids"].tolist()
     size = sample["pairs"][0]

@@ -53,9 +53,9 @@ def test_text_becomes_a_pair_and_a_tokenizer_that_give_the_text_back(text, tmp_p
     assert names(out / "v1.5-tokenizer") == ["tokenizer.json", "tokenizer_config.json"]
     written = open_indexed(out / "v1.5")
     tokenizer = load_tokenizer(out / "v1.5-tokenizer")
-    found = np.split(np.asarray(written.tokens), written.ends[:-1])
-    assert [int(ids[-1]) for ids in found] == [tokenizer.eos_token_id] * 4
-    assert [tokenizer.decode(ids[:-1].tolist()) for ids in found] == RECORDS
+    documents = np.split(np.asarray(written.tokens), written.ends[:-1])
+    assert [int(ids[-1]) for ids in documents] == [tokenizer.eos_token_id] * 4
+    assert [tokenizer.decode(ids[:-1].tolist()) for ids in documents] == RECORDS
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def some(required, optional):
     """Objects with the keys of ``required``, and at most two of ``optional``."""
     chosen = st.lists(st.sampled_from(sorted(optional)), max_size=2, unique=True)
     added = chosen.flatmap(lambda names: st.fixed_dictionaries({name: optional[name] for name in names}))
-    return st.builds(lambda one, more: one | more, st.fixed_dictionaries(required), added)
+    return st.builds(lambda first, more: first | more, st.fixed_dictionaries(required), added)
 
 
 def conversation(role, user, assistant, content):
@@ -70,7 +70,9 @@ OPENAI = st.one_of(conversation("role", "user", "assistant", "content"), st.just
 SHAREGPT = conversation("from", "human", "gpt", "value")
 HISTORY = st.lists(st.lists(WORDS, min_size=2, max_size=2), max_size=2)
 TEXTS = {size: st.lists(WORDS, min_size=size, max_size=size) for size in range(4)}
-ANSWER = st.one_of(WORDS, conversation("role", "user", "assistant", "content").map(lambda found: found[-1]))
+ANSWER = st.one_of(
+    WORDS, conversation("role", "user", "assistant", "content").map(lambda turn_list: turn_list[-1])
+)
 COMMON = {
     "system": WORDS, "tools": st.sampled_from([[{"name": "WORD"}], '[{"name": "f"}]', None, []]), "id": ODD,
     "score": st.just(1.5), "conversations": st.none(), "images": st.just([]),
@@ -89,7 +91,7 @@ SFT = [
 BOTH = {"chosen": ANSWER, "rejected": ANSWER}
 DPO = [
     some({"prompt": WORDS, **BOTH}, COMMON),
-    some({"messages": OPENAI.map(lambda found: found[:-1]), **BOTH}, COMMON),
+    some({"messages": OPENAI.map(lambda turn_list: turn_list[:-1]), **BOTH}, COMMON),
     some({"messages": OPENAI, "rejected_response": ANSWER}, COMMON),
     some({"instruction": WORDS, **BOTH}, {**COMMON, "history": HISTORY, "output": WORDS}),
     some({"query": WORDS, "response": WORDS, "rejected_response": WORDS}, COMMON),
@@ -103,7 +105,7 @@ def records(layouts):
     """Records of the layouts, some of them with a key that holds something odd."""
     odd = st.dictionaries(st.sampled_from(KEYS), ODD, min_size=1, max_size=1)
     return st.builds(
-        lambda one, more: one | more, st.one_of(layouts), st.one_of(st.just({}), st.just({}), odd)
+        lambda first, more: first | more, st.one_of(layouts), st.one_of(st.just({}), st.just({}), odd)
     )
 
 
@@ -111,8 +113,8 @@ def with_words(value, numbers):
     if value == "WORD":
         return f"w{next(numbers)}w"
     if isinstance(value, dict):
-        return {name: with_words(each, numbers) for name, each in value.items()}
-    return [with_words(each, numbers) for each in value] if isinstance(value, (list, tuple)) else value
+        return {name: with_words(item, numbers) for name, item in value.items()}
+    return [with_words(item, numbers) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 class Plain:
@@ -132,11 +134,11 @@ def words(value, path=()):
     if isinstance(value, str):
         yield from ((word, path) for word in WORD.findall(value))
     elif isinstance(value, dict):
-        for name, each in value.items():
-            yield from words(each, (*path, name))
+        for name, item in value.items():
+            yield from words(item, (*path, name))
     elif isinstance(value, list):
-        for each in value:
-            yield from words(each, path)
+        for item in value:
+            yield from words(item, path)
 
 
 def check_that_nothing_is_lost(record, used: str, unread, omitted: Counter):
@@ -167,7 +169,7 @@ def folder(tmp_path_factory):
 def test_a_record_is_trained_refused_or_counted(folder, source, record):
     record, tokenizer = with_words(record, itertools.count()), Plain(source)
     file, unused = written(folder, record), Unused()
-    omitted = turns.Omitted(lambda *each: turns.samples(tokenizer, *each), unused)
+    omitted = turns.Omitted(lambda *arguments: turns.samples(tokenizer, *arguments), unused)
     try:
         (conversation,) = Conversations.find(file).conversations()
         encoded = answers._encode_conversation(tokenizer, conversation, omitted)
@@ -182,8 +184,8 @@ def test_a_record_is_trained_refused_or_counted(folder, source, record):
     contexts = "".join(str(messages[number]) for number in conversation.context)
     check_that_nothing_is_lost(record, text + contexts + after, conversation.unread, unused.omitted)
     learnt = "".join("".join(map(chr, ids[mask])) for ids, mask in encoded)
-    for number, each in enumerate(messages):
-        for word in WORD.findall(each["content"] or ""):
+    for number, turn in enumerate(messages):
+        for word in WORD.findall(turn["content"] or ""):
             assert learnt.count(word) == (number in trained), word
 
 
@@ -193,7 +195,7 @@ def test_a_record_is_trained_refused_or_counted(folder, source, record):
 def test_a_pair_is_trained_refused_or_counted(folder, source, record):
     record, tokenizer = with_words(record, itertools.count()), Plain(source)
     file, unused = written(folder, record), Unused()
-    omitted = turns.Omitted(lambda *each: turns.last_answer(tokenizer, *each), unused)
+    omitted = turns.Omitted(lambda *arguments: turns.last_answer(tokenizer, *arguments), unused)
     try:
         (pair,) = Preferences.find(file).pairs()
         prompt, *both = pairs._encode_pair(tokenizer, pair, omitted)

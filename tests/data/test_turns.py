@@ -52,7 +52,7 @@ def samples(tokenizer):
 
 def chatml(*messages, thought=None):
     """As Qwen3 writes them; ``thought``: of the last."""
-    texts = [f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in messages]
+    texts = [f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages]
     if thought is not None:
         head = "<|im_start|>assistant\n"
         texts[-1] = texts[-1].replace(head, f"{head}<think>\n{thought}\n</think>\n\n")
@@ -60,9 +60,9 @@ def chatml(*messages, thought=None):
 
 
 def test_qwen3_trains_each_answer_where_it_thinks(samples):
-    found = samples(QWEN3, [SYSTEM, FIRST[0], THOUGHT, SECOND[0], REASONED])
+    pieces = samples(QWEN3, [SYSTEM, FIRST[0], THOUGHT, SECOND[0], REASONED])
     prompt = "<|im_start|>assistant\n"
-    assert found == [
+    assert pieces == [
         [
             (chatml(SYSTEM, FIRST[0]) + prompt, False),
             ("<think>\nadd\n</think>\n\n4<|im_end|>\n", True),
@@ -83,9 +83,9 @@ def test_qwen3_without_thoughts(samples):
 
 
 def test_r1_trains_thought_and_answer_after_its_prompt(samples):
-    found = samples(R1, [SYSTEM, FIRST[0], THOUGHT, SECOND[0], REASONED])
+    pieces = samples(R1, [SYSTEM, FIRST[0], THOUGHT, SECOND[0], REASONED])
     prompt = "<｜Assistant｜><think>\n"
-    assert found == [
+    assert pieces == [
         [(f"{BOS}Be short.<｜User｜>2 + 2?{prompt}", False), (f"add\n</think>\n\n4{EOS}", True)],
         [
             (f"{BOS}Be short.<｜User｜>2 + 2?<｜Assistant｜>\n\n4{EOS}<｜User｜>And + 1?{prompt}", False),
@@ -103,9 +103,9 @@ def test_r1_without_thoughts_trains_an_empty_one(samples):
 @pytest.mark.parametrize("source", [QWEN3, R1, CHATML])
 def test_the_text_before_each_answer_is_what_inference_shows(tokenizer, samples, source):
     messages = [SYSTEM, FIRST[0], THOUGHT, SECOND[0], REASONED]
-    found = samples(source, messages)
+    all_pieces = samples(source, messages)
     before = []
-    for pieces in found:
+    for pieces in all_pieces:
         text = ""
         for part, trained in pieces:
             before += [text] * trained
@@ -168,8 +168,8 @@ def test_marks_of_the_template_are_what_is_trained(tokenizer, samples):
 def test_marks_in_templates_that_rewrite_turns(samples):
     last = "{% if loop.last %}(thought){% endif %}"
     source = MARKED.replace("{{ message.content }}</s>", last + "{{ message.content }}</s>")
-    found = samples(source, [*FIRST, *SECOND])
-    assert [[text for text, trained in each if trained] for each in found] == [
+    all_pieces = samples(source, [*FIRST, *SECOND])
+    assert [[text for text, trained in turn if trained] for turn in all_pieces] == [
         ["(thought)4</s>"],
         ["(thought)5</s>"],
     ]
@@ -213,8 +213,8 @@ def omitted(tokenizer, source, messages, tools=None):
     chat_template.attach(tokenizer, source)
     unused = Unused()
     counter = turns.Omitted(lambda *conversation: turns.samples(tokenizer, *conversation), unused)
-    found = turns.samples(tokenizer, messages, tools)
-    counter.count(messages, tools, found, "".join(text for pieces in found for text, _ in pieces))
+    all_samples = turns.samples(tokenizer, messages, tools)
+    counter.count(messages, tools, all_samples, "".join(text for pieces in all_samples for text, _ in pieces))
     return unused.omitted
 
 

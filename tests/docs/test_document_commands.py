@@ -39,9 +39,9 @@ def document(tmp_path):
 
 
 def test_commands(document):
-    one, two, card = document_commands.commands(document)
-    assert one.text == 'python one.py --prompt "a # b" --name c#d'
-    assert (one.exit_codes, one.kind, one.shown) == ((0, 1), "", ())
+    first, two, card = document_commands.commands(document)
+    assert first.text == 'python one.py --prompt "a # b" --name c#d'
+    assert (first.exit_codes, first.kind, first.shown) == ((0, 1), "", ())
     assert (two.text, two.exit_codes) == ("python two.py --more", (0,))
     assert two.shown == ("step 3: loss 4.5e-03", "...", "the end")
     assert (card.text, card.kind) == ("npu-smi info", "card")

@@ -110,18 +110,18 @@ SHELL = "import os, sys; os.execvp('bash', ['bash', '-c', sys.argv[1]])"
 
 def words(text: str) -> list[str]:
     """Of one command; an assignment in front of it, such as A=1, is none of them."""
-    found = shlex.split(text)
-    while re.match(r"\w+=", found[0]):
-        found.pop(0)
-    return found
+    parts = shlex.split(text)
+    while re.match(r"\w+=", parts[0]):
+        parts.pop(0)
+    return parts
 
 
 def option(text: str, name: str) -> str | None:
     """What follows ``--name`` in the command, "" if nothing does; None without it."""
-    found = words(text)
-    if f"--{name}" not in found:
+    parts = words(text)
+    if f"--{name}" not in parts:
         return None
-    following = found[found.index(f"--{name}") + 1 :]
+    following = parts[parts.index(f"--{name}") + 1 :]
     return following[0] if following and not following[0].startswith("--") else ""
 
 
@@ -148,26 +148,28 @@ def before(text: str) -> list[str]:
     read = [word for word in words(text) if word != own]
     if resumed == "":  # the newest checkpoint of its own folder
         read.append(own)
-    found = []
+    earlier = []
     for other in dict.fromkeys(command.text for command in EVERY if command.kind == ""):
-        made = made_by(other)
-        if made is None or other == text or option(other, "resume_from_checkpoint") is not None:
+        output = made_by(other)
+        if output is None or other == text or option(other, "resume_from_checkpoint") is not None:
             continue
-        if any(word == made or word.startswith(f"{made}/") for word in read):
-            found.append(other)
-    return found
+        if any(word == output or word.startswith(f"{output}/") for word in read):
+            earlier.append(other)
+    return earlier
 
 
 def smaller(text: str) -> str:
     """The command with less to do."""
     for large, small in SMALLER_WORDS.items():
         text = text.replace(large, small)
-    given = {word[2:].partition("=")[0] for word in words(text) if word.startswith("--")}
-    added = dict(SMALLER.get(program(text), {})) if "help" not in given else {}
-    if "resume_from_checkpoint" in given:
+    options_used = {word[2:].partition("=")[0] for word in words(text) if word.startswith("--")}
+    added = dict(SMALLER.get(program(text), {})) if "help" not in options_used else {}
+    if "resume_from_checkpoint" in options_used:
         added |= LATER
     more = [f"--{name} {shlex.quote(value) if value else ''}" for name, value in added.items()]
-    return " ".join([text, *(each for each, name in zip(more, added, strict=True) if name not in given)])
+    return " ".join(
+        [text, *(word for word, name in zip(more, added, strict=True) if name not in options_used)]
+    )
 
 
 class Folder:
@@ -211,12 +213,14 @@ def folder(run_python, tmp_path_factory):
 
 def of_kind(kind: str) -> list[document_commands.Command]:
     """The commands with this mark, each once; what several documents show of one, together."""
-    found: dict[str, document_commands.Command] = {}
+    commands_of_kind: dict[str, document_commands.Command] = {}
     for command in EVERY:
         if command.kind == kind:
-            same = found.get(command.text, command)
-            found[command.text] = max(same, command, key=lambda each: (each.shown != (), each.comment))
-    return list(found.values())
+            same = commands_of_kind.get(command.text, command)
+            commands_of_kind[command.text] = max(
+                same, command, key=lambda alike: (alike.shown != (), alike.comment)
+            )
+    return list(commands_of_kind.values())
 
 
 @pytest.mark.parametrize(
@@ -264,13 +268,13 @@ def test_the_quick_commands_are_in_the_documents():
 
 def test_everything_that_is_read_is_made():
     """A name in a command is a file of the repository, of the test's folder, or another command's result."""
-    made = [made for command in EVERY if command.kind == "" and (made := made_by(command.text))]
+    outputs = [outputs for command in EVERY if command.kind == "" and (outputs := made_by(command.text))]
     for command in of_kind(""):
         for name in ("input_dir", "config", "compare"):
             value = option(command.text, name) if command.text.startswith(("python", "llm-npu")) else None
             if value is not None:
                 there = (ROOT / value).exists() or value in ("corpus/",)
-                assert there or any(f"{value}/".startswith(f"{each}/") for each in made), command.text
+                assert there or any(f"{value}/".startswith(f"{output}/") for output in outputs), command.text
 
 
 def test_every_preset_that_is_named_is_one():

@@ -24,26 +24,26 @@ def symptoms(guide: Path) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]]
 
 
-def said(source: ast.AST) -> list[str]:
+def messages_of(source: ast.AST) -> list[str]:
     """Every text of a Python program, with "..." for what is put into it."""
-    found = []
+    messages = []
     for node in ast.walk(source):
         if isinstance(node, ast.JoinedStr):
             parts = (part.value if isinstance(part, ast.Constant) else "..." for part in node.values)
-            found.append("".join(map(str, parts)))
+            messages.append("".join(map(str, parts)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.append(node.value)
-    return found
+            messages.append(node.value)
+    return messages
 
 
 @pytest.fixture(scope="module")
 def texts():
     """Every text of the product, in Python and in the C++ of the collectives."""
     files = [*(ROOT / "llm_npu").rglob("*.py"), *(ROOT / "paddle_fused").rglob("*.py")]
-    found = [text for file in files for text in said(ast.parse(file.read_text(encoding="utf-8")))]
+    all_texts = [text for file in files for text in messages_of(ast.parse(file.read_text(encoding="utf-8")))]
     for file in (ROOT / "virtual_npu/csrc/collectives").glob("*.cc"):
-        found.append(re.sub(r'"\s*\+[^";]*\+\s*"', "...", file.read_text(encoding="utf-8")))
-    return found
+        all_texts.append(re.sub(r'"\s*\+[^";]*\+\s*"', "...", file.read_text(encoding="utf-8")))
+    return all_texts
 
 
 MESSAGES = sorted({span for row in symptoms(GUIDES[0]) for span in SPAN.findall(row[0]) if " " in span})
@@ -56,20 +56,20 @@ def test_a_message_of_the_table_is_in_the_product(texts, message):
 
 
 def test_both_tables_have_the_same_messages_and_commands():
-    ours, theirs = (
+    english, chinese = (
         [[sorted(SPAN.findall(cell)) for cell in row] for row in symptoms(guide)] for guide in GUIDES
     )
-    assert ours == theirs
-    assert len(ours) > 25 and all(len(row) == 3 for row in ours)
+    assert english == chinese
+    assert len(english) > 25 and all(len(row) == 3 for row in english)
 
 
 def arguments() -> set[str]:
     """The names of all arguments of the training script, and of every program that uses argparse."""
-    found = set(config.flags())
+    flags = set(config.flags())
     for folder in ("llm_npu", "paddle_fused", "scripts", "benchmarks"):
         for file in (ROOT / folder).rglob("*.py"):
-            found |= set(re.findall(r"""["']--([\w-]+)["']""", file.read_text(encoding="utf-8")))
-    return found | {"help", "config", "export"}  # export: of msprof
+            flags |= set(re.findall(r"""["']--([\w-]+)["']""", file.read_text(encoding="utf-8")))
+    return flags | {"help", "config", "export"}  # export: of msprof
 
 
 @pytest.mark.parametrize("document", READERS, ids=lambda document: document.name)
@@ -80,6 +80,6 @@ def test_arguments_and_programs_are_what_there_is(document):
             continue
         for name in re.findall(r"(?<!\S)--([\w-]+)", span):
             assert name in known, span
-        if found := re.match(r"python (?:-m ([\w.]+)|(\S+\.py))", span):
-            module, script = found.groups()
+        if match := re.match(r"python (?:-m ([\w.]+)|(\S+\.py))", span):
+            module, script = match.groups()
             assert importlib.util.find_spec(module) if module else (ROOT / script).is_file(), span

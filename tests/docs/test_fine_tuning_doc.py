@@ -28,8 +28,10 @@ def test_the_example_runs(run_program):
 
 def test_the_conversations_are_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(block("json"))
-    found = list(Conversations.find(str(tmp_path)).conversations())
-    assert len(found) == 6 and all(each.messages[-1]["content"] in "45" for each in found)
+    conversations = list(Conversations.find(str(tmp_path)).conversations())
+    assert len(conversations) == 6 and all(
+        conversation.messages[-1]["content"] in "45" for conversation in conversations
+    )
 
 
 def test_the_tables_name_every_choice():

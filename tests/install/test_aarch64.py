@@ -83,13 +83,15 @@ def test_kernels_and_thunks(installed, tmp_path):
 def test_every_operator_on_both_devices(installed):
     report = report_of(installed, "operators")
     check_environment(report)
-    ours = [found for found in report["found"] if found["backend"] != "composed"]
-    failed = [found for found in ours if found["passed"] is False]
+    own = [result for result in report["found"] if result["backend"] != "composed"]
+    failed = [result for result in own if result["passed"] is False]
     assert not failed
     ran = {
-        (found["operator"], found["backend"], found["device"]) for found in report["found"] if found["passed"]
+        (result["operator"], result["backend"], result["device"])
+        for result in report["found"]
+        if result["passed"]
     }
-    for operator in {found["operator"] for found in report["found"]}:
+    for operator in {result["operator"] for result in report["found"]}:
         assert {(operator, "native", "cpu"), (operator, "native", "npu")} <= ran, operator
     assert {operator for operator, backend, device in ran if (backend, device) == ("ascend", "npu")}
 
@@ -104,5 +106,5 @@ def test_a_training_step(installed):
 
 def test_the_sum_over_two_ranks(installed, tmp_path):
     ranks = report_of(installed, "two_ranks", tmp_path)
-    assert [found["place"] for found in ranks] == ["Place(npu:0)", "Place(npu:1)"]
-    assert all(found["machine"] == "aarch64" and all(found["sums"].values()) for found in ranks)
+    assert [rank["place"] for rank in ranks] == ["Place(npu:0)", "Place(npu:1)"]
+    assert all(rank["machine"] == "aarch64" and all(rank["sums"].values()) for rank in ranks)

@@ -150,7 +150,7 @@ def test_what_a_release_requires(source, tmp_path, version, protobuf):
     assert done.returncode == 0, done.stderr
     required = (source / "paddle_ascend_llm.egg-info" / "requires.txt").read_text().splitlines()
     assert f"paddlepaddle=={version}" in required
-    assert [one for one in required if one.startswith("protobuf")] == protobuf
+    assert [requirement for requirement in required if requirement.startswith("protobuf")] == protobuf
 
 
 @pytest.mark.parametrize("without", ["compiler", "wish"])

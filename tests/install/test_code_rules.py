@@ -125,7 +125,7 @@ def commands_that_end_with_their_reader(sources: Sources) -> list[str]:
     return [
         module
         for module, text in programs.items()
-        if "sys.exit" in text and not any(each in text for each in runners)
+        if "sys.exit" in text and not any(name_of_runner in text for name_of_runner in runners)
     ]
 
 

@@ -284,12 +284,12 @@ def _cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def _reached(module: str, imports: Mapping[str, set[str]]) -> set[str]:
-    found, waiting = set(), [module]
+    reached, waiting = set(), [module]
     while waiting:
-        new = imports[waiting.pop()] & imports.keys() - found
-        found |= new
+        new = imports[waiting.pop()] & imports.keys() - reached
+        reached |= new
         waiting += new
-    return found
+    return reached
 
 
 @functools.cache

@@ -57,12 +57,12 @@ def test_cells_losses_and_what_is_missing(tmp_path):
     other.losses["200"]["python"] = "3.11.7"
     other.add({}, **ABOUT)
     read = results.read(tmp_path)
-    found = rows(results.page(read))
+    cells = rows(results.page(read))
     refused, missing = "no: a \\| b needs Paddle 3.1", "not run"
-    assert found["pipeline"] == [refused, "yes (seen)", missing, missing, "yes (seen)"]
+    assert cells["pipeline"] == [refused, "yes (seen)", missing, missing, "yes (seen)"]
     different_text = "3.5000 (text of Python 3.11.7, not of 3.10.13)"
-    assert found["after 200 steps"] == ["3.5000 (+0.2500)", different_text, missing, missing, "3.2500"]
-    assert found["commit"] == ["abc1234", "abc1234", missing, missing, "abc1234"]
+    assert cells["after 200 steps"] == ["3.5000 (+0.2500)", different_text, missing, missing, "3.2500"]
+    assert cells["commit"] == ["abc1234", "abc1234", missing, missing, "abc1234"]
     assert results.missing(read) == {name: list(FEATURES) for name in ("3.2.2", "3.3.0")}
 
 

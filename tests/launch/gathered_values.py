@@ -17,7 +17,7 @@ def main() -> None:
     group = distributed.new_group([0, 1])
     with watch(action="collect") as own:
         table = ranks.table([rank + 0.1, 2.0**-60]).tolist()
-        told = ranks.Ranks.of_run().gather({"rank": rank, "text": "é" * 1000 * rank})
+        gathered = ranks.Ranks.of_run().gather({"rank": rank, "text": "é" * 1000 * rank})
         first = ranks.Ranks.of_run().from_first([rank])
         in_group = ranks.gathered(None if rank else "a", group)
     with watch(action="collect") as upstream:
@@ -25,7 +25,7 @@ def main() -> None:
     launcher.write(
         {
             "table": table,
-            "told": told,
+            "told": gathered,
             "first": first,
             "in group": in_group,
             "own": str(own.report()),

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.sampled
 
 OOM = "RuntimeError: NPU out of memory. Tried to allocate 30.00 MiB (NPU 3; 60.96 GiB total capacity)\n"
 STEP = "step 5/100: loss 5.8154  lr 1.00e-04  norm 1.52  1,234 tokens/s  data 1%  1,024 MiB\n"
-COMMANDS = [each for each in document_commands.commands(ROOT / "docs/doctor.md") if "--explain" in each.text]
+COMMANDS = [
+    command for command in document_commands.commands(ROOT / "docs/doctor.md") if "--explain" in command.text
+]
 
 
 @pytest.fixture
@@ -190,8 +192,12 @@ def watched(logs: Ranks) -> int:
 def test_a_ranks_log_is_explained(tmp_path, capfd):
     ranks = Ranks(tmp_path, WAITS, f"import sys; print({OOM!r}); sys.exit(1)")
     assert watched(ranks) == 1
-    said = capfd.readouterr().err
-    assert said.index("rank 1 ended with exit code 1") < said.index("Tried to") < said.index("device-memory")
+    errors = capfd.readouterr().err
+    assert (
+        errors.index("rank 1 ended with exit code 1")
+        < errors.index("Tried to")
+        < errors.index("device-memory")
+    )
 
 
 def test_a_rank_that_was_killed_is_explained(tmp_path, capfd):
@@ -201,9 +207,9 @@ def test_a_rank_that_was_killed_is_explained(tmp_path, capfd):
         ranks = Ranks(folder, WAITS, WAITS)
         ranks.processes[rank].kill()
         assert watched(ranks) == 137
-        said = capfd.readouterr().err
-        assert f"rank {rank} was killed by SIGKILL" in said and "\nfollows  killed\n" in said
-        assert "dmesg" in said
+        errors = capfd.readouterr().err
+        assert f"rank {rank} was killed by SIGKILL" in errors and "\nfollows  killed\n" in errors
+        assert "dmesg" in errors
 
 
 def test_a_rank_that_explained_itself_is_not_explained_again(tmp_path, capfd):

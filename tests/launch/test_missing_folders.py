@@ -58,7 +58,7 @@ def test_such_a_user_trains(tmp_path, arguments):  # noqa: F811
     del words[where : where + 2]
     done = stranger(SCRIPT, *words, "--max_steps", "2", "--output_dir", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]  # and no folder ~
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # and no folder ~
 
 
 @pytest.mark.parametrize(

@@ -51,20 +51,20 @@ def runs(run_python, inputs, tmp_path_factory):
     done = []
     for threads in ("2", "1"):
         folder = tmp_path_factory.mktemp("run")
-        asked = (
+        flags = (
             "--deterministic --dump_tensors 1:2 --compare_with composed --peak_tflops measured "
             "--report_to visualdl"
         )
-        found = run_python(
-            SCRIPT, *inputs, *asked.split(), "--output_dir", folder / "out", OMP_NUM_THREADS=threads
+        result = run_python(
+            SCRIPT, *inputs, *flags.split(), "--output_dir", folder / "out", OMP_NUM_THREADS=threads
         )
-        assert found.returncode == 0, found.stdout + found.stderr
-        done.append((found.stdout, folder / "out"))
+        assert result.returncode == 0, result.stdout + result.stderr
+        done.append((result.stdout, folder / "out"))
     return done
 
 
 def test_two_runs_have_the_same_bits_whatever_the_threads(runs):
-    (said, out), (again, other) = runs
+    (output, out), (again, other) = runs
     kept = [
         [
             (record["step"], record["loss"], record["grad_norm"])
@@ -74,19 +74,19 @@ def test_two_runs_have_the_same_bits_whatever_the_threads(runs):
         for folder in (out, other)
     ]
     assert kept[0] == kept[1] and len(kept[0]) == 4
-    digests = [[line for line in text.splitlines() if line.startswith("bits ")] for text in (said, again)]
+    digests = [[line for line in text.splitlines() if line.startswith("bits ")] for text in (output, again)]
     assert digests[0] == digests[1] and len(digests[0]) == 2
-    assert "note     deterministic: the same command gives the same bits" in said
+    assert "note     deterministic: the same command gives the same bits" in output
 
 
 def test_dumps_of_both_runs_are_equal(runs, run_python):
     (_, out), (_, other) = runs
     places = dumped.dumps(out / "tensors")
     assert list(places) == ["step-1/rank-0", "step-2/rank-0"]
-    found = run_python("-m", "llm_npu.numerics", "compare", out / "tensors", other / "tensors")
-    assert found.returncode == 0, found.stdout + found.stderr
+    result = run_python("-m", "llm_npu.numerics", "compare", out / "tensors", other / "tensors")
+    assert result.returncode == 0, result.stdout + result.stderr
     count = len(places["step-1/rank-0"])
-    assert f"{count:,} tensors compared, {count:,} bit-identical" in found.stdout
+    assert f"{count:,} tensors compared, {count:,} bit-identical" in result.stdout
     names = list(places["step-1/rank-0"])
     assert not any("(call 2)" in name for name in names)  # the first micro batch alone
 
@@ -99,13 +99,13 @@ def test_the_ways_part_nowhere(runs):
 
 
 def test_the_line_of_a_step_and_the_summary(runs):
-    said, out = runs[0]
-    assert "MFU" in said and "data" in said
+    output, out = runs[0]
+    assert "MFU" in output and "data" in output
     record = metrics.read(out / metrics.FILE)[0]
     assert {"mfu", "step_s", "data_s", "grad_norm", "peak_memory"} <= record.keys()
     assert "exposed_s" not in record
     assert 0 <= record["data_s"] <= record["step_s"]
-    (peak,) = (line for line in said.splitlines() if line.startswith("MFU      "))
+    (peak,) = (line for line in output.splitlines() if line.startswith("MFU      "))
     assert "1024 x 1024 products in bfloat16" in peak
     assert (out / "metrics.png").read_bytes().startswith(b"\x89PNG")
 
@@ -119,22 +119,22 @@ def test_visualdl_has_every_figure(runs):
 
 
 def test_the_wrong_kernel_is_found(run_python, inputs, tmp_path):
-    found = run_python(
+    result = run_python(
         "-c", WRONG_KERNEL, SCRIPT, *inputs, "--compare_with", "upstream", "--output_dir", tmp_path / "out"
     )
-    assert found.returncode == 0, found.stdout + found.stderr
-    lines = found.stdout.splitlines()
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
     at = lines.index("compare  the first batch with upstream:")
-    said = "\n".join(lines[at : at + 20])
-    assert "first difference beyond rounding: the output of llama.layers.0.mlp.down_proj" in said
-    assert "fused there: swiglu of llama.layers.0.mlp" in said
+    excerpt = "\n".join(lines[at : at + 20])
+    assert "first difference beyond rounding: the output of llama.layers.0.mlp.down_proj" in excerpt
+    assert "fused there: swiglu of llama.layers.0.mlp" in excerpt
 
 
 def test_a_nan_stops_the_run_with_its_operator(run_python, inputs, tmp_path):
-    asked = ["--check_nan_inf", "--learning_rate", "1e30", "--min_learning_rate", "0", "--max_grad_norm", "0"]
-    found = run_python(SCRIPT, *inputs, *asked, "--output_dir", tmp_path / "out")
-    assert found.returncode == 2, found.stdout + found.stderr
-    (line,) = (line for line in found.stderr.splitlines() if line.startswith("error: "))
+    flags = ["--check_nan_inf", "--learning_rate", "1e30", "--min_learning_rate", "0", "--max_grad_norm", "0"]
+    result = run_python(SCRIPT, *inputs, *flags, "--output_dir", tmp_path / "out")
+    assert result.returncode == 2, result.stdout + result.stderr
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("error: "))
     assert "llama" in line and (" NaN" in line or " infinities" in line)
 
 
@@ -157,30 +157,32 @@ def of_family(tmp_path_factory):
 
     def arguments(family: str) -> list[str]:
         folder = tmp_path_factory.mktemp(family)
-        made = run_inputs.inputs(folder, model_type=family, **FAMILIES[family])
-        return run_inputs.words({**made, **SIZES, "max_steps": 1, "output_dir": folder / "out"})
+        paths_of_inputs = run_inputs.inputs(folder, model_type=family, **FAMILIES[family])
+        return run_inputs.words({**paths_of_inputs, **SIZES, "max_steps": 1, "output_dir": folder / "out"})
 
     return arguments
 
 
-def compared_with_upstream(found) -> str:
-    assert found.returncode == 0, found.stdout + found.stderr
-    lines = found.stdout.splitlines()
+def compared_with_upstream(result) -> str:
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
     at = lines.index("compare  the first batch with upstream:")
     return "\n".join(itertools.takewhile(lambda line: line.startswith(" "), lines[at + 1 :]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_part_nowhere_from_upstream(family, run_python, of_family):
-    said = compared_with_upstream(run_python(SCRIPT, *of_family(family), "--compare_with", "upstream"))
-    assert "no difference exceeds rounding" in said
-    assert ("upstream would choose other experts" in said) == (family in ("mixtral", "qwen2_moe")), said
+    output = compared_with_upstream(run_python(SCRIPT, *of_family(family), "--compare_with", "upstream"))
+    assert "no difference exceeds rounding" in output
+    assert ("upstream would choose other experts" in output) == (family in ("mixtral", "qwen2_moe")), output
 
 
 def test_the_wrong_kernel_is_found_in_a_mixture(run_python, of_family):
-    found = run_python("-c", WRONG_KERNEL, SCRIPT, *of_family("mixtral"), "--compare_with", "upstream")
-    said = compared_with_upstream(found)
+    result = run_python("-c", WRONG_KERNEL, SCRIPT, *of_family("mixtral"), "--compare_with", "upstream")
+    output = compared_with_upstream(result)
     assert (
-        "first difference beyond rounding: the output of mixtral.layers.0.block_sparse_moe.experts." in said
-    ), said
-    assert "fused there: moe of mixtral.layers.0.block_sparse_moe, swiglu of mixtral.layers.0" in said, said
+        "first difference beyond rounding: the output of mixtral.layers.0.block_sparse_moe.experts." in output
+    ), output
+    assert "fused there: moe of mixtral.layers.0.block_sparse_moe, swiglu of mixtral.layers.0" in output, (
+        output
+    )

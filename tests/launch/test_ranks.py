@@ -13,13 +13,13 @@ PROGRAM = Path(__file__).with_name("gathered_values.py")
 
 
 def test_two_processes(tmp_path):
-    for found in launcher.run(PROGRAM, 2, tmp_path):
-        assert found["table"] == [[0.1, 2.0**-60], [1.1, 2.0**-60]]
-        assert found["told"] == [{"rank": 0, "text": ""}, {"rank": 1, "text": "é" * 1000}]
-        assert found["first"] == [0]
-        assert found["in group"] == ["a", None]
-        assert found["own"].startswith("clean"), found["own"]
-        assert "uint8" in found["upstream"]  # Paddle's own would leave the cores
+    for report in launcher.run(PROGRAM, 2, tmp_path):
+        assert report["table"] == [[0.1, 2.0**-60], [1.1, 2.0**-60]]
+        assert report["told"] == [{"rank": 0, "text": ""}, {"rank": 1, "text": "é" * 1000}]
+        assert report["first"] == [0]
+        assert report["in group"] == ["a", None]
+        assert report["own"].startswith("clean"), report["own"]
+        assert "uint8" in report["upstream"]  # Paddle's own would leave the cores
 
 
 def test_one_process_tells_itself():

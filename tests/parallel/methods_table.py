@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
     method: str
     processes: int
-    given: str
+    flags: str
     mode: str
     precision: str = "float32"
     on_a_card: bool = False  # the test allows the plugin's operators only, and no kernel that a card has not
@@ -42,11 +42,11 @@ class Results:
     """A plugin of pytest: ``found`` is {Case: whether its test has passed} of the tests that ran."""
 
     def __init__(self):
-        self.found: dict[Case, bool] = {}
+        self.passed: dict[Case, bool] = {}
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call":
-            self.found |= {
+            self.passed |= {
                 Case(*case): report.passed for name, case in report.user_properties if name == NAME
             }
 
@@ -59,19 +59,19 @@ def listed() -> list[Case]:
     return [*(method.case for method in (*TWO, *FOUR, *EIGHT)), *(row(*case) for case in cases())]
 
 
-def markdown(found: Mapping[Case, bool]) -> str:
+def markdown(passed_cases: Mapping[Case, bool]) -> str:
     """A row for each method; a cell has the precisions in which it trains as one process does."""
     columns = (*MODES, FUSED)
     rows: dict[tuple[str, int, str], dict[str, list[str]]] = {}
-    for case, passed in found.items():
+    for case, passed in passed_cases.items():
         cells = rows.setdefault(case[:3], {column: [] for column in columns})
         cells[case.mode].append(case.precision if passed else f"not in {case.precision}")
         if case.on_a_card and passed:
             cells[FUSED].append(case.mode)
     lines = [f"| method | processes | given | {' | '.join(columns)} |", "|---" * (3 + len(columns)) + "|"]
-    for (method, processes, given), cells in rows.items():
+    for (method, processes, flags), cells in rows.items():
         results = " | ".join(", ".join(cells[column]) or "-" for column in columns)
-        lines.append(f"| {method} | {processes} | `{given}` | {results} |")
+        lines.append(f"| {method} | {processes} | `{flags}` | {results} |")
     return "\n".join(lines) + "\n"
 
 
@@ -86,8 +86,8 @@ def main() -> int:
     results = Results()
     code = pytest.main([*(str(HERE / file) for file in FILES), "-m", "slow or not slow"], plugins=[results])
     sys.path.insert(0, str(HERE))
-    found = {case: results.found[case] for case in listed() if case in results.found}
-    pattern, table = re.escape(BEGIN) + ".*?" + re.escape(END), BEGIN + markdown(found) + END
+    results_of = {case: results.passed[case] for case in listed() if case in results.passed}
+    pattern, table = re.escape(BEGIN) + ".*?" + re.escape(END), BEGIN + markdown(results_of) + END
     PAGE.write_text(re.sub(pattern, lambda _: table, PAGE.read_text(), flags=re.DOTALL))
     return code
 

@@ -48,10 +48,10 @@ METHODS = {
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
     """Of a very small Llama with weights, on a little text."""
-    made = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), num_attention_heads=4)
+    inputs = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), num_attention_heads=4)
     config = LlamaConfig(**{**run_inputs.LLAMA, "num_attention_heads": 4, "tie_word_embeddings": False})
-    weights.save(LlamaForCausalLM(config), made["model_name_or_path"])
-    return run_inputs.words({**made, **adamw_runs.SETTINGS})
+    weights.save(LlamaForCausalLM(config), inputs["model_name_or_path"])
+    return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
 
 
 @pytest.mark.parametrize("method", METHODS)

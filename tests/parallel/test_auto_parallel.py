@@ -18,7 +18,7 @@ NOT_ON_A_CARD = ("bias [", "TND, band(4, 0), lengths [7, 1, 20] and [9, 1, 24]")
 
 
 @pytest.fixture(scope="module")
-def found(run_python, tmp_path_factory, seed):
+def reports(run_python, tmp_path_factory, seed):
     """What each of the two processes found."""
     folder = tmp_path_factory.mktemp("auto_parallel")
     launch = ("-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", folder / "log")
@@ -29,14 +29,14 @@ def found(run_python, tmp_path_factory, seed):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_split_equals_whole(row, found):
-    for rank, rows in enumerate(found):
-        one = rows["rows"][str(row)]
-        assert "failure" not in one, one["failure"]
-        assert one["backends"] == ["native"]
-        assert {name: result["placement"] for name, result in one["results"].items()} == row.placements
-        assert bool(one["resharded"]) == row.gathered, one["resharded"]
-        for name, result in one["results"].items():
+def test_split_equals_whole(row, reports):
+    for rank, rows in enumerate(reports):
+        outcome = rows["rows"][str(row)]
+        assert "failure" not in outcome, outcome["failure"]
+        assert outcome["backends"] == ["native"]
+        assert {name: result["placement"] for name, result in outcome["results"].items()} == row.placements
+        assert bool(outcome["resharded"]) == row.gathered, outcome["resharded"]
+        for name, result in outcome["results"].items():
             if row.is_exact(name):
                 assert result["equal"], (rank, name, result)
             else:  # the rule of tests/shared/precision.py, with the result of one process as the noise floor
@@ -56,15 +56,15 @@ def test_split_equals_whole_on_ascend(row, dtype, found_on_npu):
     is_attention = row.operator in ("flash_attention", "flashmask_attention")
     refused = is_attention and (dtype == "float32" or any(words in row.case for words in NOT_ON_A_CARD))
     for rank, rows in enumerate(found_on_npu):
-        one = rows[dtype][str(row)]
-        assert "failure" not in one, one["failure"]
-        assert ("refused" in one) == refused, one
+        outcome = rows[dtype][str(row)]
+        assert "failure" not in outcome, outcome["failure"]
+        assert ("refused" in outcome) == refused, outcome
         if refused:
             continue
-        assert one["backends"] == ["ascend"]
-        assert {name: result["placement"] for name, result in one["results"].items()} == row.placements
-        assert bool(one["resharded"]) == row.gathered, one["resharded"]
-        for name, result in one["results"].items():
+        assert outcome["backends"] == ["ascend"]
+        assert {name: result["placement"] for name, result in outcome["results"].items()} == row.placements
+        assert bool(outcome["resharded"]) == row.gathered, outcome["resharded"]
+        for name, result in outcome["results"].items():
             bound = 2 * result["serial_error"] + result["rounding"]
             assert result["error"] <= bound, (rank, name, result)
 
@@ -97,8 +97,8 @@ def test_a_gradient_that_is_not_added_up_is_found(found_on_npu):
 
 
 @pytest.mark.parametrize("split", static.SPLITS)
-def test_static_program_trains_as_one_process(split, found):
-    for process in found:
+def test_static_program_trains_as_one_process(split, reports):
+    for process in reports:
         trained, alone = process["split"][split], process["alone"]
         names = [name for name, calls in static.OPERATORS.items() for _ in range(calls)]
         assert trained["operators"] == sorted([*names, *(f"{name}_grad" for name in names)])

@@ -25,11 +25,11 @@ UNFUSED = ("--disable_fused_options", "true")  # masks and positions, too, then 
 def train(run_python, tmp_path_factory):
     """A function that trains with some arguments; returns the output folder and what was printed."""
     folder = tmp_path_factory.mktemp("inputs")
-    made = run_inputs.inputs(folder)
+    inputs = run_inputs.inputs(folder)
 
     def run(out: Path, *arguments) -> tuple[Path, str]:
-        given = {
-            **made,
+        fields = {
+            **inputs,
             "output_dir": out,
             "max_seq_length": 32,
             "max_steps": STEPS,
@@ -43,7 +43,7 @@ def train(run_python, tmp_path_factory):
             "fuse_attention_ffn": "false",
             "adam_epsilon": ADAM_EPSILON,
         }
-        words = run_inputs.words(given)
+        words = run_inputs.words(fields)
         done = run_python(SCRIPT, *words, *arguments, OMP_NUM_THREADS="1")
         assert done.returncode == 0, done.stdout + done.stderr
         return out, done.stdout
@@ -94,9 +94,9 @@ def norms(folder: Path) -> list[float]:
 
 def evaluated(folder: Path) -> list[float]:
     """The losses of evaluation, one in a run."""
-    found = recorded(folder, "eval_loss")
-    assert len(found) == 1
-    return found
+    evaluations = recorded(folder, "eval_loss")
+    assert len(evaluations) == 1
+    return evaluations
 
 
 @pytest.mark.parametrize(

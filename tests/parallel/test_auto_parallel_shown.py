@@ -21,13 +21,13 @@ SCRIPT = ROOT / "scripts/run_llama_npu.py"
 def printed(run_python, tmp_path_factory):
     """By a pipeline of two stages with a layer each, two micro batches of one row of 32 tokens."""
     folder = tmp_path_factory.mktemp("shown")
-    made = run_inputs.words(run_inputs.inputs(folder))
+    inputs = run_inputs.words(run_inputs.inputs(folder))
     words = (
         "--nproc 2 --enable_auto_parallel --pipeline_parallel_degree 2 --per_device_train_batch_size 1 "
         "--gradient_accumulation_steps 2 --bf16 false --max_seq_length 32 --max_steps 1 --logging_steps 1 "
         f"--do_eval false --explain_parallel --output_dir {folder / 'out'}"
     )
-    done = run_python(SCRIPT, *made, *words.split(), OMP_NUM_THREADS="1")
+    done = run_python(SCRIPT, *inputs, *words.split(), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -64,8 +64,8 @@ def test_the_table_of_operators_has_the_layers_of_every_stage(printed):
 
 def test_every_stage_proves_the_table(printed):
     for rank, norms in ((0, 2), (1, 3)):  # two in a layer, and the last one; two micro batches
-        said = rf"rank {rank}: first step as predicted; calls: .*rms_norm by ascend {2 * norms}\b"
-        assert re.search(said, printed), printed
+        pattern = rf"rank {rank}: first step as predicted; calls: .*rms_norm by ascend {2 * norms}\b"
+        assert re.search(pattern, printed), printed
 
 
 def test_it_says_which_random_weights_it_has(printed):

@@ -25,9 +25,9 @@ def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> 
     sizes = {"num_hidden_layers": count, "num_attention_heads": 4}
     folders = {}
     for name, different in MODELS.items():
-        made = run_inputs.inputs(tmp_path_factory.mktemp("model"), SOURCES, **sizes, **different)
-        folders[name] = str(made["model_name_or_path"])
-    given = {
+        inputs = run_inputs.inputs(tmp_path_factory.mktemp("model"), SOURCES, **sizes, **different)
+        folders[name] = str(inputs["model_name_or_path"])
+    fields = {
         **run_inputs.inputs(tmp_path_factory.mktemp("inputs"), SOURCES, **sizes),
         "split": "93,7,0",
         "max_seq_length": 32,
@@ -40,7 +40,7 @@ def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> 
         "eval_steps": STEPS,
         "disable_tqdm": "true",
     }
-    return [json.dumps(folders), *run_inputs.words(given)]
+    return [json.dumps(folders), *run_inputs.words(fields)]
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def runs(tmp_path_factory, seed):
         variables = AS_ON_A_CARD if processes == 4 or (deep and processes > 1) else {}
         folder = tmp_path_factory.mktemp("runs")
         timeout = max(ranks.TIMEOUT, 200 * processes)
-        given = (processes, which, *arguments(deep))
-        return ranks.run(PROGRAM, processes, folder, *given, timeout=timeout, **variables)[0]
+        words = (processes, which, *arguments(deep))
+        return ranks.run(PROGRAM, processes, folder, *words, timeout=timeout, **variables)[0]
 
     return run
 
@@ -67,17 +67,17 @@ def of(records: list[dict], name: str) -> list[float]:
     return [record[name] for record in records if name in record]
 
 
-def check(found: dict, method: Method, alone: dict) -> None:
+def check(results: dict, method: Method, alone: dict) -> None:
     """The rule of tests/shared/roundings.py."""
     if method.case.on_a_card:
-        assert found[method.key]["backends"] == ["ascend"]
+        assert results[method.key]["backends"] == ["ascend"]
         # PaddleNLP's layers divide by a number while they are made.
-        assert found[method.key]["left the card"] in ([], [["div_scale", "float32"]])
-    one, *others = (alone[f"{name}{method.kind}"]["records"] for name in ("one process", *UNFUSED))
+        assert results[method.key]["left the card"] in ([], [["div_scale", "float32"]])
+    baseline, *others = (alone[f"{name}{method.kind}"]["records"] for name in ("one process", *UNFUSED))
     for name, count in (("loss", STEPS), ("grad_norm", STEPS), ("eval_loss", 1)):
-        here = of(found[method.key]["records"], name)
+        here = of(results[method.key]["records"], name)
         assert len(here) == count, (name, here)
-        assert_trained_alike(name, here, of(one, name), [of(records, name) for records in others])
+        assert_trained_alike(name, here, of(baseline, name), [of(records, name) for records in others])
 
 
 @pytest.mark.parametrize("method", [*TWO, *FOUR, *EIGHT], ids=lambda method: f"{method.ranks} {method.key}")

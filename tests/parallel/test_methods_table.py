@@ -34,7 +34,7 @@ sys.path.insert(0, sys.argv[1])
 import methods_table, pytest
 results = methods_table.Results()
 pytest.main([sys.argv[2], "-q"], plugins=[results])
-print(methods_table.markdown(results.found))
+print(methods_table.markdown(results.passed))
 """
 TABLE = """
 | method | processes | given | dygraph | static | fused on a card |

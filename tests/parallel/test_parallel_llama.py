@@ -38,10 +38,10 @@ def run(folder: Path, n: int, cases: list, seed: int) -> dict:
         for name, mode, precision in cases
     ]
     timeout = ranks.TIMEOUT + 60 * len(cases)
-    found = ranks.run(PROGRAM, n, folder, json.dumps(settings), seed, timeout=timeout)
+    reports = ranks.run(PROGRAM, n, folder, json.dumps(settings), seed, timeout=timeout)
     return {
-        **{name: found[0][name] for name in ("alone", "not fused")},
-        **{case: [rank["split"][number] for rank in found] for number, case in enumerate(cases)},
+        **{name: reports[0][name] for name in ("alone", "not fused")},
+        **{case: [rank["split"][number] for rank in reports] for number, case in enumerate(cases)},
     }
 
 
@@ -65,18 +65,18 @@ def on_four(tmp_path_factory, seed):
     return run(tmp_path_factory.mktemp("on_four"), 4, ON_FOUR, seed)
 
 
-def check(found: dict, case: tuple[str, str, str], record_property) -> None:
+def check(results: dict, case: tuple[str, str, str], record_property) -> None:
     """Losses, norms and moments are those of one process, from the fused operators; the docs' table hears of
     it."""
     record_property(*methods.row(*case).recorded)
     method, mode, precision = case
     stages_of_it = methods.METHODS[method].get("pp", 1)
-    alone, unfused = found["alone"][precision], found["not fused"][precision]
+    alone, unfused = results["alone"][precision], results["not fused"][precision]
     assert len(set(alone["losses"])) == STEPS  # it does train
-    for number, rank in enumerate(found[case]):
+    for number, rank in enumerate(results[case]):
         assert "failure" not in rank, rank["failure"]
         assert_trained_alike("losses", losses(rank), losses(alone), list(map(losses, unfused)))
-        if mode == "static" and number >= len(found[case]) // stages_of_it:
+        if mode == "static" and number >= len(results[case]) // stages_of_it:
             assert np.isnan(rank["norms"]).all()  # the first stage clips
         else:
             norms = [run["norms"] for run in unfused]
@@ -84,22 +84,22 @@ def check(found: dict, case: tuple[str, str, str], record_property) -> None:
         assert rank["dtypes"] == [precision, "float32"]  # of weights, and of what the optimizer updates
         backends = dict(rank["ran"])
         fused = {"flash_attention", "linear_cross_entropy", "rotary_mul", "swiglu", *NORMS}
-        if mode == "dygraph" and number < len(found[case]) * (stages_of_it - 1) // stages_of_it:
+        if mode == "dygraph" and number < len(results[case]) * (stages_of_it - 1) // stages_of_it:
             fused.remove("linear_cross_entropy")  # the last stage has the loss; programs begin with all
         # In bfloat16 the program allows nothing else, and no kernel that a card has not.
         native = {"flash_attention"} if precision == "float32" else set()
         assert backends == {name: "native" if name in native else "ascend" for name in fused}
     # The gradients behind the clipping, of which losses say little: Adam divides by their size.
     whole = {}
-    for rank in found[case]:
+    for rank in results[case]:
         for name_of_moment, parts in rank["moments"].items():
             whole.setdefault(name_of_moment, {}).update(parts)
     assert set(whole) == set(alone["moments"])
-    here, one, *others = (
+    here, baseline, *others = (
         np.array([sum(moments[name].values()) for name in sorted(whole)])
         for moments in (whole, alone["moments"], *(run["moments"] for run in unfused))
     )
-    assert_trained_alike("moments", here / one, one / one, others / one)
+    assert_trained_alike("moments", here / baseline, baseline / baseline, others / baseline)
 
 
 def losses(run: dict) -> list[float]:
@@ -163,11 +163,11 @@ def test_stages_have_all_layers():
     assert sorted(parts) == sorted(whole)
 
 
-def program(found: dict, name: str) -> list[Counter]:
+def program(results: dict, name: str) -> list[Counter]:
     """(part of the step, kind, elements given) of every collective in a process's program, counted."""
     return [
         Counter((role, kind, int(np.prod(shape))) for role, kind, _, shape in rank["program"])
-        for rank in found[name, "static", "float32"]
+        for rank in results[name, "static", "float32"]
     ]
 
 
@@ -186,8 +186,8 @@ def test_collectives_of_tensor_parallel(two_processes):
     theory["forward", "all_gather", HALF] = 1  # the embedding is split by hidden
     theory["forward", "all_reduce", WHOLE] = 2 * LAYERS
     theory["backward", "all_reduce", WHOLE] = 2 * LAYERS + 1
-    for found in program(two_processes, "tensor parallel, tp=2"):
-        assert found == theory
+    for collectives in program(two_processes, "tensor parallel, tp=2"):
+        assert collectives == theory
 
 
 @pytest.mark.slow
@@ -204,8 +204,8 @@ def test_collectives_of_sequence_parallel(always):
     theory["optimizer", "all_reduce", HIDDEN] = (
         2 * LAYERS + 1
     )  # the norms' gradients: each process saw its tokens
-    for found in program(always, "tensor and sequence parallel, tp=2"):
-        assert found == theory
+    for collectives in program(always, "tensor and sequence parallel, tp=2"):
+        assert collectives == theory
 
 
 @pytest.mark.slow
@@ -225,15 +225,15 @@ def test_collectives_of_a_pipeline(two_processes):
     parameter. Both processes take part in each: one gives zeros to a sum.
     """
     hidden, micro_batches = (ROWS // 2, SEQUENCE, HIDDEN), 2
-    found = two_processes["pipeline, pp=2", "static", "float32"]
+    reports = two_processes["pipeline, pp=2", "static", "float32"]
     theory = Counter()  # of what the programs of both send
-    for rank in found:
+    for rank in reports:
         for role, kind, n, shape in rank["program"]:
             assert kind == "send"
             theory["all_reduce", n, tuple(shape)] += 1 if role == "optimizer" else micro_batches
     assert theory["all_reduce", 2, hidden] == 2 * micro_batches
     assert sum(n for (_, _, shape), n in theory.items() if shape != hidden) <= 2 * PARAMETERS
-    for rank in found:  # the device's record
+    for rank in reports:  # the device's record
         assert Counter((kind, n, tuple(shape)) for kind, n, shape in rank["sent"]) == theory
 
 

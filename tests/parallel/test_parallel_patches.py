@@ -27,5 +27,5 @@ def test_without_it(tmp_path, patch):
 
 @pytest.mark.slow
 def test_with_all(tmp_path):
-    found = ranks.run(PROGRAM, 2, tmp_path, "none")
-    assert [rank["sum"] for rank in found] == [8.0, 8.0]
+    reports = ranks.run(PROGRAM, 2, tmp_path, "none")
+    assert [rank["sum"] for rank in reports] == [8.0, 8.0]

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).parent / "hybrid_parallel" / "ring.py"
 def test_stages_take_turns(tmp_path, stages, synchronous):
     """When this fails for ``upstream``, Paddle has mended it and llm_npu.patches can forget it."""
     waits = {"VIRTUAL_NPU_SYNC_SENDS": synchronous, "VIRTUAL_NPU_COLLECTIVE_TIMEOUT": "2"}
-    for stage, found in enumerate(ranks.run(PROGRAM, stages, tmp_path, **waits)):
+    for stage, report in enumerate(ranks.run(PROGRAM, stages, tmp_path, **waits)):
         before, after = (stage - 1) % stages + 0.5, (stage + 1) % stages + 0.25
-        assert found["patched"] == [[before, before, after, after]] * 2
-        assert "Ranks wait for each other, and none can go on" in found["upstream"]
+        assert report["patched"] == [[before, before, after, after]] * 2
+        assert "Ranks wait for each other, and none can go on" in report["upstream"]

@@ -37,7 +37,7 @@ METHODS = {
 def arguments(tmp_path_factory):
     """Of a very small Llama on a little text."""
     folder = tmp_path_factory.mktemp("inputs")
-    given = {
+    fields = {
         **run_inputs.inputs(folder, SOURCES, num_attention_heads=4),
         "split": "80,20,0",
         "max_seq_length": 32,
@@ -50,7 +50,7 @@ def arguments(tmp_path_factory):
         "logging_steps": 1,
         "disable_tqdm": "true",
     }
-    return run_inputs.words(given)
+    return run_inputs.words(fields)
 
 
 def alone(arguments, *flags) -> None:
@@ -84,17 +84,17 @@ def folder(arguments, tmp_path_factory):
 
 def after(output_dir: Path) -> list[float]:
     """The losses of the steps after the checkpoint."""
-    found, _ = losses(output_dir)
-    assert list(found)[-(STEPS - SAVED) :] == list(range(SAVED + 1, STEPS + 1)), found
-    return [found[step] for step in range(SAVED + 1, STEPS + 1)]
+    resumed, _ = losses(output_dir)
+    assert list(resumed)[-(STEPS - SAVED) :] == list(range(SAVED + 1, STEPS + 1)), resumed
+    return [resumed[step] for step in range(SAVED + 1, STEPS + 1)]
 
 
 def test_the_same_mesh_goes_on_bit_for_bit(folder):
     whole, again = folder / "tensor bf16", folder / "again bf16"
     assert after(again) == after(whole)
     for file in ("model.safetensors", "optimizer.safetensors"):
-        one, other = (checkpoint.path_of(out, STEPS) / file for out in (whole, again))
-        assert one.read_bytes() == other.read_bytes(), file
+        first, other = (checkpoint.path_of(out, STEPS) / file for out in (whole, again))
+        assert first.read_bytes() == other.read_bytes(), file
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -115,8 +115,8 @@ def test_from_one_process_to_many_and_back(folder, arguments):
 def rates(output_dir: Path) -> list[float]:
     """The learning rates of the steps after the checkpoint."""
     lines = map(json.loads, (output_dir / "metrics.jsonl").read_text().splitlines())
-    found = {line["step"]: line["learning_rate"] for line in lines if "learning_rate" in line}
-    return [found[step] for step in range(SAVED + 1, STEPS + 1)]
+    by_step = {line["step"]: line["learning_rate"] for line in lines if "learning_rate" in line}
+    return [by_step[step] for step in range(SAVED + 1, STEPS + 1)]
 
 
 def test_a_new_schedule_counts_from_the_first_step(folder, arguments):

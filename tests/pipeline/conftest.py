@@ -35,16 +35,16 @@ def folder(tmp_path_factory):
     from llm_npu.data.text.tokenizer import trained_tokenizer
     from llm_npu.models import families, presets, weights
 
-    made = tmp_path_factory.mktemp("pipeline")
-    (made / "text.txt").write_text(TEXT)
-    found = made / "model"
-    shutil.copytree(trained_tokenizer(corpus(made / "text.txt"), VOCABULARY, str(made)), found)
-    (found / "chat_template.jinja").write_text(CHAT)
-    (found / "config.json").write_text(json.dumps(FIELDS))
+    work = tmp_path_factory.mktemp("pipeline")
+    (work / "text.txt").write_text(TEXT)
+    model_folder = work / "model"
+    shutil.copytree(trained_tokenizer(corpus(work / "text.txt"), VOCABULARY, str(work)), model_folder)
+    (model_folder / "chat_template.jinja").write_text(CHAT)
+    (model_folder / "config.json").write_text(json.dumps(FIELDS))
     patches.apply()
     paddle.seed(5)
-    weights.save(families.new_model(presets.model_config(str(found))), found)
-    return found
+    weights.save(families.new_model(presets.model_config(str(model_folder))), model_folder)
+    return model_folder
 
 
 @pytest.fixture(scope="module", autouse=True)

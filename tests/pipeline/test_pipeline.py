@@ -139,17 +139,17 @@ def test_what_has_no_effect_is_a_warning(with_config):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         llm_npu.pipeline("text-generation", model, **ignored)
-    said = [str(warning.message) for warning in caught if warning.filename == __file__]
-    assert len(said) == 2 and "typical_p 0.5 is not applied" in said[0]
-    assert said[1].startswith("framework='pt', backend='transformers', trust_remote_code=True: no effect")
+    messages = [str(warning.message) for warning in caught if warning.filename == __file__]
+    assert len(messages) == 2 and "typical_p 0.5 is not applied" in messages[0]
+    assert messages[1].startswith("framework='pt', backend='transformers', trust_remote_code=True: no effect")
 
 
 def test_two_pipelines_with_different_switches(pipe, folder):
     other = llm_npu.pipeline("text-generation", folder, use_fused_rms_norm=False, max_new_tokens=8)
     ran = []
-    for each in (pipe, other):
+    for pipeline in (pipe, other):
         reset_dispatch_log()
-        texts = each(PROMPTS)
+        texts = pipeline(PROMPTS)
         ran.append(({call.operator for call in dispatch_log()}, texts))
     (both, texts), (without, same) = ran
     assert both - without == {"rms_norm"} and "flash_attention" in without
@@ -182,5 +182,5 @@ def test_a_model_on_the_cpu_place_beside_one_on_the_npu(pipe, folder):
 @pytest.mark.slow
 def test_sixteen_bits(folder):
     half = llm_npu.pipeline("text-generation", folder, dtype="bfloat16", max_new_tokens=4)
-    assert {str(each.dtype) for each in half.model.parameters()} == {"paddle.bfloat16"}
+    assert {str(parameter.dtype) for parameter in half.model.parameters()} == {"paddle.bfloat16"}
     assert text_of(half(MESSAGES))[:2] == MESSAGES

@@ -30,13 +30,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_arguments_are_refused(folder, tmp_path, case):
-    given, removed, sentence = REFUSED[case]
+    arguments, removed, sentence = REFUSED[case]
     copy = tmp_path / "model"
     shutil.copytree(folder, copy)
     for name in removed:
         (copy / name).unlink()
     with pytest.raises(UserError, match=sentence):
-        llm_npu.pipeline(**{"task": "text-generation", "model": copy} | given)
+        llm_npu.pipeline(**{"task": "text-generation", "model": copy} | arguments)
 
 
 def test_a_bad_generation_config_is_refused(with_config):
@@ -92,12 +92,12 @@ def test_messages_need_a_template(pipe, monkeypatch):
 def test_nothing_is_loaded_before(run_python, folder, tmp_path):
     """One process refuses everything, and has not imported paddle."""
     cases = []
-    for case, (given, removed, sentence) in REFUSED.items():
+    for case, (arguments, removed, sentence) in REFUSED.items():
         copy = tmp_path / case
         shutil.copytree(folder, copy)
         for name in removed:
             (copy / name).unlink()
-        cases.append([{"task": "text-generation", "model": str(copy)} | given, sentence])
+        cases.append([{"task": "text-generation", "model": str(copy)} | arguments, sentence])
     program = """
 import json, re, sys
 from llm_npu import apply_fused_kernel, pipeline

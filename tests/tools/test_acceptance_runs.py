@@ -30,8 +30,8 @@ def accepted(run_python, tmp_path):
         )
         assert done.returncode in (0, 1), done.stdout + done.stderr
         print(done.stdout)
-        found = json.loads((tmp_path / "found/result.json").read_text())
-        return done.returncode, found, (tmp_path / "found/index.html").read_text()
+        report = json.loads((tmp_path / "found/result.json").read_text())
+        return done.returncode, report, (tmp_path / "found/index.html").read_text()
 
     return run
 

@@ -69,8 +69,14 @@ def test_a_fault_that_is_recomputed_has_its_layer(on_npu, to_static):
     with watch(training.model, action="collect") as watched:
         training.step()
     for report in (audit(training.model, sample=training.batch), watched.report()):
-        at = [each for each in report.findings if each.source and each.source.line == lines()["recompute"]]
-        assert {(each.name, each.layer, each.place) for each in at} == {("cast", "block", "aicpu")}, at
+        at = [
+            finding
+            for finding in report.findings
+            if finding.source and finding.source.line == lines()["recompute"]
+        ]
+        assert {(finding.name, finding.layer, finding.place) for finding in at} == {
+            ("cast", "block", "aicpu")
+        }, at
 
 
 @pytest.mark.parametrize("to_static", [False, True])
@@ -139,7 +145,7 @@ def test_a_layer_of_paddle_is_named_by_the_line_that_makes_it():
 
     line = test_a_layer_of_paddle_is_named_by_the_line_that_makes_it.__code__.co_firstlineno + 4
     findings = audit(Owner()).of_kind("parameter")
-    assert [(each.name, each.source.line) for each in findings] == [
+    assert [(finding.name, finding.source.line) for finding in findings] == [
         ("projection.weight", line),
         ("projection.bias", line),
     ]
@@ -169,21 +175,21 @@ class Products(nn.Layer):
     """Kernels that a card does not run on its cores for these dtypes, and one that it does not have."""
 
     def forward(self, x):
-        found = paddle.topk(paddle.arange(6), 2)[0]
+        largest = paddle.topk(paddle.arange(6), 2)[0]
         powers = paddle.pow(paddle.arange(6), 2)
-        return (found.sum() + powers.sum()).astype("float32") + paddle.erfinv(x * 0.5).sum()
+        return (largest.sum() + powers.sum()).astype("float32") + paddle.erfinv(x * 0.5).sum()
 
 
 @pytest.mark.parametrize("to_static", [False, True])
 def test_integers_on_the_aicpu_and_pairs_that_are_not_registered(device, to_static):
     model = paddle.jit.to_static(Products(), full_graph=True) if to_static else Products()
     report = audit(model, sample=paddle.ones([4]))
-    found = {finding.name: finding for finding in report.findings}
-    assert {name: (each.dtype, each.place) for name, each in found.items()} == {
+    by_name = {finding.name: finding for finding in report.findings}
+    assert {name: (finding.dtype, finding.place) for name, finding in by_name.items()} == {
         "topk": ("int64", "aicpu"),
         "pow": ("int64", "host"),
     }
-    assert "bfloat16, float16, float32 only" in found["pow"].fix
+    assert "bfloat16, float16, float32 only" in by_name["pow"].fix
 
 
 def test_one_warning_for_a_site_which_is_counted_afterwards(device):
@@ -192,7 +198,9 @@ def test_one_warning_for_a_site_which_is_counted_afterwards(device):
         warnings.simplefilter("always")
         for _ in range(5):
             _ = wide + wide
-    (warning,) = [each for each in caught if issubclass(each.category, AICPUWarning)]
+    (warning,) = [
+        caught_warning for caught_warning in caught if issubclass(caught_warning.category, AICPUWarning)
+    ]
     assert warning.filename == __file__
     (finding,) = watched.report().findings
     assert (finding.name, finding.count, finding.source.line) == ("add", 5, warning.lineno)

@@ -89,8 +89,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run_python):
 
 
 def test_the_audit_of_a_training_says_one_line_before_and_one_after(on_npu):
-    said = []
-    training, check = planted.Training("float32"), DtypeCheck(said.append)
+    lines = []
+    training, check = planted.Training("float32"), DtypeCheck(lines.append)
     state = SimpleNamespace(global_step=0)
     check.on_train_begin(None, state, None, model=training.model, optimizer=training.optimizer)
     for _ in range(3):
@@ -98,18 +98,18 @@ def test_the_audit_of_a_training_says_one_line_before_and_one_after(on_npu):
         state.global_step += 1
         check.on_step_end(None, state, None)
     check.on_train_end(None, state, None)
-    assert [line.partition(":")[0] for line in said] == ["dtypes   clean"] * 2
+    assert [line.partition(":")[0] for line in lines] == ["dtypes   clean"] * 2
 
 
 def test_the_audit_of_a_training_names_what_it_finds(on_npu):
-    said = []
-    training, check = planted.Training(), DtypeCheck(said.append)
+    lines = []
+    training, check = planted.Training(), DtypeCheck(lines.append)
     state = SimpleNamespace(global_step=0)
     check.on_train_begin(None, state, None, model=training.model, optimizer=training.optimizer)
     with pytest.warns(UserWarning, match="float64"):
         training.step()
     check.on_train_end(None, state, None)
-    text = "\n".join(said)
+    text = "\n".join(lines)
     assert all(f"planted.py:{line} " in text for line in planted.lines().values()), text
 
 

@@ -15,9 +15,9 @@ LAYER = "llama.layers.1.mlp.down_proj"
 
 @pytest.fixture
 def model(device):
-    made = tiny_models.build("llama")
-    apply_fused_kernels(made)
-    return made.train()
+    llama = tiny_models.build("llama")
+    apply_fused_kernels(llama)
+    return llama.train()
 
 
 def step(model):

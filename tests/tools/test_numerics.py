@@ -25,11 +25,11 @@ def recorded(model, seed: int | None = None):
     """A forward and backward pass of ``model`` on two rows; with other roundings for a ``seed``."""
     ids = paddle.to_tensor(np.arange(24).reshape(2, 12))
     roundings = nullcontext() if seed is None else other_roundings(model, seed)
-    with roundings, recording(model) as found:
+    with roundings, recording(model) as recording_of_step:
         model(input_ids=ids, labels=ids)[0].backward()
-    found.add_weight_gradients(model)
+    recording_of_step.add_weight_gradients(model)
     model.clear_gradients()
-    return found
+    return recording_of_step
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def model():
 
 
 def test_a_recording_has_every_layer_in_its_order(model):
-    found = recorded(model)
-    names = list(found)
+    recorded_values = recorded(model)
+    names = list(recorded_values)
     outputs = [name.removeprefix("output/") for name in names if name.startswith("output/")]
     assert outputs[0] == "llama.embed_tokens"
     assert outputs.index("llama.layers.1.mlp") < outputs.index("llama.norm") < outputs.index("lm_head")
@@ -50,9 +50,10 @@ def test_a_recording_has_every_layer_in_its_order(model):
     )
     weights = {name.removeprefix("weight gradient/") for name in names if name.startswith("weight")}
     assert weights == {name for name, _ in model.named_parameters()}
-    assert found["output/lm_head"].dtype == np.uint16  # bfloat16
+    assert recorded_values["output/lm_head"].dtype == np.uint16  # bfloat16
     plain = recorded(model)
-    assert all(found[name].tobytes() == plain[name].tobytes() for name in names)  # hooks left nothing behind
+    # hooks left nothing behind
+    assert all(recorded_values[name].tobytes() == plain[name].tobytes() for name in names)
 
 
 def test_other_roundings_are_small_repeatable_and_gone_afterwards(model):
@@ -73,7 +74,7 @@ def test_fused_and_unfused_differ_by_rounding_only(dtype):
     apply_fused_kernels(model)
     comparison = compare(recorded(model), unfused, noise_floors)
     assert not comparison.beyond_rounding, "\n".join(comparison.lines())
-    assert not all(each.same_bits for each in comparison.differences)
+    assert not all(difference.same_bits for difference in comparison.differences)
     assert "no difference exceeds rounding; the largest is" in comparison.lines()[-1]
 
     mlp = model.llama.layers[1].mlp
@@ -96,8 +97,8 @@ def test_the_rule():
     ).differences
     assert not explained.exceeds and explained.allowed == pytest.approx(1.2e-3, rel=1e-3)
     for bad in (np.full((2, 3), np.nan, np.float32), np.full((2, 3), np.inf, np.float32), ones[:1]):
-        (found,) = compare({"output/a": bad}, {"output/a": ones}).differences
-        assert found.exceeds
+        (difference,) = compare({"output/a": bad}, {"output/a": ones}).differences
+        assert difference.exceeds
     lines = compare({"output/a": off, "gradient/b": ones}, {"output/a": ones}).lines()
     assert lines[0] == "1 tensors compared, 0 bit-identical"
     assert lines[1].endswith(": gradient/b")
@@ -122,12 +123,12 @@ def test_a_noise_floor_of_few_elements_may_be_close_by_chance():
     for count in (1, 2, 5, 16):
         parted = 0
         for _ in range(500):
-            one, other, *noise_floors = draw.normal(1.0, 1e-2, (4, count)).astype(np.float32)
-            others = [{"output/a": each} for each in noise_floors]
-            parted += bool(compare({"output/a": one}, {"output/a": other}, others).beyond_rounding)
+            first, other, *noise_floors = draw.normal(1.0, 1e-2, (4, count)).astype(np.float32)
+            others = [{"output/a": noise_floor} for noise_floor in noise_floors]
+            parted += bool(compare({"output/a": first}, {"output/a": other}, others).beyond_rounding)
         assert parted <= 1, count
-        wrong = {"output/a": one + np.float32(9)}
-        assert compare(wrong, {"output/a": other}, [{"output/a": one}]).beyond_rounding
+        wrong = {"output/a": first + np.float32(9)}
+        assert compare(wrong, {"output/a": other}, [{"output/a": first}]).beyond_rounding
 
 
 def test_experts_are_chosen_as_in_the_first_run():
@@ -153,15 +154,15 @@ def test_experts_are_chosen_as_in_the_first_run():
 
 
 def test_dumps_are_read_as_written(model, tmp_path):
-    found = recorded(model)
-    options.write(found, tmp_path / "step-10" / "rank-0")
-    options.write(found, tmp_path / "step-9" / "rank-0")
+    recorded_values = recorded(model)
+    options.write(recorded_values, tmp_path / "step-10" / "rank-0")
+    options.write(recorded_values, tmp_path / "step-9" / "rank-0")
     back = dumped.dumps(tmp_path)
     assert list(back) == ["step-9/rank-0", "step-10/rank-0"]
-    for each in back.values():
-        assert list(each) == list(found)
-        assert all(each[name].tobytes() == found[name].tobytes() for name in found)
-        assert all(each[name].dtype == found[name].dtype for name in found)
+    for dump in back.values():
+        assert list(dump) == list(recorded_values)
+        assert all(dump[name].tobytes() == recorded_values[name].tobytes() for name in recorded_values)
+        assert all(dump[name].dtype == recorded_values[name].dtype for name in recorded_values)
     assert list(dumped.dumps(tmp_path / "step-9" / "rank-0")) == ["."]
     with pytest.raises(ValueError, match="contains no dump of --dump_tensors"):
         dumped.dumps(tmp_path / "nowhere")

@@ -146,9 +146,9 @@ def test_large_numbers_are_compared():
     """Their squares are beyond float64: every distance would be infinite, and so would what is allowed."""
     from llm_npu.numerics.comparison import compare
 
-    one, other = {"output/a": np.full(3, 1e200)}, {"output/a": np.full(3, 1.1e200)}
-    assert compare(one, other, [{"output/a": np.full(3, 1.1e200)}]).beyond_rounding
-    assert not compare(one, other, [{"output/a": np.full(3, 2e200)}]).beyond_rounding
+    first, other = {"output/a": np.full(3, 1e200)}, {"output/a": np.full(3, 1.1e200)}
+    assert compare(first, other, [{"output/a": np.full(3, 1.1e200)}]).beyond_rounding
+    assert not compare(first, other, [{"output/a": np.full(3, 2e200)}]).beyond_rounding
 
 
 def test_the_page_of_an_acceptance_has_no_markup_of_others(tmp_path, capsys):
@@ -205,11 +205,11 @@ def test_any_journal_is_read_or_refused(tmp_path_factory, events, data):
     cut = data.draw(st.integers(0, len(lines[-1])))
     file.write_text("\n".join(lines)[: -cut or None])
     try:
-        found = dry_run_journal.read(file)
+        read_journal = dry_run_journal.read(file)
     except UserError as error:
         assert "is not a line of a journal" in str(error) and is_printable(str(error))
         return
-    for call in found.steps[0].calls if found.steps else ():
+    for call in read_journal.steps[0].calls if read_journal.steps else ():
         assert isinstance(call.bytes, int) and isinstance(call.flops, int) and call.kind
 
 

@@ -50,14 +50,14 @@ DRAWING = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A log, a profile, and two dumps."""
-    found = tmp_path_factory.mktemp("inputs")
-    (found / "run.log").write_text("error code is 507015\n")
-    msprof.write(found / "profile/PROF_1", [Task("MatMulV2", "AI_CORE", 0, 10)])
+    inputs = tmp_path_factory.mktemp("inputs")
+    (inputs / "run.log").write_text("error code is 507015\n")
+    msprof.write(inputs / "profile/PROF_1", [Task("MatMulV2", "AI_CORE", 0, 10)])
     for name, value in (("one", 1.0), ("other", 2.0)):
-        (found / name).mkdir()
-        save_file({"output/a": np.full(4, value, np.float32)}, found / name / "model.safetensors")
-        (found / name / "order.json").write_text(json.dumps(["output/a"]))
-    return found
+        (inputs / name).mkdir()
+        save_file({"output/a": np.full(4, value, np.float32)}, inputs / name / "model.safetensors")
+        (inputs / name / "order.json").write_text(json.dumps(["output/a"]))
+    return inputs
 
 
 def test_no_framework_is_imported(run_python, folder):

@@ -58,7 +58,7 @@ def spoil(kind: type, what: list[str]) -> None:
 
 
 def main(folder: Path, arguments: list[str]) -> None:
-    run, found, what = train.main, {}, ["output"]
+    run, results, what = train.main, {}, ["output"]
     runs = {"skip": ("output", "skip"), "stop": ("output", "stop")}
     if "--enable_auto_parallel" in arguments:
         spoil(ParallelTrainer, what)
@@ -67,18 +67,18 @@ def main(folder: Path, arguments: list[str]) -> None:
         spoil(PretrainTrainer, what)
     for choice, (what[0], nonfinite) in runs.items():
         out = folder / f"out-{choice}"
-        said = io.StringIO()
+        output = io.StringIO()
         try:
-            with contextlib.redirect_stdout(said):
+            with contextlib.redirect_stdout(output):
                 code = run([*arguments, "--nonfinite", nonfinite, "--output_dir", str(out)])
-            found[choice] = {"code": code}
+            results[choice] = {"code": code}
         except ValueError as error:
-            found[choice] = {"error": str(error)}
+            results[choice] = {"error": str(error)}
         paddle.distributed.barrier()
         records = (out / "metrics.jsonl").read_text().splitlines()
-        found[choice]["steps"] = [json.loads(line) for line in records]
-        found[choice]["said"] = said.getvalue()
-    ranks.write(found)
+        results[choice]["steps"] = [json.loads(line) for line in records]
+        results[choice]["said"] = output.getvalue()
+    ranks.write(results)
 
 
 main(Path(sys.argv[1]), sys.argv[2:])

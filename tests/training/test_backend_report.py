@@ -37,9 +37,9 @@ def announced(model, dtype: str = "bfloat16", length: int = LENGTH, mask=None, *
 
 
 def by_operator(lines: list[Line]) -> dict[str, Line]:
-    found = {line.operator: line for line in lines}
-    assert len(found) == len(lines), lines
-    return found
+    lines_of = {line.operator: line for line in lines}
+    assert len(lines_of) == len(lines), lines
+    return lines_of
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -75,15 +75,15 @@ def test_the_table_is_what_runs_with_lora(name, on_npu):
 
 def test_a_table_of_llama(on_npu):
     model = BY_NAME["llama"].build("bfloat16")
-    found = by_operator(announced(model, length=64))
-    attention, norm = found["flash_attention"], found["rms_norm"]
+    by_name = by_operator(announced(model, length=64))
+    attention, norm = by_name["flash_attention"], by_name["rms_norm"]
     assert attention.layers == "llama.layers.0-1.self_attn" and attention.reason == ""
     assert (attention.backend, attention.mode) == ("ascend", "flash_attention_npu, causal")
     assert norm.layers == ("llama.layers.0-1.{input_layernorm,post_attention_layernorm}, llama.norm")
     assert (norm.backend, norm.computed) == ("ascend", 1.0)
-    heading, *rows = table(list(found.values()))
+    heading, *rows = table(list(by_name.values()))
     assert heading.split() == ["layers", "operator", "backend", "mode", "computed", "reason"]
-    assert len(rows) == len(found) and all(row.startswith("llama.") for row in rows)
+    assert len(rows) == len(by_name) and all(row.startswith("llama.") for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,14 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_table_that_was_made_wrong_is_found_out(wrong, on_npu):
     name, changes = WRONG[wrong]
-    told = {}
+    verdicts = {}
 
     def changed(lines):
-        told.update(by_operator(lines))
+        verdicts.update(by_operator(lines))
         return [replace(line, **changes) if line.operator == name else line for line in lines]
 
     verdict, _, *others = step_of_llama(changed)
-    line = told[name]
+    line = verdicts[name]
     claimed = replace(line, **changes)
     assert verdict.startswith("first step not as predicted")
     assert len(others) == 2, others
@@ -196,8 +196,8 @@ def test_the_devices_own_record_convicts_a_dispatcher_that_says_what_is_not_so(n
     assert verdict.startswith("first step not as predicted") and f"{name} by ascend" in verdict
     assert f" {mode.partition(',')[0].split()[0]} " not in launched
     (line,) = others
-    said = "in the dispatch log but not launched by the device: "
-    assert line.startswith(f"{said}{name} by ascend {mode}"), line
+    prefix = "in the dispatch log but not launched by the device: "
+    assert line.startswith(f"{prefix}{name} by ascend {mode}"), line
 
 
 def test_what_ranks_have_found():
@@ -252,14 +252,20 @@ RUNS = {
     [pytest.param(RUNS[name], id=name, marks=[pytest.mark.slow] * (name != "documents")) for name in RUNS],
 )
 def test_runs_are_as_their_tables_say(arguments, run_python, tmp_path):
-    made = run_inputs.inputs(tmp_path)
+    inputs = run_inputs.inputs(tmp_path)
     if "lora" in arguments:  # which begins with weights that there are
         config = LlamaConfig(**{**run_inputs.LLAMA, "tie_word_embeddings": False})
-        weights.save(LlamaForCausalLM(config), made["model_name_or_path"])
-    given = {**made, "output_dir": tmp_path / "out", "max_seq_length": 32, "max_steps": 2, "split": "80,20,0"}
-    given |= {"fuse_attention_qkv": "false", "fuse_attention_ffn": "false", "do_eval": "false"}
-    given["evaluation_strategy"] = "no"
-    done = run_python(SCRIPT, *run_inputs.words(given), *arguments, OMP_NUM_THREADS="1")
+        weights.save(LlamaForCausalLM(config), inputs["model_name_or_path"])
+    fields = {
+        **inputs,
+        "output_dir": tmp_path / "out",
+        "max_seq_length": 32,
+        "max_steps": 2,
+        "split": "80,20,0",
+    }
+    fields |= {"fuse_attention_qkv": "false", "fuse_attention_ffn": "false", "do_eval": "false"}
+    fields["evaluation_strategy"] = "no"
+    done = run_python(SCRIPT, *run_inputs.words(fields), *arguments, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("backend "))
@@ -269,5 +275,5 @@ def test_runs_are_as_their_tables_say(arguments, run_python, tmp_path):
     begins = ["backend  "]
     if "--pipeline_parallel_degree" in arguments:  # whose stages do different things
         begins = ["backend  rank 0: ", "         rank 1: "]
-    said = [f"{begin}first step as predicted" for begin in begins]
-    assert len(verdicts) == len(said) and all(map(str.startswith, verdicts, said)), lines
+    predictions = [f"{begin}first step as predicted" for begin in begins]
+    assert len(verdicts) == len(predictions) and all(map(str.startswith, verdicts, predictions)), lines

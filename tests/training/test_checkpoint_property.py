@@ -179,8 +179,8 @@ def check(out, folders_of, changes):
             change(folder)
         marked = marked_again not in changes
         signal.alarm(SECONDS)
-        found = read_or_refused(folder)
-        assert not marked or found in (wanted, None)  # what somebody has edited and marked is another one
+        restored = read_or_refused(folder)
+        assert not marked or restored in (wanted, None)  # what somebody has edited and marked is another one
         chosen = gathering.to_resume(True, out, Disks.shared(ALONE), lambda line: None)
         assert chosen.name in (good.name, older.name)
         assert not marked or chosen.name == older.name or read_or_refused(chosen) in (wanted, None)

@@ -61,6 +61,6 @@ def test_weights_that_do_not_fit(run_python, tmp_path):
     words += ["--output_dir", tmp_path / "out"]
     done = run_python(ROOT / "scripts/run_llama_npu.py", *words, VIRTUAL_NPU_MEMORY_GB="0.0003")
     assert done.returncode == 2
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith("error: Out of memory") and "over more devices" in said
-    assert "batch_size" not in said
+    last_line = done.stderr.splitlines()[-1]
+    assert last_line.startswith("error: Out of memory") and "over more devices" in last_line
+    assert "batch_size" not in last_line

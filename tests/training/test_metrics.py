@@ -143,32 +143,36 @@ def test_a_step_is_as_long_as_its_slowest_process():
 
 
 def recorder(tmp_path, utilization=None):
-    made = Recorder(console.Display(bar=False), utilization)
+    new_recorder = Recorder(console.Display(bar=False), utilization)
     optimizer = SimpleNamespace(get_lr=lambda: 1e-3)
     arguments = SimpleNamespace(output_dir=tmp_path, logging_steps=1)
-    made.on_train_begin(arguments, SimpleNamespace(global_step=0, max_steps=3), None)
+    new_recorder.on_train_begin(arguments, SimpleNamespace(global_step=0, max_steps=3), None)
     for number in (1, 2, 3):
-        made.on_step_begin(None, None, None, optimizer=optimizer)
+        new_recorder.on_step_begin(None, None, None, optimizer=optimizer)
         times = StepTimes(2.0, 0.5, 0.0, 0.0)
-        made.step = FinishedStep(5.0 / number, 1000 * number, 2**20, times, grad_norm=float(number))
-        made.on_step_end(None, SimpleNamespace(global_step=number), None)
-    return made
+        new_recorder.step = FinishedStep(5.0 / number, 1000 * number, 2**20, times, grad_norm=float(number))
+        new_recorder.on_step_end(None, SimpleNamespace(global_step=number), None)
+    return new_recorder
 
 
 def test_records_lines_and_pictures(tmp_path, capsys):
-    made = recorder(tmp_path, Utilization(1e9, 1e12, 1, "as given"))
+    of_step = recorder(tmp_path, Utilization(1e9, 1e12, 1, "as given"))
     last = metrics.read(tmp_path / metrics.FILE)[-1]
-    assert last == made.records[-1]
+    assert last == of_step.records[-1]
     assert last["tokens_per_s"] == 1500 and last["mfu"] == 1.5 and last["data_s"] == 0.5
-    assert made.shares() == {"data": 0.25} and made.tokens_per_s() == 1000
-    assert made.peak_memory() == 2**20
-    (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("step 2/3: "))
+    assert of_step.shares() == {"data": 0.25} and of_step.tokens_per_s() == 1000
+    assert of_step.peak_memory() == 2**20
+    (line,) = (
+        line_of_step
+        for line_of_step in capsys.readouterr().out.splitlines()
+        if line_of_step.startswith("step 2/3: ")
+    )
     assert line == (
         "step 2/3: loss 2.5000  lr 1.00e-03  norm 2.00  1,000 tokens/s  MFU 100.0%  data 25%  1 MiB"
     )
     baseline = metrics.Baseline(math.log(512), "guessing", "ln(vocabulary)", "nats per token")
-    metrics.plot_loss(made, baseline, tmp_path / "loss.png")
-    metrics.plot_run(made, tmp_path / "metrics.png")
+    metrics.plot_loss(of_step, baseline, tmp_path / "loss.png")
+    metrics.plot_run(of_step, tmp_path / "metrics.png")
     for name in ("loss.png", "metrics.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
@@ -176,14 +180,14 @@ def test_records_lines_and_pictures(tmp_path, capsys):
 @pytest.mark.slow
 def test_communication_is_timed(tmp_path):
     latency, calls = 20_000, 5  # microseconds
-    found = ranks.run(PROGRAM, 2, tmp_path, calls, VIRTUAL_NPU_LINK_US=str(latency))
+    reports = ranks.run(PROGRAM, 2, tmp_path, calls, VIRTUAL_NPU_LINK_US=str(latency))
     least = calls * latency * 1e-6
-    for each in found:
-        assert each["before"] == [0.0, 0.0]
+    for report in reports:
+        assert report["before"] == [0.0, 0.0]
         # Waited for at once, a collective holds the program up from the call to its end.
-        assert each["waited"][0] >= least and each["waited"][1] > 0
+        assert report["waited"][0] >= least and report["waited"][1] > 0
         # Carried out by the caller itself: all of it is exposed.
-        assert each["own"][0] >= least and each["own"][1] >= least
+        assert report["own"][0] >= least and report["own"][1] >= least
 
 
 def test_one_process_does_not_communicate():

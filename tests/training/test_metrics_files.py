@@ -22,23 +22,23 @@ RECORDS = [STEP, {"step": 2, "eval_loss": 2.0}, {"step": 2, "checkpoint_s": 1.0,
 def resumed(folder: Path, content: bytes, capsys=None) -> Recorder:
     """The recorder of a run that resumes after step 100 in a folder with this metrics.jsonl."""
     (folder / metrics.FILE).write_bytes(content)
-    made = Recorder(console.Display(bar=False))
+    new_recorder = Recorder(console.Display(bar=False))
     arguments = SimpleNamespace(output_dir=folder, logging_steps=1)
-    made.on_train_begin(arguments, SimpleNamespace(global_step=100, max_steps=100), None)
-    return made
+    new_recorder.on_train_begin(arguments, SimpleNamespace(global_step=100, max_steps=100), None)
+    return new_recorder
 
 
-def used(made: Recorder) -> None:
+def used(recorder: Recorder) -> None:
     """Everything that the end of a run does with the records."""
-    made.eval_losses(), made.peak_memory()
-    if made.losses():
-        made.recent_loss()
-        assert results._speed(made)
+    recorder.eval_losses(), recorder.peak_memory()
+    if recorder.losses():
+        recorder.recent_loss()
+        assert results._speed(recorder)
 
 
-def drawn(made: Recorder, folder: Path) -> None:
-    metrics.plot_loss(made, metrics.Baseline(3.0, "$guess$", "ln", "nats"), folder / "loss.png")
-    metrics.plot_run(made, folder / "metrics.png")
+def drawn(recorder: Recorder, folder: Path) -> None:
+    metrics.plot_loss(recorder, metrics.Baseline(3.0, "$guess$", "ln", "nats"), folder / "loss.png")
+    metrics.plot_run(recorder, folder / "metrics.png")
 
 
 def lines(*records: dict) -> bytes:
@@ -50,11 +50,11 @@ def lines(*records: dict) -> bytes:
 def test_a_record_without_a_field(tmp_path, lacking):
     kept = {"step", "loss"} if lacking == "all" else STEP.keys() - {lacking}
     partial = {name: STEP[name] for name in STEP if name in kept}
-    made = resumed(tmp_path, lines(partial, {"step": 3}))
-    assert made.records == [partial, {"step": 3}]
-    used(made)
-    if made.losses():
-        drawn(made, tmp_path)
+    read_back = resumed(tmp_path, lines(partial, {"step": 3}))
+    assert read_back.records == [partial, {"step": 3}]
+    used(read_back)
+    if read_back.losses():
+        drawn(read_back, tmp_path)
 
 
 def test_lines_that_are_no_records_are_counted_and_the_others_kept(tmp_path, capsys):
@@ -73,8 +73,8 @@ def test_lines_that_are_no_records_are_counted_and_the_others_kept(tmp_path, cap
     content = (
         b"\xef\xbb\xbf" + lines(STEP) + b"\n".join(others) + b"\r\n\n" + lines(*RECORDS[1:]) + b'{"step": 9'
     )
-    made = resumed(tmp_path, content)
-    assert made.records == RECORDS
+    read_back = resumed(tmp_path, content)
+    assert read_back.records == RECORDS
     assert f"{len(others)} lines are not records of a run and are left out" in capsys.readouterr().out
     assert metrics.read(tmp_path / metrics.FILE) == RECORDS  # written anew
 
@@ -86,9 +86,9 @@ def test_a_line_that_a_kill_has_cut_off_is_not_worth_a_note(tmp_path, capsys):
 
 @pytest.mark.parametrize("step_s", [0, 0.0, -1.0, float("nan"), float("inf"), 1e-320])
 def test_steps_that_took_no_time(tmp_path, step_s):
-    made = resumed(tmp_path, lines({**STEP, "step_s": step_s}))
-    used(made)
-    assert made.shares() != {"data": 0.25}
+    read_back = resumed(tmp_path, lines({**STEP, "step_s": step_s}))
+    used(read_back)
+    assert read_back.shares() != {"data": 0.25}
 
 
 def test_what_is_no_file_has_no_records(tmp_path):
@@ -131,5 +131,5 @@ def test_any_lines(folder, written, end):
 @settings(max_examples=2)
 @given(st.lists(GOOD.map(lambda record: {"loss": 1.0, **record}), min_size=1, max_size=6))
 def test_pictures_of_any_records(folder, records):
-    made = resumed(folder, lines(*({**record, "step": record["step"] % 100} for record in records)))
-    drawn(made, folder)
+    read_back = resumed(folder, lines(*({**record, "step": record["step"] % 100} for record in records)))
+    drawn(read_back, folder)

@@ -27,19 +27,19 @@ def uninterrupted(run_python, tmp_path_factory):
 
 
 def test_it_learns(uninterrupted):
-    found, _ = uninterrupted
-    assert len(found) == 8
-    assert float(found["evaluation loss", 6]) < float(found["evaluation loss", 3]) < 5.55  # ln 256
+    loss_of, _ = uninterrupted
+    assert len(loss_of) == 8
+    assert float(loss_of["evaluation loss", 6]) < float(loss_of["evaluation loss", 3]) < 5.55  # ln 256
 
 
 def test_a_resumed_run_is_the_same_to_the_bit(uninterrupted, run_python, tmp_path):
-    found, folder = uninterrupted
+    loss_of, folder = uninterrupted
     shutil.copytree(folder / "checkpoint-3", tmp_path / "checkpoint-3")
     done = run_python(SCRIPT, *SMALL, "--output_dir", tmp_path, "--resume")
     assert done.returncode == 0, done.stderr
-    assert losses(done.stdout) == {key: value for key, value in found.items() if key[1] > 3}
+    assert losses(done.stdout) == {key: value for key, value in loss_of.items() if key[1] > 3}
     for name in ("model.safetensors", "optimizer.safetensors"):
-        whole, resumed = (each / "checkpoint-6" / name for each in (folder, tmp_path))
+        whole, resumed = (where / "checkpoint-6" / name for where in (folder, tmp_path))
         assert whole.read_bytes() == resumed.read_bytes(), name
 
 

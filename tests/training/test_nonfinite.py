@@ -18,11 +18,11 @@ WHERE = "rank 1: the output of llama.layers.1.mlp.down_proj"
 
 def runs(tmp_path_factory, *more: str) -> list[dict]:
     folder = tmp_path_factory.mktemp("nonfinite")
-    made = run_inputs.words(run_inputs.inputs(folder))
+    words = run_inputs.words(run_inputs.inputs(folder))
     flags = (
         "--max_seq_length 32 --max_steps 4 --per_device_train_batch_size 2 --do_eval false --logging_steps 1"
     )
-    return ranks.run(PROGRAM, 2, folder / "run", *made, *flags.split(), *more)
+    return ranks.run(PROGRAM, 2, folder / "run", *words, *flags.split(), *more)
 
 
 @pytest.fixture(scope="module")
@@ -36,35 +36,35 @@ def of_auto_parallel(tmp_path_factory):
 
 
 @pytest.fixture(params=["of_trainer", pytest.param("of_auto_parallel", marks=pytest.mark.slow)])
-def found(request):
+def reports(request):
     return request.getfixturevalue(request.param)
 
 
-def test_a_step_is_skipped_by_both(found):
-    assert [rank["skip"]["code"] for rank in found] == [0, 0]
-    losses = [record["loss"] for record in found[0]["skip"]["steps"] if "loss" in record]
+def test_a_step_is_skipped_by_both(reports):
+    assert [rank["skip"]["code"] for rank in reports] == [0, 0]
+    losses = [record["loss"] for record in reports[0]["skip"]["steps"] if "loss" in record]
     assert len(losses) == 4 and math.isnan(losses[1])
     assert all(map(math.isfinite, (losses[0], *losses[2:])))  # no weight has become NaN
-    for rank in found:
+    for rank in reports:
         (line,) = (line for line in rank["skip"]["said"].splitlines() if "the step is skipped" in line)
         assert line.startswith("the loss is nan (") and WHERE in line
 
 
 def test_gradients_that_are_not_finite_are_left_out(of_auto_parallel):
     """The loss of that step is finite, and those of all others."""
-    found = of_auto_parallel
-    for rank in found:
+    results = of_auto_parallel
+    for rank in results:
         assert rank["gradient"]["code"] == 0
         (line,) = (line for line in rank["gradient"]["said"].splitlines() if "the step is skipped" in line)
         assert line.startswith("the norm of the gradients is nan (rank 0: the gradient of llama.")
-    losses = [record["loss"] for record in found[0]["gradient"]["steps"] if "loss" in record]
+    losses = [record["loss"] for record in results[0]["gradient"]["steps"] if "loss" in record]
     assert len(losses) == 4 and all(map(math.isfinite, losses))
-    norms = [record["grad_norm"] for record in found[0]["gradient"]["steps"] if "grad_norm" in record]
+    norms = [record["grad_norm"] for record in results[0]["gradient"]["steps"] if "grad_norm" in record]
     assert len(norms) == 3 and all(map(math.isfinite, norms))  # of the steps that were made
 
 
-def test_the_run_stops_on_both(found):
-    for rank in found:
+def test_the_run_stops_on_both(reports):
+    for rank in reports:
         assert "the loss is nan (" in rank["stop"]["error"] and WHERE in rank["stop"]["error"]
         assert "--nonfinite skip" in rank["stop"]["error"]
 

@@ -85,12 +85,16 @@ def test_the_script_of_paddlenlp_runs(run_python, tmp_path):
 
 
 def test_variables_that_change_nothing_are_named():
-    found = dict(ineffective_variables("virtual", EXPORTED))
-    assert found["MC2"] == f"{names.TITLE} reads FLAGS_NPU_MC2"
-    assert found["HCCL_INTRA_PCIE_EHABLE"] == "nothing reads it; is HCCL_INTRA_PCIE_ENABLE meant?"
-    assert {"FLAGS_npu_storage_format", "HCCL_INTRA_ROCE_ENABLE", "ASCEND_RT_VISIBLE_DEVICES"} <= found.keys()
+    without_effect = dict(ineffective_variables("virtual", EXPORTED))
+    assert without_effect["MC2"] == f"{names.TITLE} reads FLAGS_NPU_MC2"
+    assert without_effect["HCCL_INTRA_PCIE_EHABLE"] == "nothing reads it; is HCCL_INTRA_PCIE_ENABLE meant?"
+    assert {
+        "FLAGS_npu_storage_format",
+        "HCCL_INTRA_ROCE_ENABLE",
+        "ASCEND_RT_VISIBLE_DEVICES",
+    } <= without_effect.keys()
     read = {"FLAGS_NPU_MC2", "FLAGS_allocator_strategy", "FLAGS_use_stride_kernel", "GLOG_v"}
-    assert not read & found.keys()
+    assert not read & without_effect.keys()
     on_a_card = dict(ineffective_variables("card", EXPORTED))
     assert set(on_a_card) == {"MC2", "MC2_Recompute", "HCCL_INTRA_PCIE_EHABLE", "MULTI_STREAM_MEMORY_REUSE"}
     assert not ineffective_variables("virtual", {"ASCEND_TOOLKIT_HOME": "/usr/local/Ascend", "HOME": "/root"})

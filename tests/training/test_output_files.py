@@ -54,7 +54,7 @@ def test_another_name_of_the_metrics_keeps_its_content(out, tmp_path):
     os.link(out / metrics.FILE, tmp_path / "copy")
     written = RecordFile(out / metrics.FILE, ['{"step": 1}'])
     written.add('{"step": 2, "loss": 3.0}')
-    assert [each.get("loss") for each in metrics.read(out / metrics.FILE)] == [None, 3.0]
+    assert [record.get("loss") for record in metrics.read(out / metrics.FILE)] == [None, 3.0]
     assert (tmp_path / "copy").read_text() == '{"step": 1}\n{"step": 2}\n'
 
 

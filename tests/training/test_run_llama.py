@@ -202,8 +202,11 @@ def test_sigterm_outside_the_steps(run_python, inputs, tmp_path, line):
     done = run_python("-c", SIGNAL_AT, "SIGTERM", line, SCRIPT, *arguments)
     assert done.returncode == 143
     assert done.stderr.count("\n") == 1  # the banner, and no stack of Paddle's
-    found = [folder.name for folder in checkpoint.complete(tmp_path / "out")]
-    assert found == {"data ": [], "step 2: evaluation": ["checkpoint-3"], "prompt ": ["checkpoint-4"]}[line]
+    checkpoints = [folder.name for folder in checkpoint.complete(tmp_path / "out")]
+    assert (
+        checkpoints
+        == {"data ": [], "step 2: evaluation": ["checkpoint-3"], "prompt ": ["checkpoint-4"]}[line]
+    )
 
 
 @pytest.fixture
@@ -221,18 +224,18 @@ def run_here(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_demo_trains_every_family(run_here, inputs, tmp_path, family):
-    given = dict(zip(inputs[::2], inputs[1::2], strict=True))
-    text = ["--input_dir", given["--input_dir"], "--data_cache", given["--data_cache"]]
+    by_flag = dict(zip(inputs[::2], inputs[1::2], strict=True))
+    text = ["--input_dir", by_flag["--input_dir"], "--data_cache", by_flag["--data_cache"]]
     small = ["--num_hidden_layers", "2", "--cutoff_len", "32", "--max_steps", "4"]
     arguments = ["--config", DEMO, "--model_type", family, *text, *small, "--output_dir", tmp_path]
-    status, said = run_here(*arguments)
-    assert status == 0, said
+    status, output = run_here(*arguments)
+    assert status == 0, output
     train, _ = losses(tmp_path)
     assert list(train) == [1, 2, 3, 4] and abs(train[1] - math.log(8192)) < 0.5
     written = json.loads((tmp_path / "checkpoint-4/config.json").read_text())
     assert written["model_type"] == family
-    status, said = run_here(*arguments, "--max_steps", "5", "--resume_from_checkpoint")
-    assert status == 0, said
+    status, output = run_here(*arguments, "--max_steps", "5", "--resume_from_checkpoint")
+    assert status == 0, output
     assert list(losses(tmp_path)[0]) == [1, 2, 3, 4, 5]
 
 
@@ -254,25 +257,25 @@ def test_the_demo_trains_every_family(run_here, inputs, tmp_path, family):
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(run_here, inputs, tmp_path, arguments, sentence):
     out = tmp_path / "out"
-    status, said = run_here(*inputs, "--output_dir", out, *arguments)
+    status, output = run_here(*inputs, "--output_dir", out, *arguments)
     assert status == 2
-    assert said.startswith("error: ") and sentence in said and said.count("\n") == 1
+    assert output.startswith("error: ") and sentence in output and output.count("\n") == 1
     assert not out.exists()
 
 
 def test_a_corrupt_checkpoint_is_refused(run_here, inputs, tmp_path):
     store(tmp_path, 5, {"model.safetensors": bytes(100)})
     (tmp_path / "checkpoint-5/model.safetensors").write_bytes(bytes(99))
-    status, said = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint")
+    status, output = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint")
     assert status == 2
-    assert "model.safetensors has 99 bytes instead of 100" in said
+    assert "model.safetensors has 99 bytes instead of 100" in output
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint-5"]
 
 
 def test_an_earlier_run_is_not_overwritten(run_here, inputs, tmp_path):
     store(tmp_path, 5, {"model.safetensors": bytes(100)})
-    status, said = run_here(*inputs, "--output_dir", tmp_path)
-    assert status == 2 and "--overwrite_output_dir to replace it" in said
+    status, output = run_here(*inputs, "--output_dir", tmp_path)
+    assert status == 2 and "--overwrite_output_dir to replace it" in output
     assert checkpoint.verify(tmp_path / "checkpoint-5") == 5
 
 
@@ -282,8 +285,8 @@ def test_a_run_from_an_older_checkpoint_leaves_the_later_ones_behind(run_here, i
     assert run_here(*arguments, "--max_steps", "6")[0] == 0
     assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["checkpoint-4", "checkpoint-6"]
     from_4 = ["--resume_from_checkpoint", tmp_path / "checkpoint-4"]
-    status, said = run_here(*arguments, "--max_steps", "5", *from_4, "--seed", "7")
-    assert status == 2 and "seed 42, but this run has 7" in said
+    status, output = run_here(*arguments, "--max_steps", "5", *from_4, "--seed", "7")
+    assert status == 2 and "seed 42, but this run has 7" in output
     assert len(checkpoint.complete(tmp_path)) == 2  # nothing is removed before the training starts
     assert run_here(*arguments, "--max_steps", "5", *from_4)[0] == 0
     assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["checkpoint-4", "checkpoint-5"]
@@ -384,8 +387,8 @@ def test_out_of_memory_is_one_sentence(run_python, inputs, tmp_path):
 def test_a_checkpoint_of_another_model_is_refused(run_here, inputs, tmp_path, arguments, sentence):
     written = {**MODEL, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
     store(tmp_path, 5, {"config.json": json.dumps(written)})
-    status, said = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint", *arguments)
-    assert status == 2 and sentence in said
+    status, output = run_here(*inputs, "--output_dir", tmp_path, "--resume_from_checkpoint", *arguments)
+    assert status == 2 and sentence in output
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def inputs(model, tmp_path_factory):
     """The arguments of a fine-tuning of 4 steps on a few sums."""
     data = tmp_path_factory.mktemp("data")
     sums = [{"src": f"{a} + {b}?", "tgt": f"It is {a + b}" + "!" * a} for a in range(9) for b in (1, 2, 3)]
-    (data / "sums.jsonl").write_text("".join(json.dumps(each) + "\n" for each in sums))
+    (data / "sums.jsonl").write_text("".join(json.dumps(sum_of_two) + "\n" for sum_of_two in sums))
     arguments = {
         "model_name_or_path": model,
         "stage": "sft",
@@ -102,13 +102,13 @@ def test_fine_tuning_on_conversations(run, inputs, model, tmp_path, other):
         shutil.copytree(model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
         (tmp_path / "model/config.json").write_text(json.dumps(run_inputs.LLAMA | OTHERS[other]))
         arguments[1] = str(tmp_path / "model")
-    status, said, _ = run(*arguments, "--output_dir", out, "--packing", "true")
+    status, output, _ = run(*arguments, "--output_dir", out, "--packing", "true")
     assert status == 0
     train, evaluation = losses(out)
     assert train[STEPS] < train[1] and evaluation[STEPS] < evaluation[2]
-    assert "note     20 conversations in " in said and "filled to" in said
-    assert "turns are formatted as User: and Assistant:" in said
-    assert "prompt   '<|begin_of_text|>User: 0 + 1?\\nAssistant:'" in said
+    assert "note     20 conversations in " in output and "filled to" in output
+    assert "turns are formatted as User: and Assistant:" in output
+    assert "prompt   '<|begin_of_text|>User: 0 + 1?\\nAssistant:'" in output
     tokenizer = load_tokenizer(checkpoint.path_of(out, STEPS))
     assert chat_template.source_of(tokenizer) == chat_template.DEFAULT
 
@@ -122,22 +122,24 @@ def test_a_continued_run_with_lora_is_the_same_bit_for_bit(run, inputs, tmp_path
     assert run(*arguments, "--output_dir", halves, "--max_steps", STEPS // 2)[0] == 0
     assert run(*arguments, "--output_dir", halves, "--resume_from_checkpoint")[0] == 0
     assert losses(halves) == losses(whole)
-    one, other = (checkpoint.path_of(out, STEPS) for out in (whole, halves))
-    assert stored(one) == stored(other) and len(stored(one)) > 20
-    assert {"lora_config.json", "config.json", lora.FILE} <= {file.name for file in one.iterdir()}
-    assert not list(one.glob("model*.safetensors"))  # the base stays where it was
+    first_checkpoint, other = (checkpoint.path_of(out, STEPS) for out in (whole, halves))
+    assert stored(first_checkpoint) == stored(other) and len(stored(first_checkpoint)) > 20
+    assert {"lora_config.json", "config.json", lora.FILE} <= {
+        file.name for file in first_checkpoint.iterdir()
+    }
+    assert not list(first_checkpoint.glob("model*.safetensors"))  # the base stays where it was
     merged = [(out / MERGED / weights.FILE).read_bytes() for out in (whole, halves)]
     assert merged[0] == merged[1]
 
 
 def test_the_merged_model_can_be_trained_on(run, inputs, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    status, said, _ = run(*inputs, "--finetuning_type", "lora", "--output_dir", first, *CONSTANT)
-    assert status == 0 and str(first / MERGED) in said
+    status, output, _ = run(*inputs, "--finetuning_type", "lora", "--output_dir", first, *CONSTANT)
+    assert status == 0 and str(first / MERGED) in output
     again = [*inputs, "--output_dir", second, *CONSTANT]
     again[1] = str(first / MERGED)
-    status, said, _ = run(*again, "--max_steps", "1", "--learning_rate", "0", "--eval_steps", "1")
-    assert status == 0 and "no chat template" not in said  # the merged folder has it
+    status, output, _ = run(*again, "--max_steps", "1", "--learning_rate", "0", "--eval_steps", "1")
+    assert status == 0 and "no chat template" not in output  # the merged folder has it
     # In bfloat16 the merged weights are rounded, and x A B is not.
     assert losses(second)[1][1] == pytest.approx(losses(first)[1][STEPS], rel=1e-2)
 
@@ -154,23 +156,23 @@ def test_a_run_with_lora_continues_on_its_own_base_only(run, inputs, model, tmp_
         (["--finetuning_type", "full"], "finetuning_type lora, but this run has full"),
         (["--packing", "length_grouped"], "packing none, but this run has length_grouped"),
     ):
-        status, _, said = run(*arguments, *changed)
-        assert status == 2 and sentence in said
+        status, _, output = run(*arguments, *changed)
+        assert status == 2 and sentence in output
     other = LlamaForCausalLM(LlamaConfig(**MODEL, tie_word_embeddings=False))
     weights.save(other, base)
-    status, _, said = run(*arguments)
-    assert status == 2 and "was written with base weights" in said
+    status, _, output = run(*arguments)
+    assert status == 2 and "was written with base weights" in output
 
 
 def test_the_loss_does_not_depend_on_how_a_step_is_cut_into_micro_batches(run, inputs, tmp_path):
-    found = []
+    runs_losses = []
     for size, count in ((4, 1), (1, 4)):
         out = tmp_path / f"{size}"
         cut = ["--per_device_train_batch_size", size, "--gradient_accumulation_steps", count]
         cut += ["--adam_epsilon", ADAM_EPSILON]
         assert run(*inputs, "--output_dir", out, "--no_bf16", "--padding", "longest", *cut)[0] == 0
-        found.append(list(losses(out)[0].values()))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+        runs_losses.append(list(losses(out)[0].values()))
+    np.testing.assert_allclose(runs_losses[1], runs_losses[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -182,21 +184,21 @@ def test_the_loss_without_logits_trains_as_with_them(run, inputs, tmp_path, meth
         "unfused": ("--disable_fused_options", "true"),
     }
     shared = [*inputs, *method, *PRECISIONS[precision], "--adam_epsilon", ADAM_EPSILON]
-    found = []
+    runs_losses = []
     for name, more in runs.items():
-        status, said, _ = run(*shared, *more, "--output_dir", tmp_path / name)
+        status, output, _ = run(*shared, *more, "--output_dir", tmp_path / name)
         assert status == 0
-        ran = f"ran      linear_cross_entropy {precision}: ascend" in said
-        assert ran is (name == "without logits"), said
+        ran = f"ran      linear_cross_entropy {precision}: ascend" in output
+        assert ran is (name == "without logits"), output
         train, evaluation = losses(tmp_path / name)
-        found.append([*train.values(), *evaluation.values()])
-    here, there, unfused = found
+        runs_losses.append([*train.values(), *evaluation.values()])
+    here, there, unfused = runs_losses
     assert_trained_alike("losses", here, there, [unfused], ROUNDING[precision])
 
 
 @pytest.mark.parametrize("fused", [(), ("--disable_fused_options",)], ids=["fused", "upstream"])
 def test_the_held_out_loss_does_not_depend_on_packing(run, inputs, tmp_path, fused):
-    found = []
+    evaluations = []
     for packing, padding in (
         ("none", "longest"),
         ("first_fit", "none"),
@@ -207,8 +209,8 @@ def test_the_held_out_loss_does_not_depend_on_packing(run, inputs, tmp_path, fus
         arguments = [*inputs, "--packing", packing, "--padding", padding, "--no_bf16", *fused]
         arguments += ["--learning_rate", "0", "--max_steps", "1", "--output_dir", out]
         assert run(*arguments)[0] == 0
-        found.append(losses(out)[1][1])
-    np.testing.assert_allclose(found, found[0], rtol=1e-5)
+        evaluations.append(losses(out)[1][1])
+    np.testing.assert_allclose(evaluations, evaluations[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -232,16 +234,18 @@ def test_text_is_trained_on_document_by_document(run, model, tmp_path, samples):
         "1e-2",
     ]
     arguments += ["--per_device_train_batch_size", "2", "--output_dir", tmp_path / "out", *samples]
-    status, said, _ = run(*arguments)
+    status, output, _ = run(*arguments)
     assert status == 0
     train, evaluation = losses(tmp_path / "out")
     assert train[12] < 0.7 * train[1] and evaluation[12] < 0.7 * train[1]
-    assert "has no effect" not in said
+    assert "has no effect" not in output
 
 
 def test_bad_conversations_are_one_sentence(run, inputs, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"src": "x", "tgt": "y"}\n{"src": "x"}\n')
-    status, _, said = run(*inputs, "--input_dir", bad, "--output_dir", tmp_path / "out")
-    assert status == 2 and f"{bad}, line 2: src and tgt must be two texts" in said and said.count("\n") == 1
+    status, _, output = run(*inputs, "--input_dir", bad, "--output_dir", tmp_path / "out")
+    assert (
+        status == 2 and f"{bad}, line 2: src and tgt must be two texts" in output and output.count("\n") == 1
+    )
     assert not (tmp_path / "out").exists()

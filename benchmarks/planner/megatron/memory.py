@@ -189,8 +189,8 @@ class _Run:
                     own += [hidden * shape.num_experts]
                     if wide := shape.shared_expert_intermediate_size // degree:
                         own += [2 * hidden * wide, hidden * wide]
-                    one = [2 * hidden * width, hidden * width]
-                    mixed += [mixture * size for size in one] if self.software.grouped else one * mixture
+                    sizes = [2 * hidden * width, hidden * width]
+                    mixed += [mixture * size for size in sizes] if self.software.grouped else sizes * mixture
                 else:
                     inner = shape.dense_intermediate_size // degree if shape.num_experts else width
                     own += [2 * hidden * inner, hidden * inner]
@@ -207,9 +207,9 @@ class _Run:
         stages, chunks, empty = len(self.layers), self.chunks, self.switches.empty
         if chunks == 1:
             return [self.layers[stage]]
-        each = (sum(self.layers) + len(empty)) // (stages * chunks)
-        firsts = [(number * stages + stage) * each for number in range(chunks)]
-        return [sum(first + place not in empty for place in range(each)) for first in firsts]
+        layers_each = (sum(self.layers) + len(empty)) // (stages * chunks)
+        firsts = [(number * stages + stage) * layers_each for number in range(chunks)]
+        return [sum(first + place not in empty for place in range(layers_each)) for first in firsts]
 
     def _activations(self, stage: int) -> float:
         shape, layout, stages = self.shape, self.layout, len(self.layers)

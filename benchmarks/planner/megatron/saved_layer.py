@@ -71,16 +71,16 @@ class Saved:
             return self.whole - self.attention - self.core
         if granularity == "core_attn":  # its result is the input of the next product
             return self.whole - self.core
-        found = self.whole
+        kept_bytes = self.whole
         if feed_forward:
-            found -= self.feed_forward
+            kept_bytes -= self.feed_forward
         elif granularity == "activation":
-            found -= self.result
+            kept_bytes -= self.result
         if swaps:
-            found -= self.attention + self.core + self.norms / 2
+            kept_bytes -= self.attention + self.core + self.norms / 2
         if norms:
-            found -= self.norms / (2 if swaps else 1)
-        return found
+            kept_bytes -= self.norms / (2 if swaps else 1)
+        return kept_bytes
 
 
 def saved(
@@ -136,20 +136,20 @@ def _attention(
     if switches.latent:
         # Query, key, value and result as flash attention has them, what is left of the result, the inputs
         # and outputs of both norms, and with rotary_input that of the rotary embedding.
-        one = switches.latent
-        elements = heads * (4 * one.padded + one.value + one.rotary * release.rotary_input)
-        elements += 2 * (one.query_rank + one.key_rank) + one.rotary
+        latent = switches.latent
+        elements = heads * (4 * latent.padded + latent.value + latent.rotary * release.rotary_input)
+        elements += 2 * (latent.query_rank + latent.key_rank) + latent.rotary
         return tokens * HALF * elements
     grouped = shape.num_key_value_heads < shape.num_attention_heads
     projected = query + 2 * key  # the product's result, of which key and value are views
     if grouped and (release.legacy or switches.repeats_keys):
         key = query
-    found = 2 * query + 2 * key
+    saved_bytes = 2 * query + 2 * key
     fused = "rope" in layout.fused
     length = tokens // layout.per_device_train_batch_size
-    found += 4 * length * shape.head_dim * (SINGLE if release.legacy and fused else HALF)
+    saved_bytes += 4 * length * shape.head_dim * (SINGLE if release.legacy and fused else HALF)
     if release.legacy and fused:
-        found += 2 * (query + key)
+        saved_bytes += 2 * (query + key)
     elif (release.rotary_input and fused) or switches.normed_heads:
-        found += projected + (query if grouped else 0)  # of groups, the query is copied
-    return found
+        saved_bytes += projected + (query if grouped else 0)  # of groups, the query is copied
+    return saved_bytes

@@ -22,19 +22,20 @@ def largest_piece(buffer: Sequence[int], degree: int, bucket: int | None, replic
     """
     shards = range(degree) if replica is None else (replica % degree,)
     return max(
-        (_piece(one, degree, shard) for one in _buckets(buffer, bucket) for shard in shards), default=0
+        (_piece(one_bucket, degree, shard) for one_bucket in _buckets(buffer, bucket) for shard in shards),
+        default=0,
     )
 
 
 def _buckets(buffer: Sequence[int], full: int | None) -> Iterator[list[int]]:
-    found: list[int] = []
+    sizes: list[int] = []
     for size in reversed(buffer):
-        found.append(size)
-        if full is not None and sum(found) >= full:
-            yield found
-            found = []
-    if found:
-        yield found
+        sizes.append(size)
+        if full is not None and sum(sizes) >= full:
+            yield sizes
+            sizes = []
+    if sizes:
+        yield sizes
 
 
 def _piece(bucket: Sequence[int], degree: int, shard: int) -> int:

@@ -62,12 +62,12 @@ class FeedForward(Stage):
         """The collectives of a mixture: tokens to the ranks of their experts, and results back."""
         copies, everyone = self.shape.experts_per_token, self.software.dispatcher == "allgather"
         if self.dispatches and self.tp > 1 and self.layout.sequence_parallel:
-            one = self.collective("experts", "all_gather", phase == "backward", beside=False)
+            operation = self.collective("experts", "all_gather", phase == "backward", beside=False)
             moved = [("all_gather", 1), ("reduce_scatter", 1)]
             if not everyone:  # from parts of the sequence to parts of the hidden size, and back
                 moved = [(what, copies) for what, _ in moved] + 2 * [("all_to_all", 1)]
             for what, many in moved:
-                yield one._replace(name=f"experts.{what}", collective=what, payload=many * self.spread)
+                yield operation._replace(name=f"experts.{what}", collective=what, payload=many * self.spread)
         if self.ep > 1:
             sent = self.spread * self.ep if everyone else self.rows * copies * self.hidden * WIDTH
             yield Operation(

@@ -31,10 +31,10 @@ class ProgramStage(FeedForward):
         return min(super().attended(), (window * (length - window / 2) + BLOCK * length / 2) / length**2)
 
     def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
-        found = super().collective(name, what, backward, beside)
+        operation = super().collective(name, what, backward, beside)
         if backward and beside and self.software.asynchronous:
-            return found._replace(overlaps="matmul")
-        return found
+            return operation._replace(overlaps="matmul")
+        return operation
 
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
         """The products of the layer, with the repeated gather overlapping the first."""
@@ -75,14 +75,14 @@ class ProgramStage(FeedForward):
 
     def recomputed(self) -> Iterator[Operation]:
         if self.layout.recompute_granularity == "activation":
-            found = [one._replace(phase="recompute") for one in self.activation()]
+            operations = [operation._replace(phase="recompute") for operation in self.activation()]
         else:
-            found = list(super().recomputed())
-        if self.software.graph and found[-1].name == "residual":
+            operations = list(super().recomputed())
+        if self.software.graph and operations[-1].name == "residual":
             # A compiler drops what no gradient reads: the output of the layer, and the product before it.
-            last = max(index for index, one in enumerate(found) if one.kind == "matmul")
-            found = found[:last]
-        yield from found
+            last = max(index for index, operation in enumerate(operations) if operation.kind == "matmul")
+            operations = operations[:last]
+        yield from operations
 
     def layer_weights(self) -> float:
         experts = self.shape.expert_parameters
@@ -90,10 +90,10 @@ class ProgramStage(FeedForward):
 
     def embedding(self) -> Iterator[Operation]:
         scatters = self.layout.sequence_parallel and self.software.scatters
-        for one in super().embedding():
-            if one.collective == "all_reduce" and scatters:
-                one = one._replace(name="embedding.reduce_scatter", collective="reduce_scatter")
-            yield one
+        for operation in super().embedding():
+            if operation.collective == "all_reduce" and scatters:
+                operation = operation._replace(name="embedding.reduce_scatter", collective="reduce_scatter")
+            yield operation
 
     def owned(self, stage: int) -> float:
         """Weights of the stage whose states one rank has: fewer ranks share those of the same experts."""

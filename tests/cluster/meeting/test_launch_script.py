@@ -50,10 +50,10 @@ def test_the_page_shows_the_same_commands():
 
 @pytest.mark.slow
 def test_two_machines_train_together(two_machines, tmp_path):
-    given = run_inputs.short_run(tmp_path, per_device_train_batch_size=1, max_steps=3)
+    inputs = run_inputs.short_run(tmp_path, per_device_train_batch_size=1, max_steps=3)
     shown = commands(two_machines, tmp_path / "out")
     assert len(shown) == 2
-    more = " ".join(run_inputs.words(given))
+    more = " ".join(run_inputs.words(inputs))
     # What the environment may hold: a secret, a proxy that answers nobody, and another run's master.
     held = f"LLM_NPU_RUN_SECRET={SECRET * 2} MADE_UP_TOKEN={SECRET} HTTP_PROXY=http://127.0.0.1:9 "
     held += "PADDLE_MASTER=127.0.0.1:9 POD_IP=127.0.0.1"
@@ -131,7 +131,7 @@ def waiting(machine, folder, *arguments, within=(), **variables):
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_would_wait_for_ever_is_refused(name, tmp_path):
-    changes, said = PLACES[name]
+    changes, message = PLACES[name]
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         virtual_machines.machines(1, loopback=True) as (machine,),
@@ -140,7 +140,7 @@ def test_what_would_wait_for_ever_is_refused(name, tmp_path):
         variables = {"NNODES": "2", "NODE_RANK": "0", "MASTER": f"127.0.0.1:{port}", "HOST_IP": "127.0.0.1"}
         process, log = waiting(machine, tmp_path, **{**variables, **changes})
         assert process.wait(30) == 2
-    assert log.read_text().startswith(f"error: {said.format(port=port)}"), log.read_text()
+    assert log.read_text().startswith(f"error: {message.format(port=port)}"), log.read_text()
     assert log.read_text().count("\n") == 1
 
 
@@ -183,10 +183,10 @@ def test_a_machine_that_does_not_come(three_apart, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("secret", "said"),
+    ("secret", "difference"),
     [("fedcba9876543210", "differs from this machine"), ("", "is not set on this machine")],
 )
-def test_a_machine_with_another_secret(three_apart, tmp_path, secret, said):
+def test_a_machine_with_another_secret(three_apart, tmp_path, secret, difference):
     """It ends at once; the first one goes on waiting."""
     place = {"NNODES": "2", "MASTER": "10.77.0.1:8090"}
     secrets = "0123456789abcdef", secret
@@ -197,20 +197,22 @@ def test_a_machine_with_another_secret(three_apart, tmp_path, secret, said):
         for rank, (machine, own) in enumerate(zip(three_apart[:2], secrets, strict=True))
     )
     assert second.wait(2 * IMPORT) == 2, log.read_text()
-    sentence = f"error: LLM_NPU_RUN_SECRET of the launcher at MASTER 10.77.0.1:8090 {said}; set the same"
+    sentence = (
+        f"error: LLM_NPU_RUN_SECRET of the launcher at MASTER 10.77.0.1:8090 {difference}; set the same"
+    )
     assert log.read_text().splitlines()[-1].startswith(sentence)
     assert first[0].poll() is None
 
 
 @pytest.mark.slow
 def test_two_machines_with_one_number(three_apart, tmp_path):
-    said = ends(three_apart, started(three_apart, tmp_path, [0, 1, 1], MASTER="10.77.0.1:8090"), 30)
+    outputs = ends(three_apart, started(three_apart, tmp_path, [0, 1, 1], MASTER="10.77.0.1:8090"), 30)
     sentence = (
         "error: the machines connected to 10.77.0.1:8090 have the NODE_RANKs 0, 1, 1; give 3 machines "
         "the numbers from 0 to 2, each once."
     )
-    assert said[0] == sentence
-    assert all(each == sentence or GONE in each for each in said), said
+    assert outputs[0] == sentence
+    assert all(output == sentence or GONE in output for output in outputs), outputs
 
 
 @pytest.mark.slow
@@ -226,11 +228,11 @@ def test_a_wrong_master(three_apart, master, why, tmp_path):
     program = "import socket, time; open_port = socket.create_server(('', 8092)); time.sleep(600)"
     three_apart[0].start([sys.executable, "-c", program], tmp_path / "other", tmp_path)
     alone = three_apart[1:2]
-    (said,) = ends(alone, started(alone, tmp_path, [1], MASTER=master, RDZV_TIMEOUT="4"), 4)
-    assert said.startswith(
+    (output,) = ends(alone, started(alone, tmp_path, [1], MASTER=master, RDZV_TIMEOUT="4"), 4)
+    assert output.startswith(
         f"error: no launcher answered at MASTER {master} within 4 seconds (RDZV_TIMEOUT): "
     )
-    assert why in said
+    assert why in output
 
 
 def listening(machine):

@@ -42,11 +42,11 @@ class Launchers:
 
     def wait_until_told(self, numbers):
         """Until the master has been told these NODE_RANKs, and no others."""
-        while (told := self.told()) != numbers:
-            assert time.monotonic() < self.limit, told
+        while (counts := self.counts_sent()) != numbers:
+            assert time.monotonic() < self.limit, counts
             time.sleep(0.2)
 
-    def told(self):
+    def counts_sent(self):
         """Nothing while the master does not answer."""
         program = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
         within = ["ip", "netns", "exec", self.apart[0].namespace]
@@ -61,8 +61,8 @@ class Launchers:
             ended = [log.read_text() for process, log in started if process.poll() is not None]
             assert not ended and time.monotonic() < self.limit, ended
             time.sleep(0.05)
-        said = [log.read_text().splitlines()[0] for log in logs]
-        assert said == [f"rank {number} of {self.machines}" for number in range(self.machines)]
+        first_lines = [log.read_text().splitlines()[0] for log in logs]
+        assert first_lines == [f"rank {number} of {self.machines}" for number in range(self.machines)]
 
     def finish(self, *started):
         self.end.write_text("")
@@ -72,9 +72,9 @@ class Launchers:
 
 @pytest.fixture
 def launchers(three_apart, tmp_path):
-    made = Launchers(three_apart, tmp_path)
-    made.limit = time.monotonic() + 3 * START
-    return made
+    new_launchers = Launchers(three_apart, tmp_path)
+    new_launchers.limit = time.monotonic() + 3 * START
+    return new_launchers
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
@@ -85,7 +85,7 @@ def test_a_number_is_free_again_when_its_launcher_has_ended(launchers, end):
     mistaken.send_signal(end)
     assert mistaken.wait() == (130 if end == signal.SIGINT else -signal.SIGKILL)
     if end == signal.SIGINT:
-        assert launchers.told() == [0]
+        assert launchers.counts_sent() == [0]
     launchers.wait_until_told([0])
     all_three = [first, launchers.start(1, 1), launchers.start(2, 2)]
     launchers.wait_until_met(*all_three)

@@ -28,9 +28,9 @@ def compared(machines, folder, *environments, options=(), folders=None):
         )
     ]
     codes = [process.wait(180) for process in processes]
-    said = [log.read_text().partition("\n") for log in logs[: len(processes)]]
-    assert all(first.startswith("waiting  up to ") for first, *_ in said), said
-    return codes, [rest for *_, rest in said]
+    parts_of_logs = [log.read_text().partition("\n") for log in logs[: len(processes)]]
+    assert all(first.startswith("waiting  up to ") for first, *_ in parts_of_logs), parts_of_logs
+    return codes, [rest for *_, rest in parts_of_logs]
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def apart(two_machines):
 
 @pytest.mark.slow
 def test_equal_machines(apart, tmp_path):
-    codes, said = compared(apart, tmp_path, {}, {})
-    assert codes == [0, 0], said
-    assert all("2 machines with equal versions, code, data and variables" in each for each in said)
+    codes, outputs = compared(apart, tmp_path, {}, {})
+    assert codes == [0, 0], outputs
+    assert all("2 machines with equal versions, code, data and variables" in output for output in outputs)
 
 
 @pytest.mark.slow
@@ -58,38 +58,38 @@ def test_a_rank_table_of_the_machines(apart, tmp_path, complete):
         file.write_text("".join(f"address_{card}=192.168.{number}.1{card}\n" for card in range(count)))
     options = ["--root", "root", "--rank_table", "table.json"]  # each machine's own
     own = {"ASCEND_RT_VISIBLE_DEVICES": "0,1"}
-    codes, said = compared(apart, tmp_path, own, own, options=options, folders=folders)
+    codes, outputs = compared(apart, tmp_path, own, own, options=options, folders=folders)
     if complete:
-        assert codes == [0, 0], said
-        assert all("4 ranks on 2 servers are in " in each for each in said), said
+        assert codes == [0, 0], outputs
+        assert all("4 ranks on 2 servers are in " in output for output in outputs), outputs
         tables = [rank_table.problems(folder / "table.json") for folder in folders]
         assert tables == [[], []]
         first, second = ((folder / "table.json").read_text() for folder in folders)
         assert first == second and '"device_ip": "192.168.1.11"' in first
     else:
-        assert codes == [2, 2], said
+        assert codes == [2, 2], outputs
         sentence = "since device 1 of server '10.77.0.2' has no device_ip, which several servers need"
-        assert all(sentence in each for each in said), said
+        assert all(sentence in output for output in outputs), outputs
         assert not any((folder / "table.json").exists() for folder in folders)
 
 
 @pytest.mark.slow
 def test_another_cann_is_named(apart, tmp_path):
-    codes, said = compared(apart, tmp_path, {}, {"VIRTUAL_NPU_CANN": "8.1.RC1"})
-    assert codes == [2, 2], said
-    rows = [line.split(maxsplit=2) for line in said[0].splitlines()]
-    assert rows[-2] == ["CANN", "8.0.RC2", "machine0 10.77.0.1 (rank 0)"], said
-    assert " ".join(rows[-1]) == "8.1.RC1 machine1 10.77.0.2 (rank 1)" and len(rows) == 4, said
-    assert said[1] == "these machines differ; the table is on 10.77.0.1\n"
+    codes, outputs = compared(apart, tmp_path, {}, {"VIRTUAL_NPU_CANN": "8.1.RC1"})
+    assert codes == [2, 2], outputs
+    rows = [line.split(maxsplit=2) for line in outputs[0].splitlines()]
+    assert rows[-2] == ["CANN", "8.0.RC2", "machine0 10.77.0.1 (rank 0)"], outputs
+    assert " ".join(rows[-1]) == "8.1.RC1 machine1 10.77.0.2 (rank 1)" and len(rows) == 4, outputs
+    assert outputs[1] == "these machines differ; the table is on 10.77.0.1\n"
 
 
 @pytest.mark.slow
 def test_a_machine_that_does_not_come(apart, tmp_path):
-    codes, said = compared(apart, tmp_path, {}, options=["--timeout", "4"])
-    assert codes == [2], said
-    assert said[0].startswith("error: ") and said[0].count("\n") == 1, said
+    codes, outputs = compared(apart, tmp_path, {}, options=["--timeout", "4"])
+    assert codes == [2], outputs
+    assert outputs[0].startswith("error: ") and outputs[0].count("\n") == 1, outputs
     for part in ("1 of 2 machines", f"10.77.0.1:{PORT}", "4 seconds", "--timeout", "NODE_RANK 1"):
-        assert part in said[0], said
+        assert part in outputs[0], outputs
     assert not apart[0].processes()
 
 
@@ -109,8 +109,8 @@ def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
             "reach it; /etc/hosts of a machine may give its own name such an address: put that of its "
             f"network interface there, or into {names}."
         )
-    codes, said = compared(apart, tmp_path, {}, {})
-    assert codes == [0, 0], said
+    codes, outputs = compared(apart, tmp_path, {}, {})
+    assert codes == [0, 0], outputs
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def test_documents_of_a_folder(tmp_path):
     (tmp_path / ".hidden.txt").write_text("left out")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "f.txt").write_text("left out")
-    found = sorted(corpus(tmp_path).documents())
-    assert found == sorted(
+    documents = sorted(corpus(tmp_path).documents())
+    assert documents == sorted(
         ["no newline at the end", "Grüße\nzwei", "# coding: latin-1\n# Grüße\n", "one", "é"]
     )
 
@@ -35,8 +35,8 @@ def test_the_order_of_files_depends_on_their_names_only(tmp_path):
         (tmp_path / root).mkdir()
         for name in order:
             (tmp_path / root / name).write_text(name)
-    one, two = (list(corpus(tmp_path / root).documents()) for root in ("one", "two"))
-    assert one == two != sorted(names)
+    first, two = (list(corpus(tmp_path / root).documents()) for root in ("one", "two"))
+    assert first == two != sorted(names)
     assert corpus(tmp_path / "one").fingerprint() == corpus(tmp_path / "two").fingerprint()
 
 
@@ -112,9 +112,9 @@ def test_linked_folders_and_capital_suffixes_are_read_once(tmp_path):
     (folder / "e.txt").symlink_to(tmp_path / "elsewhere" / "deep" / "e.txt")
     (folder / "loop").symlink_to(folder)
     (folder / "again").symlink_to(folder / "sub")
-    found = corpus(folder)
-    assert texts(found) == ["a.TXT", "b.Md", "d.txt", "deep/e.txt", "deep/e.txt", "sub/c.txt"]
-    assert found.notes == (f"skipped in {folder}: 2 (linked folders that are read already 2)",)
+    linked = corpus(folder)
+    assert texts(linked) == ["a.TXT", "b.Md", "d.txt", "deep/e.txt", "deep/e.txt", "sub/c.txt"]
+    assert linked.notes == (f"skipped in {folder}: 2 (linked folders that are read already 2)",)
     assert texts(corpus(folder / "a.TXT")) == ["a.TXT"]
 
 
@@ -160,8 +160,8 @@ def test_parts_follow_names(tmp_path, names, parts):
     for name in written(tmp_path, names).rglob("*.jsonl"):
         name.write_text(json.dumps({"text": name.name}))
     source = corpus(tmp_path)
-    found = [texts(part) and " ".join(texts(part)) for part in source.parts()]
-    assert tuple(found) == parts
+    contents = [texts(part) and " ".join(texts(part)) for part in source.parts()]
+    assert tuple(contents) == parts
     assert len(source.notes) == 3 - parts.count(None) - 1
 
 

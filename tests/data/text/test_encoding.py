@@ -30,14 +30,14 @@ QWEN = (
 
 
 def trained(model, trainer, pre=None, norm=None):
-    made = Tokenizer(model)
+    rust = Tokenizer(model)
     if pre is not None:
-        made.pre_tokenizer = pre
+        rust.pre_tokenizer = pre
     if norm is not None:
-        made.normalizer = norm
-    made.train_from_iterator([SAMPLE], trainer)
-    made.add_tokens([AddedToken("<x>", special=True), AddedToken("b a", normalized=False)])
-    return made
+        rust.normalizer = norm
+    rust.train_from_iterator([SAMPLE], trainer)
+    rust.add_tokens([AddedToken("<x>", special=True), AddedToken("b a", normalized=False)])
+    return rust
 
 
 def bpe(pre=None, norm=None, **options):
@@ -104,7 +104,7 @@ class Rust:
 
 
 @pytest.fixture(scope="module")
-def made():
+def trained_tokenizers():
     return {name: Rust(make()) for name, make in KINDS.items()}
 
 
@@ -116,8 +116,8 @@ def small(monkeypatch):
 
 
 def in_pieces(tokenizer, text):
-    (found,) = ([*parts] for parts in encoding.encoded(tokenizer, [Document("a text", [text])]))
-    return [part.tolist() for part in found]
+    (parts_of_text,) = ([*parts] for parts in encoding.encoded(tokenizer, [Document("a text", [text])]))
+    return [part.tolist() for part in parts_of_text]
 
 
 def as_a_whole(tokenizer, text):
@@ -142,23 +142,25 @@ def texts():
 @pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.sampled(key=lambda parameters: parameters["name"] if parameters["name"] in MODELS else None)
-def test_ids_of_pieces_are_those_of_the_whole(made, small, name, examples):
-    with encoding.running(made[name]):
+def test_ids_of_pieces_are_those_of_the_whole(trained_tokenizers, small, name, examples):
+    with encoding.running(trained_tokenizers[name]):
 
         @settings(max_examples=examples)
         @given(texts())
         def check(text):
-            assert list(itertools.chain(*in_pieces(made[name], text))) == as_a_whole(made[name], text)
+            assert list(itertools.chain(*in_pieces(trained_tokenizers[name], text))) == as_a_whole(
+                trained_tokenizers[name], text
+            )
 
         check()
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_long_texts_are_cut(made, small, name):
+def test_long_texts_are_cut(trained_tokenizers, small, name):
     """Else the test above proves nothing."""
-    pieces = in_pieces(made[name], SAMPLE)
+    pieces = in_pieces(trained_tokenizers[name], SAMPLE)
     assert len(pieces) > len(SAMPLE) // 500
-    assert list(itertools.chain(*pieces)) == as_a_whole(made[name], SAMPLE)
+    assert list(itertools.chain(*pieces)) == as_a_whole(trained_tokenizers[name], SAMPLE)
 
 
 def test_a_model_that_weighs_the_whole_text_is_not_cut(small):
@@ -170,27 +172,32 @@ def test_a_model_that_weighs_the_whole_text_is_not_cut(small):
         in_pieces(tokenizer, SAMPLE)
 
 
-def test_special_tokens_of_a_long_prompt(made, small):
+def test_special_tokens_of_a_long_prompt(trained_tokenizers, small):
     text = "ab <x> ab " * 100
-    (ids,) = encoding.ids(made["gpt2"], [text])
-    assert ids.tolist() == Tokenizer.from_str(made["gpt2"].backend_tokenizer.to_str()).encode(text).ids
-    assert (ids == made["gpt2"].backend_tokenizer.token_to_id("<x>")).sum() == 100
+    (ids,) = encoding.ids(trained_tokenizers["gpt2"], [text])
+    assert (
+        ids.tolist()
+        == Tokenizer.from_str(trained_tokenizers["gpt2"].backend_tokenizer.to_str()).encode(text).ids
+    )
+    assert (ids == trained_tokenizers["gpt2"].backend_tokenizer.token_to_id("<x>")).sum() == 100
 
 
-def test_documents_keep_their_order_and_their_ends(made, small):
+def test_documents_keep_their_order_and_their_ends(trained_tokenizers, small):
     lengths = [3, 700, 1, 90, 400, 5, 5]
     documents = [SAMPLE[start : start + length] for start, length in enumerate(lengths)]
-    found = [
+    ids = [
         np.concatenate([*parts]).tolist()
-        for parts in encoding.encoded(made["gpt2"], [Document("x", [text]) for text in documents])
+        for parts in encoding.encoded(
+            trained_tokenizers["gpt2"], [Document("x", [text]) for text in documents]
+        )
     ]
-    assert found == [as_a_whole(made["gpt2"], text) for text in documents]
+    assert ids == [as_a_whole(trained_tokenizers["gpt2"], text) for text in documents]
 
 
 # Hostile tokenizers: {name: (changes of a good tokenizer.json, text, words of the refusal)}
 def replace(pattern, content, times=1):
-    one = {"type": "Replace", "pattern": {"String": pattern}, "content": content}
-    return {"normalizer": {"type": "Sequence", "normalizers": [one] * times}}
+    replacement = {"type": "Replace", "pattern": {"String": pattern}, "content": content}
+    return {"normalizer": {"type": "Sequence", "normalizers": [replacement] * times}}
 
 
 HOSTILE = {
@@ -233,10 +240,10 @@ def changed(tokenizer, changes):
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.sampled(2)
-def test_hostile_tokenizers_are_refused(made, name, monkeypatch):
+def test_hostile_tokenizers_are_refused(trained_tokenizers, name, monkeypatch):
     changes, text, words = HOSTILE[name]
     monkeypatch.setattr(tokenizer_process, "MOST_MEMORY", 256 << 20)
-    content = changed(made["gpt2"].backend_tokenizer, changes)
+    content = changed(trained_tokenizers["gpt2"].backend_tokenizer, changes)
     with pytest.raises(UserError) as caught, tokenizer_process.TokenizerProcess(content, "it") as process:
         process.ids([text], special=False, frame=False)
     assert words in str(caught.value)
@@ -255,7 +262,7 @@ def test_a_tokenizer_without_an_end_is_stopped(monkeypatch):
         process.ids(["a" * 300_000], special=False, frame=False)
 
 
-def test_the_document_with_an_error_is_named(made):
+def test_the_document_with_an_error_is_named(trained_tokenizers):
     tokenizer = Rust(Tokenizer(models.Unigram([("a", -1.0)], None)))
     with pytest.raises(UserError, match=r"one to two: the tokenizer cannot encode it: .*unk_id"):
         [
@@ -265,9 +272,9 @@ def test_the_document_with_an_error_is_named(made):
 
 
 @pytest.mark.slow
-def test_a_decoder_that_multiplies_is_refused(made, monkeypatch):
+def test_a_decoder_that_multiplies_is_refused(trained_tokenizers, monkeypatch):
     monkeypatch.setattr(tokenizer_process, "MOST_MEMORY", 256 << 20)
-    rust = Tokenizer.from_str(made["gpt2"].backend_tokenizer.to_str())
+    rust = Tokenizer.from_str(trained_tokenizers["gpt2"].backend_tokenizer.to_str())
     rust.decoder = decoders.Sequence([decoders.Replace("a", "a" * 8)] * 20)
     with pytest.raises(UserError, match="256 MiB"):
         encoding.decoded(Rust(rust), [rust.encode("aaaa").ids])

@@ -325,11 +325,11 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
 def test_the_tokenizer_beside_a_pair_goes_before_the_models_and_after_the_named_one(text, trained, tmp_path):
     other = trained_tokenizer(text, 280, str(tmp_path / "cache"))
     copy_tokenizer(other, tmp_path / "v1.5-tokenizer")
-    pair, found = tmp_path / "v1.5", fingerprint(load_tokenizer(other))
+    pair, expected = tmp_path / "v1.5", fingerprint(load_tokenizer(other))
     for model in (ModelArguments(), ModelArguments(model_name_or_path=str(trained))):
-        assert fingerprint(tokenizer_for(model, pair, 300)) == found
+        assert fingerprint(tokenizer_for(model, pair, 300)) == expected
     named = ModelArguments(tokenizer_name_or_path=str(trained))
-    assert fingerprint(tokenizer_for(named, pair, 300)) != found
+    assert fingerprint(tokenizer_for(named, pair, 300)) != expected
 
 
 def test_copying_a_tokenizer_leaves_the_model_behind(trained, tmp_path):

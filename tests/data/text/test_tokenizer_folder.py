@@ -39,8 +39,8 @@ def folder(trained, tmp_path):
 
 
 def ids(tokenizer, text):
-    (found,) = ([*parts] for parts in encoding.encoded(tokenizer, [Document("a text", [text])]))
-    return np.concatenate(found).tolist()
+    (parts_of_text,) = ([*parts] for parts in encoding.encoded(tokenizer, [Document("a text", [text])]))
+    return np.concatenate(parts_of_text).tolist()
 
 
 def saved(folder, change):
@@ -137,8 +137,8 @@ def test_added_tokens_are_tokens(trained, folder, tmp_path, way):
     assert len(ids(tokenizer, "<|im_start|>")) > 1  # plain text in a document
     assert vocabulary_size(tokenizer) == size + 2
     chat_template.attach(tokenizer, CHATML)
-    (found,) = chat_template.ids_of(tokenizer, [chat_template.rendered(tokenizer, CHAT, False).text])
-    assert (found.count(size), found.count(size + 1)) == (2, 2)
+    (ids_of_chat,) = chat_template.ids_of(tokenizer, [chat_template.rendered(tokenizer, CHAT, False).text])
+    assert (ids_of_chat.count(size), ids_of_chat.count(size + 1)) == (2, 2)
     assert tokenizer.notes == ()
     # what is written for the next program says the same
     copy_tokenizer(folder, tmp_path / "copy")

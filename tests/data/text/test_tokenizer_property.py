@@ -144,22 +144,25 @@ def as_a_whole(folder):
 def check(folder, changes):
     tokenizer = load_tokenizer(folder)
     (parts,) = ([*parts] for parts in encoding.encoded(tokenizer, [Document("a text", [TEXT])]))
-    found = [number for part in parts for number in part.tolist()]
-    encoding.decoded(tokenizer, [found])
-    assert max(found, default=0) < vocabulary_size(tokenizer) <= tokenizer_process.LARGEST_ID + 100
+    all_numbers = [number for part in parts for number in part.tolist()]
+    encoding.decoded(tokenizer, [all_numbers])
+    assert max(all_numbers, default=0) < vocabulary_size(tokenizer) <= tokenizer_process.LARGEST_ID + 100
     rust = tokenizer.backend_tokenizer
     # what the files say about tokens holds
     added = dict(changes.get("added_tokens.json") or {})
     decoder = changes.get("tokenizer_config.json", {}).get("added_tokens_decoder") or {}
     contents = [
-        (one["content"] if isinstance(one, dict) else one, int(number)) for number, one in decoder.items()
+        (entry["content"] if isinstance(entry, dict) else entry, int(number))
+        for number, entry in decoder.items()
     ]
     for content, number in [*added.items(), *contents]:
         assert rust.token_to_id(content) == number
     # and plain text that spells no added token is what tokenizer.json makes of it
-    specials = {each.content for each in rust.get_added_tokens_decoder().values() if not each.special}
+    specials = {
+        special.content for special in rust.get_added_tokens_decoder().values() if not special.special
+    }
     if not any(content in TEXT for content in specials):
-        assert found == as_a_whole(folder)
+        assert all_numbers == as_a_whole(folder)
     assert fingerprint(load_tokenizer(folder)) == fingerprint(tokenizer)
 
 

@@ -73,17 +73,17 @@ def step(backend: str, device: str, dtype: str) -> dict[str, np.ndarray]:
         loss.backward()
         optimizer.step()
     assert all(str(weight.place).startswith(f"Place({device[:3]}") for weight in weights.values())
-    found = {"loss": loss, **weights}
-    return {name: tensor.detach().cpu().numpy().astype(np.float64) for name, tensor in found.items()}
+    results = {"loss": loss, **weights}
+    return {name: tensor.detach().cpu().numpy().astype(np.float64) for name, tensor in results.items()}
 
 
 truth = step("composed", "cpu", "float64")
 noise_floor = step("composed", "cpu", "float32")
-given = step("native", "npu:0", "float32")
+reference = step("native", "npu:0", "float32")
 report = {}
 for name, right in truth.items():
     largest = np.abs(right).max()
     allowed = 2 * np.abs(noise_floor[name] - right).max() + parity.ROUNDING["float32"] * largest
-    report[name] = {"error": float(np.abs(given[name] - right).max()), "allowed": float(allowed)}
+    report[name] = {"error": float(np.abs(reference[name] - right).max()), "allowed": float(allowed)}
 ran = sorted({entry.operator for entry in paddle_fused.dispatch_log() if entry.backend == "native"})
 print(json.dumps({"environment": parity.environment(), "tensors": report, "native": ran}))

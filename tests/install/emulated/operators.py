@@ -25,10 +25,13 @@ def representatives():
     cases = {}
     for case in all_cases():
         cases.setdefault(case.operator, []).append(case)
-    return {name: sorted(found, key=size)[len(found) // 2] for name, found in cases.items()}
+    return {
+        name: sorted(cases_of_operator, key=size)[len(cases_of_operator) // 2]
+        for name, cases_of_operator in cases.items()
+    }
 
 
-found = []
+results = []
 for operator, case in representatives().items():
     for dtype in case.dtypes[:2]:  # float32 and bfloat16
         prepared = parity.Case(case, dtype)
@@ -41,5 +44,5 @@ for operator, case in representatives().items():
                 result = parity.Result(operator, case.name, backend, "", device, dtype, refused, tensors)
                 print(parity.line_of(result), file=sys.stderr, flush=True)
                 ran = None if refused else result.passed
-                found.append({"operator": operator, "backend": backend, "device": device, "passed": ran})
-print(json.dumps({"environment": parity.environment(), "found": found}))
+                results.append({"operator": operator, "backend": backend, "device": device, "passed": ran})
+print(json.dumps({"environment": parity.environment(), "found": results}))

@@ -112,13 +112,13 @@ def moments(model, optimizer) -> dict[str, dict[str, float]]:
 
     They are those that a checkpoint would have.
     """
-    found: dict[str, dict[str, float]] = {}
-    for each in tensors.of_optimizer(optimizer, layout.parameters(model), model.config):
-        for block in each.blocks:
+    squares: dict[str, dict[str, float]] = {}
+    for tensor in tensors.of_optimizer(optimizer, layout.parameters(model), model.config):
+        for block in tensor.blocks:
             if block.name.endswith(".moment1"):
-                values = block.of(each.array())
-                found.setdefault(block.name, {})[str(block.offset)] = float((values**2).sum())
-    return found
+                values = block.of(tensor.array())
+                squares.setdefault(block.name, {})[str(block.offset)] = float((values**2).sum())
+    return squares
 
 
 def train(settings: Settings, precision: str) -> dict:
@@ -149,36 +149,41 @@ def trained(session: Session) -> dict:
         virtual_npu.reset_transfers()
         losses.append(session.step(*(own_rows(session, rows) for rows in batch(step))))
         norms.append(norm.take())
-        sent.append([[each.kind, each.processes, list(each.shape)] for each in collectives_sent()])
-    found = {
+        sent.append(
+            [
+                [collective.kind, collective.processes, list(collective.shape)]
+                for collective in collectives_sent()
+            ]
+        )
+    results = {
         "losses": losses,
         "norms": norms,
         "evaluated": session.evaluate(*(own_rows(session, rows) for rows in batch(STEPS))),
         "moments": moments(session.model, session.optimizer),
         "dtypes": dtypes(session),
         "sent": sent[-1],
-        "ran": sorted({(each.operator, each.backend) for each in paddle_fused.dispatch_log()}),
+        "ran": sorted({(entry.operator, entry.backend) for entry in paddle_fused.dispatch_log()}),
     }
     if settings.to_static:
-        found["program"] = [
-            [each.role, each.kind, each.processes, list(each.shape)]
-            for each in collectives_of(program.dist_model)
+        results["program"] = [
+            [collective.role, collective.kind, collective.processes, list(collective.shape)]
+            for collective in collectives_of(program.dist_model)
         ]
         if os.environ.get("SHOW_PROGRAM"):
             Path(sys.argv[1], f"program{dist.get_rank()}.txt").write_text(
                 str(program.dist_model._engine._pir_dense_main_progs["train"])
             )
-    return found
+    return results
 
 
 def dtypes(session: Session) -> list[str]:
     """Of the parameters of this process, and of what the optimizer updates for them."""
     masters = session.optimizer._inner_opt._master_weights
-    found = {
-        (str(each.dtype), str(masters[each.name].dtype) if masters else str(each.dtype))
-        for each in session.model.parameters()
+    pairs = {
+        (str(parameter.dtype), str(masters[parameter.name].dtype) if masters else str(parameter.dtype))
+        for parameter in session.model.parameters()
     }
-    (pair,) = found
+    (pair,) = pairs
     return [dtype.removeprefix("paddle.") for dtype in pair]
 
 
@@ -187,26 +192,26 @@ def main() -> None:
     dist.init_parallel_env()
     cases = json.loads(sys.argv[2])
     precisions = sorted({case["precision"] for case in cases})
-    found = {
-        "alone": {each: alone(each) for each in precisions},
+    results = {
+        "alone": {kind: alone(kind) for kind in precisions},
         "not fused": {
-            each: [alone(each, fused=False, otherwise=seed) for seed in (None, *OTHER_ROUNDINGS)]
-            for each in precisions
+            kind: [alone(kind, fused=False, otherwise=seed) for seed in (None, *OTHER_ROUNDINGS)]
+            for kind in precisions
         },
         "split": [],
     }
-    for given in cases:
-        fields = dict(given)
+    for case in cases:
+        fields = dict(case)
         precision = fields.pop("precision")
         degrees = Degrees(*(fields.pop(axis, 1) for axis in ("dp", "tp", "pp")))
         try:
-            found["split"].append(train(Settings(degrees, **fields), precision))
+            results["split"].append(train(Settings(degrees, **fields), precision))
         except Exception:
-            found["split"].append({"failure": traceback.format_exc()})
+            results["split"].append({"failure": traceback.format_exc()})
             traceback.print_exc()  # the other ranks may now wait for this one
             paddle.disable_static()  # the next one may be in dygraph
         os.environ.pop("skip_sharding3_output_reshard", None)  # Paddle's stage 3 leaves it to what follows
-    ranks.write(found)
+    ranks.write(results)
 
 
 main()

@@ -53,9 +53,9 @@ def cases(processes: int | None = None) -> list[tuple[str, str, str]]:
 
 def row(method: str, mode: str, precision: str) -> Case:
     """What the table of docs/distributed.md says about a test."""
-    given = METHODS[method]
-    degrees = [given[axis] for axis in ("dp", "tp", "pp") if axis in given]
+    settings_of_method = METHODS[method]
+    degrees = [settings_of_method[axis] for axis in ("dp", "tp", "pp") if axis in settings_of_method]
     name = re.sub(r"(, \w\w=\d)+$", "", method)
-    settings = ", ".join(f"{name}={value}" for name, value in given.items())
+    settings = ", ".join(f"{name}={value}" for name, value in settings_of_method.items())
     on_a_card = precision == "bfloat16"  # as tests/parallel/annotations/llama.py runs it
     return Case(f"auto-parallel: {name}", math.prod(degrees), settings, mode, precision, on_a_card)

@@ -55,15 +55,15 @@ def dygraph(mesh, start: str, end: str, shape: list[int], dtype: str) -> dict:
     processes, rank = dist.get_world_size(), dist.get_rank()
     whole = np.arange(np.prod(shape)).reshape(shape).astype("float64")
     local = tensor(part(whole, start, rank, processes), dtype)
-    given = dist.auto_parallel.api.dtensor_from_local(local, mesh, [placement(start)])
-    if list(given.shape) != shape:  # uneven parts: the global shape cannot be read off one of them
-        given = dist.reshard(
+    moved = dist.auto_parallel.api.dtensor_from_local(local, mesh, [placement(start)])
+    if list(moved.shape) != shape:  # uneven parts: the global shape cannot be read off one of them
+        moved = dist.reshard(
             dist.shard_tensor(tensor(whole, dtype), mesh, [dist.Replicate()]), mesh, [placement(start)]
         )
     virtual_npu.reset_transfers()
-    found = dist.reshard(given, mesh, [placement(end)])
-    sent = [each.kind for each in virtual_npu.transfers() for _ in range(each.calls)]
-    local = found._local_value()
+    reshared = dist.reshard(moved, mesh, [placement(end)])
+    sent = [transfer.kind for transfer in virtual_npu.transfers() for _ in range(transfer.calls)]
+    local = reshared._local_value()
     if end == "P":
         total = local.clone()
         dist.all_reduce(total)
@@ -74,7 +74,7 @@ def dygraph(mesh, start: str, end: str, shape: list[int], dtype: str) -> dict:
         "right": bool(right),
         "sent": sent,
         "place": str(local.place),
-        "numpy": bool(np.array_equal(values(found), whole)),
+        "numpy": bool(np.array_equal(values(reshared), whole)),
     }
 
 
@@ -84,8 +84,8 @@ class Chain(paddle.nn.Layer):
     def __init__(self, mesh, names):
         super().__init__()
         self.mesh, self.names = mesh, names
-        one = self.create_parameter([1], default_initializer=paddle.nn.initializer.Constant(1.0))
-        self.one = dist.shard_tensor(one, mesh, [dist.Replicate()])  # a program must have one to train
+        parameter = self.create_parameter([1], default_initializer=paddle.nn.initializer.Constant(1.0))
+        self.one = dist.shard_tensor(parameter, mesh, [dist.Replicate()])  # a program must have one to train
 
     def forward(self, x):
         for name in self.names:
@@ -99,21 +99,21 @@ def static(mesh, names: list[str], shape: list[int]) -> dict:
     weights = (
         np.random.default_rng(0).integers(0, 100, shape).astype("float32")
     )  # their sum tells values apart
-    x, given = (
-        dist.shard_tensor(paddle.to_tensor(each), mesh, [dist.Replicate()]) for each in (whole, weights)
+    x, static_weights = (
+        dist.shard_tensor(paddle.to_tensor(array), mesh, [dist.Replicate()]) for array in (whole, weights)
     )
     specs = [
         [DistributedInputSpec.from_dtensor(x, "x")],
-        [DistributedInputSpec.from_dtensor(given, "weights")],
+        [DistributedInputSpec.from_dtensor(static_weights, "weights")],
     ]
     chain = Chain(mesh, names)
     optimizer = dist.shard_optimizer(paddle.optimizer.SGD(0.0, parameters=chain.parameters()))
     program = dist.to_static(chain, None, lambda y, wanted: (y * wanted).sum(), optimizer, input_spec=specs)
     program.train()
-    found = float(program(x, given))
+    total = float(program(x, static_weights))
     return {
-        "right": found == float((whole * weights).sum()),
-        "sent": [each.kind for each in collectives_of(program)],
+        "right": total == float((whole * weights).sum()),
+        "sent": [collective.kind for collective in collectives_of(program)],
     }
 
 
@@ -128,17 +128,17 @@ def main() -> None:
     patches.apply()
     dist.init_parallel_env()
     mesh = dist.ProcessMesh(list(range(dist.get_world_size())), dim_names=["x"])
-    found = {}
+    results = {}
     for start, end in itertools.product(NAMES, repeat=2):
         for size, shape in SHAPES.items():
             for dtype in DTYPES if size == "even" else DTYPES[:1]:
-                found[f"dygraph {start} {end} {size} {dtype}"] = attempt(
+                results[f"dygraph {start} {end} {size} {dtype}"] = attempt(
                     dygraph, mesh, start, end, shape, dtype
                 )
-    found["scalar"] = attempt(scalar, mesh)
-    found["static"] = attempt(static, mesh, WALK, SHAPES["even"])
-    found["walk"] = WALK
-    ranks.write(found)
+    results["scalar"] = attempt(scalar, mesh)
+    results["static"] = attempt(static, mesh, WALK, SHAPES["even"])
+    results["walk"] = WALK
+    ranks.write(results)
 
 
 def scalar(mesh) -> dict:

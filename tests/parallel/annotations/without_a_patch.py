@@ -19,8 +19,8 @@ class Summed(paddle.nn.Layer):
     def __init__(self, mesh):
         super().__init__()
         self.mesh = mesh
-        one = self.create_parameter([1], default_initializer=paddle.nn.initializer.Constant(1.0))
-        self.one = dist.shard_tensor(one, mesh, [dist.Replicate()])
+        parameter = self.create_parameter([1], default_initializer=paddle.nn.initializer.Constant(1.0))
+        self.one = dist.shard_tensor(parameter, mesh, [dist.Replicate()])
 
     def forward(self, x):
         for placement in (dist.Shard(0), dist.Partial(), dist.Replicate()):
@@ -35,8 +35,8 @@ class Staged(paddle.nn.Layer):
         super().__init__()
         self.meshes = meshes
         for name, mesh in zip("ab", meshes, strict=True):
-            one = self.create_parameter([1], default_initializer=paddle.nn.initializer.Constant(1.0))
-            setattr(self, name, dist.shard_tensor(one, mesh, [dist.Replicate()]))
+            parameter = self.create_parameter([1], default_initializer=paddle.nn.initializer.Constant(1.0))
+            setattr(self, name, dist.shard_tensor(parameter, mesh, [dist.Replicate()]))
 
     def forward(self, x, _labels):
         return (dist.reshard(x * self.a, self.meshes[1], [dist.Replicate()]) * self.b).mean()

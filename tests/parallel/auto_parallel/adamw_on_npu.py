@@ -18,8 +18,8 @@ STAGES = {0: None, 1: dist.ShardingStage1, 2: dist.ShardingStage2, 3: dist.Shard
 
 def layer(dtype: str) -> paddle.nn.Layer:
     paddle.seed(0)
-    made = paddle.nn.Linear(INPUTS, OUTPUTS)
-    return made.to(dtype=dtype)
+    linear = paddle.nn.Linear(INPUTS, OUTPUTS)
+    return linear.to(dtype=dtype)
 
 
 def batch(step: int, dtype: str):
@@ -33,11 +33,11 @@ def optimizer_of(parameters, amsgrad: bool):
 
 
 def values(model) -> list[list[float]]:
-    found = []
+    values_of = []
     for parameter in model.parameters():
         whole = dist.unshard_dtensor(parameter) if parameter.is_dist() else parameter
-        found.append(whole.astype("float32").numpy().ravel().tolist())
-    return found
+        values_of.append(whole.astype("float32").numpy().ravel().tolist())
+    return values_of
 
 
 def alone(dtype: str, amsgrad: bool) -> list[list[float]]:
@@ -74,20 +74,20 @@ def split(dtype: str, amsgrad: bool, stage: int, columns: bool) -> dict:
     states = optimizer._inner_opt._accumulators["moment1"].values()
     return {
         "values": values(model),
-        "ran": sorted({(each.operator, each.backend) for each in paddle_fused.dispatch_log()}),
+        "ran": sorted({(entry.operator, entry.backend) for entry in paddle_fused.dispatch_log()}),
         "moments": sorted(str(state.placements[0]) for state in states),
     }
 
 
 patches.apply()
 dist.init_parallel_env()
-found = {}
+results = {}
 for dtype, amsgrad, stage, columns in (
     ("float32", False, 0, True),
     ("bfloat16", False, 0, True),
     *((dtype, False, stage, False) for dtype in ("float32", "bfloat16") for stage in STAGES),
     ("float32", True, 1, False),
 ):
-    one = {"alone": alone(dtype, amsgrad), **split(dtype, amsgrad, stage, columns)}
-    found[f"{dtype}, {'columns' if columns else f'stage {stage}'}{', amsgrad' if amsgrad else ''}"] = one
-ranks.write(found)
+    result = {"alone": alone(dtype, amsgrad), **split(dtype, amsgrad, stage, columns)}
+    results[f"{dtype}, {'columns' if columns else f'stage {stage}'}{', amsgrad' if amsgrad else ''}"] = result
+ranks.write(results)

@@ -57,7 +57,7 @@ def split_mask(mesh) -> float:
     hidden[:, :, :, 0] = False
     tokens = paddle.randn([2, 8, 4, 32]).astype("bfloat16")
     mask = dist.shard_tensor(hidden, mesh, [dist.Shard(0)])
-    out = [paddle_fused.flash_attention(*[tokens] * 3, masks.dense(each)) for each in (hidden, mask)]
+    out = [paddle_fused.flash_attention(*[tokens] * 3, masks.dense(array)) for array in (hidden, mask)]
     return float((values(out[0]) - values(out[1])).abs().max())
 
 
@@ -108,7 +108,7 @@ def planted_gradient(mesh) -> dict:
 patches.apply()
 dist.init_parallel_env()
 mesh = dist.ProcessMesh([0, 1], dim_names=["x"])
-found = {dtype: examined(all_rows(), mesh, "ascend", dtype) for dtype in ("bfloat16", "float32")}
+rows = {dtype: examined(all_rows(), mesh, "ascend", dtype) for dtype in ("bfloat16", "float32")}
 planted = {"inputs": planted_inputs(mesh), "rule": planted_rule(mesh), "gradient": planted_gradient(mesh)}
 others = [two_meshes, split_lengths, split_mask, tied_weight, positions_in_parts]
-ranks.write({**found, "planted": planted, **{each.__name__: each(mesh) for each in others}})
+ranks.write({**rows, "planted": planted, **{other.__name__: other(mesh) for other in others}})

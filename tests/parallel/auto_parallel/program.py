@@ -26,11 +26,11 @@ def main(folder: str, seed: int) -> None:
     paddle.set_device("cpu")
     dist.init_parallel_env()
     mesh = dist.ProcessMesh([0, 1], dim_names=["x"])
-    found = examined(all_rows(), mesh, "native", "float32")
+    rows = examined(all_rows(), mesh, "native", "float32")
     static.use_gloo_in_static_programs()
     trained = {split: static.train_split(split, mesh, seed) for split in static.SPLITS}
     others = [static.train_alone(seed, *other) for other in static.OTHER_ORDERS]
-    written = {"rows": found, "alone": static.train_alone(seed), "others": others, "split": trained}
+    written = {"rows": rows, "alone": static.train_alone(seed), "others": others, "split": trained}
     (Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(written))
 
 

@@ -44,8 +44,8 @@ def run(row: Row, case: Case, mesh, backend: str) -> dict:
         for pair in zip(outputs, cotangents, strict=True):
             paddle.autograd.backward(*pair, retain_graph=True)
             for name in case.case.gradients:
-                one = tensors[name].grad
-                gradients[name] = one if name not in gradients else gradients[name] + one
+                gradient = tensors[name].grad
+                gradients[name] = gradient if name not in gradients else gradients[name] + gradient
                 tensors[name].clear_gradient(False)
     results = {f"output {i}": output for i, output in enumerate(outputs)}
     return results | {f"gradient of {name}": gradient for name, gradient in gradients.items()}
@@ -69,9 +69,9 @@ def values_of(tensor) -> np.ndarray:
 
 
 def examine(row: Row, mesh, backend: str, dtype: str) -> dict:
-    found = [one for one in all_cases() if (one.operator, one.name) == (row.operator, row.case)]
-    assert len(found) == 1, f"{len(found)} cases of {row.operator} are named {row.case!r}"
-    case = Case(found[0], dtype)
+    cases = [listed for listed in all_cases() if (listed.operator, listed.name) == (row.operator, row.case)]
+    assert len(cases) == 1, f"{len(cases)} cases of {row.operator} are named {row.case!r}"
+    case = Case(cases[0], dtype)
     try:
         alone = run(row, case, None, backend)
     except BackendError as error:
@@ -95,17 +95,17 @@ def examine(row: Row, mesh, backend: str, dtype: str) -> dict:
             "rounding": ROUNDING[dtype] * float(np.abs(truth).max(initial=0.0)),
         }
     return {
-        "backends": sorted({each.backend for each in ran}),
-        "resharded": [note for each in ran for note in each.resharded],
+        "backends": sorted({entry.backend for entry in ran}),
+        "resharded": [note for entry in ran for note in entry.resharded],
         "results": results,
     }
 
 
 def examined(rows: list[Row], mesh, backend: str, dtype: str) -> dict[str, dict]:
-    found = {}
+    rows_of = {}
     for row in rows:
         try:
-            found[str(row)] = examine(row, mesh, backend, dtype)
+            rows_of[str(row)] = examine(row, mesh, backend, dtype)
         except Exception:
-            found[str(row)] = {"failure": traceback.format_exc()}
-    return found
+            rows_of[str(row)] = {"failure": traceback.format_exc()}
+    return rows_of

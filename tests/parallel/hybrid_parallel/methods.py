@@ -49,12 +49,12 @@ class Method:
 
     @property
     def case(self) -> Case:
-        given = f"--nproc {self.ranks} {self.flags}".strip()
+        arguments = f"--nproc {self.ranks} {self.flags}".strip()
         if self.micro_batches != MICRO_BATCHES:
-            given += f" --gradient_accumulation_steps {self.micro_batches}"
+            arguments += f" --gradient_accumulation_steps {self.micro_batches}"
         name = f"{self.name}{self._suffix}"
         precision = "bfloat16" if self.bf16 else "float32"
-        return Case(name, self.ranks, given, "dygraph", precision, on_a_card=self.bf16)
+        return Case(name, self.ranks, arguments, "dygraph", precision, on_a_card=self.bf16)
 
     def argv(self) -> list[str]:
         rows = SAMPLES // self.data_ranks // self.micro_batches

@@ -45,7 +45,7 @@ def roundings_of(method: Method) -> Iterator[None]:
 
 
 def main(folder: Path, count: int, which: str, models: str, arguments: list[str]) -> None:
-    run, found = train.main, {}
+    run, results = train.main, {}
     for number, method in enumerate(methods(count, which == "first")):
         output_dir = folder / f"out-{count}-{number}"
         print(f"==== {method.key}", flush=True)
@@ -56,7 +56,7 @@ def main(folder: Path, count: int, which: str, models: str, arguments: list[str]
             forget_groups()
         left: set[tuple[str, str]] = set()  # kernels that a card would leave to the host
         try:
-            watch = virtual_npu.watch_host_fallbacks(lambda each, left=left: noted(each, left))
+            watch = virtual_npu.watch_host_fallbacks(lambda line, left=left: noted(line, left))
             with roundings_of(method), watch:
                 code = run(words)
             assert code == 0, code
@@ -66,9 +66,9 @@ def main(folder: Path, count: int, which: str, models: str, arguments: list[str]
         if int(os.environ["PADDLE_TRAINER_ID"]):
             continue  # the first rank records what is true of all
         records = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text().splitlines()]
-        backends = sorted({each.backend for each in paddle_fused.dispatch_log()})
-        found[method.key] = {"records": records, "backends": backends, "left the card": sorted(left)}
-    ranks.write(found)
+        backends = sorted({entry.backend for entry in paddle_fused.dispatch_log()})
+        results[method.key] = {"records": records, "backends": backends, "left the card": sorted(left)}
+    ranks.write(results)
 
 
 main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:5], sys.argv[5:])

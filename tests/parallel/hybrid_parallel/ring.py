@@ -20,7 +20,7 @@ def exchange(transfers, size: int) -> list[float]:
     sent_back, sent_on = paddle.full([size], own + 0.25), paddle.full([size], own + 0.5)
     from_before, from_next = paddle.empty([size]), paddle.empty([size])
     transfers(sent_back, from_before, sent_on, from_next, fleet.get_hybrid_communicate_group())
-    return [float(each) for got in (from_before, from_next) for each in (got.min(), got.max())]
+    return [float(value) for got in (from_before, from_next) for value in (got.min(), got.max())]
 
 
 def main() -> None:
@@ -30,15 +30,15 @@ def main() -> None:
     p2p_communication.initialize_p2p_groups(fleet.get_hybrid_communicate_group())
     upstream = p2p_communication._batched_p2p_ops
     hybrid_parallel.apply()
-    found = {
+    results = {
         "patched": [exchange(p2p_communication._batched_p2p_ops, size) for size in SIZES],
         "upstream": "",
     }
     try:
         exchange(upstream, SIZES[0])
     except RuntimeError as error:
-        found["upstream"] = str(error)
-    ranks.write(found)
+        results["upstream"] = str(error)
+    ranks.write(results)
 
 
 main()

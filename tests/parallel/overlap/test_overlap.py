@@ -15,44 +15,44 @@ PROGRAM = Path(__file__).parent / "programs" / "program.py"
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def reports(tmp_path_factory):
     """What each of two ranks found."""
     folder = tmp_path_factory.mktemp("overlap")
     return ranks.run(PROGRAM, 2, folder, "operators", "planning", "layers", "placements", "errors")
 
 
-def check(name: str, found: list[dict]) -> None:
-    for rank, report in enumerate(found):
-        one = report["operators"][name]
-        for what, compared in one["compared"].items():
+def check(name: str, reports: list[dict]) -> None:
+    for rank, report in enumerate(reports):
+        result = report["operators"][name]
+        for what, compared in result["compared"].items():
             bound = 2 * compared["serial_error"] + compared["rounding"]
             assert compared["error"] <= bound, (rank, what, compared)
         if "mc2" in name:  # the same sums in the same order
-            assert set(one["equal"]) == set(one["compared"]), (rank, one)
+            assert set(result["equal"]) == set(result["compared"]), (rank, result)
 
 
 @pytest.mark.parametrize("name", operators.names())
-def test_an_operator_computes_what_the_definition_does(name, found):
-    check(name, found)
+def test_an_operator_computes_what_the_definition_does(name, reports):
+    check(name, reports)
 
 
 def test_operators_on_four_ranks(tmp_path):
-    found = ranks.run(PROGRAM, 4, tmp_path, "operators", "errors")
+    reports = ranks.run(PROGRAM, 4, tmp_path, "operators", "errors")
     for name in operators.names():
-        check(name, found)
+        check(name, reports)
 
 
-def test_dimensions_before_the_last_are_kept(found):
-    for report in found:
-        assert report["three dimensions"] == {each.name: [3, True] for each in operators.OPERATORS}
+def test_dimensions_before_the_last_are_kept(reports):
+    for report in reports:
+        assert report["three dimensions"] == {operator.name: [3, True] for operator in operators.OPERATORS}
 
 
-def test_automatic_mixed_precision(found):
-    assert [report["mixed precision"] for report in found] == ["paddle.bfloat16"] * 2
+def test_automatic_mixed_precision(reports):
+    assert [report["mixed precision"] for report in reports] == ["paddle.bfloat16"] * 2
 
 
-def test_outputs_in_flight_keep_their_memory(found):
-    assert all(report["kept outputs"] for report in found)
+def test_outputs_in_flight_keep_their_memory(reports):
+    assert all(report["kept outputs"] for report in reports)
 
 
 class Task:
@@ -75,16 +75,16 @@ def test_after_an_error_the_other_collectives_are_waited_for():
     assert all(task.waited for task in tasks)
 
 
-def test_all_ranks_plan_the_same(found):
-    one, other = (report["planning"] for report in found)
+def test_all_ranks_plan_the_same(reports):
+    first, other = (report["planning"] for report in reports)
     for key in ("settings", "gains", "measured", "refused", "kept", "customised", "used"):
-        assert one[key] == other[key], key
-    assert one["kept"]
-    assert len(one["reported"]) == len(one["settings"]) and other["reported"] == []
+        assert first[key] == other[key], key
+    assert first["kept"]
+    assert len(first["reported"]) == len(first["settings"]) and other["reported"] == []
 
 
-def test_every_setting_is_timed_and_the_fastest_is_chosen(found):
-    planning = found[0]["planning"]
+def test_every_setting_is_timed_and_the_fastest_is_chosen(reports):
+    planning = reports[0]["planning"]
     for setting, measured in zip(planning["settings"], planning["measured"], strict=True):
         if not measured:
             assert setting == "serial"
@@ -93,26 +93,26 @@ def test_every_setting_is_timed_and_the_fastest_is_chosen(found):
         assert measured[setting] <= 1.01 * min(measured.values())
 
 
-def test_mc2_is_left_out_with_its_reason(found):
-    refused = found[0]["planning"]["refused"]
+def test_mc2_is_left_out_with_its_reason(reports):
+    refused = reports[0]["planning"]["refused"]
     assert "x1 is float32; accepted: float16 or bfloat16" in refused[0]
     assert refused[2] is None
 
 
 def test_what_one_rank_refuses_is_planned_by_none(tmp_path):
-    found = ranks.run(PROGRAM, 3, tmp_path, "groups that share a rank")
-    _, one, other = (report["groups that share a rank"] for report in found)
-    assert one == other
-    for refused in (one["refused"], one["customised"]):
+    reports = ranks.run(PROGRAM, 3, tmp_path, "groups that share a rank")
+    _, first, other = (report["groups that share a rank"] for report in reports)
+    assert first == other
+    for refused in (first["refused"], first["customised"]):
         assert "accepted: one communication domain for all of these operators" in refused
 
 
-def test_customised_settings_are_not_timed(found):
-    assert found[0]["planning"]["customised"] == ["serial", "serial", "pipelined:3"]
+def test_customised_settings_are_not_timed(reports):
+    assert reports[0]["planning"]["customised"] == ["serial", "serial", "pipelined:3"]
 
 
-def test_forward_and_backward_are_planned(found):
-    used = found[0]["planning"]["used"]
+def test_forward_and_backward_are_planned(reports):
+    used = reports[0]["planning"]["used"]
     assert used[0].endswith("pipelined")
     assert used[1:] == ["all_gather:8x256x16", "reduce_scatter:16x16x256"]
 
@@ -138,13 +138,13 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_what_cannot_be_computed_is_refused(name, found):
-    for report in found:
+def test_what_cannot_be_computed_is_refused(name, reports):
+    for report in reports:
         assert EXPECTED[name] in report["errors"][name], report["errors"][name]
 
 
-def test_every_error_is_expected(found):
-    assert found[0]["errors"].keys() == EXPECTED.keys()
+def test_every_error_is_expected(reports):
+    assert reports[0]["errors"].keys() == EXPECTED.keys()
 
 
 SUMS = 1e-5  # of losses over some steps, where products may be summed in another order
@@ -155,8 +155,8 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("parallel", LAYERS)
-def test_overlapped_layers_train_as_the_upstream_ones(parallel, found):
-    for report in found:
+def test_overlapped_layers_train_as_the_upstream_ones(parallel, reports):
+    for report in reports:
         losses = report["layers"][parallel]["losses"]
         assert losses["upstream"][-1] < losses["upstream"][0]
         assert losses["undone"] == losses["upstream"]
@@ -165,16 +165,18 @@ def test_overlapped_layers_train_as_the_upstream_ones(parallel, found):
 
 
 @pytest.mark.parametrize("parallel", LAYERS)
-def test_layers_are_counted_and_given_back(parallel, found):
-    one = found[0]["layers"][parallel]
+def test_layers_are_counted_and_given_back(parallel, reports):
+    result = reports[0]["layers"][parallel]
     counts = LAYERS[parallel]
-    assert one["summary"] == ", ".join(f"{name} {counts[name]} of {counts[name]}" for name in sorted(counts))
-    assert (one["removed"], one["left"]) == (sum(counts.values()), 0)
+    assert result["summary"] == ", ".join(
+        f"{name} {counts[name]} of {counts[name]}" for name in sorted(counts)
+    )
+    assert (result["removed"], result["left"]) == (sum(counts.values()), 0)
 
 
 @pytest.mark.parametrize("parallel", LAYERS)
-def test_lora_over_frozen_projections(parallel, found):
-    for report in found:
+def test_lora_over_frozen_projections(parallel, reports):
+    for report in reports:
         lora = report["layers"][parallel]["lora"]
         np.testing.assert_allclose(lora["overlapped"], lora["upstream"], rtol=SUMS)
         assert lora["upstream"][-1] < lora["upstream"][0]
@@ -182,29 +184,29 @@ def test_lora_over_frozen_projections(parallel, found):
 
 
 @pytest.mark.parametrize("parallel", LAYERS)
-def test_both_surgeries_on_one_model(parallel, found):
-    for report in found:
+def test_both_surgeries_on_one_model(parallel, reports):
+    for report in reports:
         fused, upstream = (report["layers"][parallel][key] for key in ("with fused operators", "losses"))
         assert fused["counts"] == [14, 14, 0]
         np.testing.assert_allclose(fused["losses"], upstream["upstream"], rtol=SUMS)
 
 
 @pytest.mark.parametrize(("results", "placement"), [("whole", "Replicate()"), ("split", "Shard(dim=1)")])
-def test_distributed_tensors_choose_the_operator_by_their_placements(results, placement, found):
-    for report in found:
-        one = report["placements"][results]
-        assert one["placement"] == placement
-        assert set(one["errors"]) == {"result", "up", "down"}
-        assert all(error < 1e-5 for error in one["errors"].values()), one
-        assert (one["summary"], one["removed"]) == ("placed.matmul 1 of 1", 1)
+def test_distributed_tensors_choose_the_operator_by_their_placements(results, placement, reports):
+    for report in reports:
+        result = report["placements"][results]
+        assert result["placement"] == placement
+        assert set(result["errors"]) == {"result", "up", "down"}
+        assert all(error < 1e-5 for error in result["errors"].values()), result
+        assert (result["summary"], result["removed"]) == ("placed.matmul 1 of 1", 1)
 
 
 @pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_llama_of_distributed_tensors_trains_as_before(number, tmp_path):
     for report in ranks.run(PROGRAM.with_name("auto_parallel_llama.py"), number, tmp_path):
-        for one in report.values():
-            assert one["summary"] == "placed.matmul 4 of 4"
-            losses = one["losses"]
+        for result in report.values():
+            assert result["summary"] == "placed.matmul 4 of 4"
+            losses = result["losses"]
             assert losses["None"][-1] < losses["None"][0]
             for overlap in ("serial", "pipelined:2"):
                 np.testing.assert_allclose(losses[overlap], losses["None"], rtol=SUMS)

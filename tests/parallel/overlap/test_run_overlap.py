@@ -19,12 +19,12 @@ def test_overlapped_layers_train_as_the_upstream_ones(run_python, tmp_path):
     losses = {}
     for overlap in (None, "auto", "pipelined:2"):
         folder = tmp_path / str(overlap)
-        given = ("--overlap", overlap) if overlap else ()
+        flags = ("--overlap", overlap) if overlap else ()
         shared = ("--output_dir", folder, "--data_cache", tmp_path / "cache")
-        done = run_python(SCRIPT, *ARGUMENTS, *shared, *given, OMP_NUM_THREADS="1")
+        done = run_python(SCRIPT, *ARGUMENTS, *shared, *flags, OMP_NUM_THREADS="1")
         assert done.returncode == 0, done.stdout + done.stderr
-        said = "overlap: all_gather_matmul 12 of 12, matmul_reduce_scatter 12 of 12"
-        assert (said in done.stdout) == (overlap is not None)
+        line = "overlap: all_gather_matmul 12 of 12, matmul_reduce_scatter 12 of 12"
+        assert (line in done.stdout) == (overlap is not None)
         assert ("predicted" in done.stdout) == (overlap == "auto")
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         losses[overlap] = [record["loss"] for record in records if "loss" in record]

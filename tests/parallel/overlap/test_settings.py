@@ -39,8 +39,8 @@ def test_what_is_sent():
 
 def test_the_chunks_of_mc2_are_those_of_the_virtual_npus_operators():
     source = ROOT / "virtual_npu/csrc/custom_ops/mm_operands.cc"
-    found = dict(re.findall(r"constexpr int64_t (k\w+) = ([^;]+);", source.read_text()))
-    most, rows, content = (found[name] for name in ("kMostChunks", "kFewestRows", "kFewestBytes"))
+    constants = dict(re.findall(r"constexpr int64_t (k\w+) = ([^;]+);", source.read_text()))
+    most, rows, content = (constants[name] for name in ("kMostChunks", "kFewestRows", "kFewestBytes"))
     assert (int(most), int(rows)) == (ideal.MC2_CHUNKS, ideal.MC2_ROWS)
     assert content == "int64_t{1} << 16" and ideal.MC2_BYTES == 1 << 16
 
@@ -59,7 +59,7 @@ def test_a_tie_goes_to_the_simpler_setting():
 
 def test_settings_of_few_rows():
     few = Product("reduce_scatter", 6, 256, 256, "float32", 2)
-    assert [str(each) for each in settings_for(few, with_mc2=False)] == ["serial", "pipelined:2"]
+    assert [str(setting) for setting in settings_for(few, with_mc2=False)] == ["serial", "pipelined:2"]
 
 
 @pytest.mark.parametrize(("rows", "chunks"), [(37, 4), (3, 8), (1, 2), (0, 2), (64, 8)])

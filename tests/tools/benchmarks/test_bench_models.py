@@ -88,8 +88,8 @@ def test_different_answers_are_refused(other):
 def test_the_goal_is_about_training_a_llama(gain, met):
     llama = report.Timed("llama", SIZES["llama"].label, "float32", "train", "on", "fused")
     others = [llama._replace(operator="qwen2"), llama._replace(way="decode"), llama._replace(contender="moe")]
-    found = [{**of._asdict(), "gain": gain} for of in (llama, *others)]
-    (record,) = command.goals(found)
+    records = [{**of._asdict(), "gain": gain} for of in (llama, *others)]
+    (record,) = command.goals(records)
     assert record["met"] == met and record["operator"] == "llama"
 
 
@@ -99,10 +99,10 @@ def test_gains_are_those_within_a_group():
         turns.Turns({"train": {"unfused": [4.0, 4.0], "fused": [2.0, 2.0]}}, memory),
         turns.Turns({"train": {"unfused": [8.0, 8.0], "rotary": [4.0, 4.0]}}, memory),
     ]
-    found = results.records(QUICK["llama"], "float32", "on", groups)
-    assert {record["contender"]: record["gain"] for record in found} == {
+    records = results.records(QUICK["llama"], "float32", "on", groups)
+    assert {record["contender"]: record["gain"] for record in records} == {
         "unfused": 1.0,
         "fused": 2.0,
         "rotary": 2.0,
     }
-    assert next(record for record in found if record["contender"] == "unfused")["rounds"] == 4
+    assert next(record for record in records if record["contender"] == "unfused")["rounds"] == 4

@@ -99,7 +99,7 @@ def test_unknown_contender_is_refused(run_python):
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         (
             ["--only", "nosuch"],
@@ -110,10 +110,10 @@ def test_unknown_contender_is_refused(run_python):
         (["--torch-python", "no/python"], "no/python is not a program"),
     ],
 )
-def test_wrong_options_are_refused_before_measuring(run_python, words, said):
+def test_wrong_options_are_refused_before_measuring(run_python, words, message):
     done = run_python(*PROGRAM, "--quick", *words)
     assert done.returncode == 2
-    assert said in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert not done.stdout
 
 
@@ -176,9 +176,9 @@ def test_contenders_take_turns_and_slow_ones_get_fewer():
         turns.append(name)
         return 1.0
 
-    found = timing.interleaved(measure, "ab", {"a": 3, "b": 1})
+    seconds = timing.interleaved(measure, "ab", {"a": 3, "b": 1})
     assert "".join(turns) == "abab" + "aa"  # one turn to warm up
-    assert found == {"a": [1.0] * 3, "b": [1.0]}
+    assert seconds == {"a": [1.0] * 3, "b": [1.0]}
     assert timing.rounds_within(0.01, 9) == 9
     assert timing.rounds_within(100.0, 9) == 1
 

@@ -28,7 +28,7 @@ def check_times(records: list[dict], ways: tuple[str, ...]) -> None:
     """Every setting of all_gather_matmul in each of these ways has been measured."""
     times = [record for record in records if record["kind"] == "time"]
     for way in ways:
-        names = [each["setting"] for each in times if each["way"] == way]
+        names = [record["setting"] for record in times if record["way"] == way]
         assert {"serial", "pipelined:2", "planned", "product", "collective"} <= set(names)
         assert ("mc2" in names) == (way != "backward")
     assert all(record["median"] > 0 for record in times)
@@ -38,13 +38,13 @@ def test_two_ranks_verify_and_time_every_setting(tmp_path):
     """One of the jobs of which the script makes its records and its chart."""
     ways = ("forward", "backward", "backward, frozen")
     cases = [Case("all_gather_matmul", way, "bfloat16", 128, 256, 256) for way in ways]
-    found = jobs.run({"cases": [case.to_dict() for case in cases], "rounds": 1}, threads=1)
-    made = [machine.facts(threads=1) | {"kind": "machine"}]
-    for case, one in zip(cases, found, strict=True):
-        made += results.records(case, 0.0, None, one, 0.0)
-    report.write(made, tmp_path / "new.jsonl")
+    timings = jobs.run({"cases": [case.to_dict() for case in cases], "rounds": 1}, threads=1)
+    records = [machine.facts(threads=1) | {"kind": "machine"}]
+    for case, timing in zip(cases, timings, strict=True):
+        records += results.records(case, 0.0, None, timing, 0.0)
+    report.write(records, tmp_path / "new.jsonl")
     check_times(report.read(str(tmp_path / "new.jsonl")), ways)
-    results.chart(tmp_path / "new.png", made)
+    results.chart(tmp_path / "new.png", records)
     assert (tmp_path / "new.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -66,14 +66,16 @@ def test_the_figures_of_a_case():
         "product": [0.1],
     }
     seconds |= {"product:2": [0.1]}
-    found = {"seconds": seconds, "choice": "serial"}
-    records = {record.get("setting"): record for record in results.records(case, 1.0, 0.01, found, 0.01)}
+    timing = {"seconds": seconds, "choice": "serial"}
+    records = {record.get("setting"): record for record in results.records(case, 1.0, 0.01, timing, 0.01)}
     two = records["pipelined:2"]
     assert (two["gain"], two["ideal"], two["bound"]) == pytest.approx((0.2, 0.15, 0.155))
     assert two["hidden"] == pytest.approx(0.04 / 0.045)
     assert two["exposed"] == pytest.approx(0.06)
     goals = {
-        goal["goal"]: goal for goal in results.records(case, 1.0, 0.01, found, 0.01) if goal["kind"] == "goal"
+        goal["goal"]: goal
+        for goal in results.records(case, 1.0, 0.01, timing, 0.01)
+        if goal["kind"] == "goal"
     }
     assert not goals["the planner's choice / the best setting"]["met"]
     assert goals["left of what can be hidden"]["value"] == pytest.approx(1 / 9)
@@ -88,14 +90,14 @@ def test_links_and_rows_are_made_to_measure():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--only", "nothing"), "matches none of"),
         (("--ratios", "a"), "accepted: numbers"),
         (("--width", "100"), "multiple of 64"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, said, run_python):
+def test_wrong_arguments_are_refused(arguments, message, run_python):
     done = run_python(*PROGRAM, *arguments)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr

@@ -40,9 +40,9 @@ def test_every_strategy_has_its_rows(first_run):
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()]
     for strategy, names in command.TABLE.items():
         for name in names:
-            found = [row for row in rows if row[:2] == [strategy, name]]
-            assert len(found) == 2, (strategy, name)  # evaluation and training
-            assert ("not installed" in found[0]) == name.startswith("torch")
+            rows_of_one = [row for row in rows if row[:2] == [strategy, name]]
+            assert len(rows_of_one) == 2, (strategy, name)  # evaluation and training
+            assert ("not installed" in rows_of_one[0]) == name.startswith("torch")
 
 
 def test_records(first_run):
@@ -53,25 +53,25 @@ def test_records(first_run):
 
 def test_goals_compare_with_padding_in_torch():
     arguments = command.parse([*TINY])
-    made = {strategy: command.case(strategy, True, arguments) for strategy in command.TABLE}
+    built = {strategy: command.case(strategy, True, arguments) for strategy in command.TABLE}
     seconds = {
         command.BASELINE: [2.1],
         ("packed varlen", "fused cpu"): [1.0],
         ("packed mask", "fused npu"): [1.1],
     }
-    found = list(command.goals(made, seconds, "on"))
-    assert [record["met"] for record in found] == [True, False]
-    assert list(command.goals(made, {}, "on")) == []
+    goals = list(command.goals(built, seconds, "on"))
+    assert [record["met"] for record in goals] == [True, False]
+    assert list(command.goals(built, {}, "on")) == []
 
 
 def test_other_losses_stop(monkeypatch):
     arguments = command.parse([*TINY])
-    made = {strategy: command.case(strategy, False, arguments) for strategy in command.TABLE}
+    built = {strategy: command.case(strategy, False, arguments) for strategy in command.TABLE}
     golden = OPERATORS["decoder"].golden
     monkeypatch.setattr(OPERATORS["decoder"], "golden", lambda *a: {"loss": golden(*a)["loss"] * 1.0001})
     who = [("packed varlen", name) for name in FUSED]
     with Processes(FUSED, 1, "off", "python3") as processes, pytest.raises(Wrong, match="the loss is"):
-        command.prepare(made, who, processes)
+        command.prepare(built, who, processes)
 
 
 def test_batches_hold_the_same_tokens():

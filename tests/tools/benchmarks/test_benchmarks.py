@@ -22,8 +22,8 @@ def test_help_names_every_benchmark(capsys):
 @pytest.mark.parametrize("words", [["opps"], [], ["--quick"]])
 def test_another_name_is_refused_in_a_sentence(words, capsys):
     assert command_line.run(main, words) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "accepted: ops, step, varlen" in said
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "accepted: ops, step, varlen" in error
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -50,8 +50,8 @@ def test_only_the_chosen_one_is_imported(run_python):
 @pytest.mark.slow
 def test_processes_start_in_any_folder(run_python, tmp_path):
     """Contenders, and those that measure the limits."""
-    one = ("--only", "swiglu 64x256 float32 fwd", "--contenders", "fused cpu", "--rounds", "1")
-    words = ("ops", "--quick", *one, "--json", "new.jsonl")
+    selection = ("--only", "swiglu 64x256 float32 fwd", "--contenders", "fused cpu", "--rounds", "1")
+    words = ("ops", "--quick", *selection, "--json", "new.jsonl")
     done = run_python("-m", "benchmarks", *words, cwd=tmp_path, **PATH)
     assert done.returncode == 0, done.stderr
     assert report.read(str(tmp_path / "new.jsonl"))

@@ -103,19 +103,19 @@ def test_without_core_every_layer_has_a_mask_and_repeated_keys():
 
 def test_what_a_layer_saves():
     layout = PublishedLayout(cards=2, tensor_parallel_degree=2, sequence_parallel=True, max_seq_length=4096)
-    found = layer(LLAMA, layout)
+    memory = layer(LLAMA, layout)
     between, query, inner = 2 * 4096 * 4096 / 2, 2 * 4096 * 4096 / 2, 2 * 4096 * 11008 / 2
     tables, statistics = 8 * 4096 * 128, 64 * 32 * 4096 / 2
-    assert found.whole == 4 * between + 4 * query + tables + statistics + 3 * inner
-    assert found.kept("full", False, False, False) == between
-    assert found.whole - found.kept("activation", False, False, False) == inner
-    away = found.attention + statistics + between
-    assert found.whole - found.kept("", True, False, True) == away + 3 * inner
-    assert found.whole - found.kept("core_attn", False, False, False) == statistics
-    assert found.whole - found.kept("full_attn", False, False, False) == 4 * query + tables + statistics
-    assert found.whole - found.kept("", False, True, False) == 2 * between
+    assert memory.whole == 4 * between + 4 * query + tables + statistics + 3 * inner
+    assert memory.kept("full", False, False, False) == between
+    assert memory.whole - memory.kept("activation", False, False, False) == inner
+    away = memory.attention + statistics + between
+    assert memory.whole - memory.kept("", True, False, True) == away + 3 * inner
+    assert memory.whole - memory.kept("core_attn", False, False, False) == statistics
+    assert memory.whole - memory.kept("full_attn", False, False, False) == 4 * query + tables + statistics
+    assert memory.whole - memory.kept("", False, True, False) == 2 * between
     old = layer(LLAMA, layout, replace(CORE_0_8, rotary_input=True))
-    assert old.attention - found.attention == 3 * query
+    assert old.attention - memory.attention == 3 * query
     latent = layer(LLAMA, layout, latent=LatentAttention(64, 128, 1536, 512, 192))
     assert latent.attention == 4096 * (2 * (16 * (4 * 192 + 128) + 2 * 2048 + 64))
 
@@ -130,26 +130,26 @@ def test_composed_operators_save_more():
     fused, between, inner = without(), 2 * 4096 * 4096 / 2, 2 * 4096 * 11008 / 2
     assert without("rms_norm").whole - fused.whole == 4 * between
     assert without("swiglu").whole - fused.whole == inner
-    found, scores = without("attention"), 16 * 4096**2
-    assert found.gradients == 8 * scores
+    memory, scores = without("attention"), 16 * 4096**2
+    assert memory.gradients == 8 * scores
     repeated = 2 * 2 * 4096 * (4096 - 1024) / 2
-    assert (found.core, fused.core) == (6 * scores + repeated, 64 * 16 * 4096)
+    assert (memory.core, fused.core) == (6 * scores + repeated, 64 * 16 * 4096)
     for granularity in ("core_attn", "full_attn"):
-        assert found.kept(granularity, False, False, False) < fused.whole
+        assert memory.kept(granularity, False, False, False) < fused.whole
 
 
 def test_experts_save_their_tokens_twice_and_share_states_among_fewer_cards():
     layout = PublishedLayout(cards=4, max_seq_length=4096, global_batch_size=4, sharding="stage1")
-    found, tokens = layer(MIXTRAL, layout), 4096
+    memory, tokens = layer(MIXTRAL, layout), 4096
     inner, moved = 2 * 2 * tokens * 14336, 2 * 2 * tokens * 4096
-    assert found.feed_forward == 3 * inner + 2 * moved + 12 * tokens * 8
+    assert memory.feed_forward == 3 * inner + 2 * moved + 12 * tokens * 8
     half = layer(MIXTRAL, layout, software=replace(SOFTWARE, capacity=0.5))
     assert half.result == inner / 2
-    one, four = (
+    masters_of_one, four = (
         ranks(MIXTRAL, replace(layout, expert_parallel_degree=degree))[0].masters for degree in (1, 4)
     )
     # All cards share the states of all experts, or each has those of its own two.
-    assert four == pytest.approx(one, rel=1e-3)
+    assert four == pytest.approx(masters_of_one, rel=1e-3)
 
 
 def test_tensor_parallelism_divides_the_shared_expert():

@@ -33,31 +33,43 @@ def micro_batch(shape, layout, software=PLAIN):
 
 
 def operations(software, **layout):
-    found = micro_batch(MIXTRAL, PublishedLayout(max_seq_length=TOKENS, **layout), software)
-    return [one for one in found if one.name.startswith(("experts", "mlp"))]
+    all_operations = micro_batch(MIXTRAL, PublishedLayout(max_seq_length=TOKENS, **layout), software)
+    return [operation for operation in all_operations if operation.name.startswith(("experts", "mlp"))]
 
 
-def total(found, name, phase, what="bytes"):
-    return sum(getattr(one, what) * one.times for one in found if one.name == name and one.phase == phase)
+def total(operations, name, phase, what="bytes"):
+    return sum(
+        getattr(operation, what) * operation.times
+        for operation in operations
+        if operation.name == name and operation.phase == phase
+    )
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_every_element_is_addressed_where_all_tokens_are_gathered(phase):
-    found = operations(ALL_GATHER, cards=8, expert_parallel_degree=8, sharding="stage1")
+    sent_operations = operations(ALL_GATHER, cards=8, expert_parallel_degree=8, sharding="stage1")
     # Four kernels: an index of 8 bytes, 2 read, 2 written.
-    assert total(found, "experts.permute", phase) == 4 * 12 * TOKENS * CHOSEN * HIDDEN * LAYERS
-    assert all(one.kind == GATHER for one in found if one.name == "experts.permute")
-    sent = [one for one in found if one.name == "experts.exchange" and one.phase == phase]
-    assert [(one.collective, one.payload, one.times) for one in sent] == [
+    assert total(sent_operations, "experts.permute", phase) == 4 * 12 * TOKENS * CHOSEN * HIDDEN * LAYERS
+    assert all(
+        operation.kind == GATHER for operation in sent_operations if operation.name == "experts.permute"
+    )
+    sent = [
+        operation
+        for operation in sent_operations
+        if operation.name == "experts.exchange" and operation.phase == phase
+    ]
+    assert [(operation.collective, operation.payload, operation.times) for operation in sent] == [
         ("all_gather", 8 * TOKENS * HIDDEN * 2, 2 * LAYERS)
     ]
 
 
 def test_tokens_are_sent_to_their_experts_only():
-    found = operations(PLAIN, cards=8, expert_parallel_degree=8, sharding="stage1")
-    assert not any(one.kind == GATHER for one in found)
-    sent = [one for one in found if one.name == "experts.exchange"]
-    assert {(one.collective, one.payload) for one in sent} == {("all_to_all", CHOSEN * TOKENS * HIDDEN * 2)}
+    sent_operations = operations(PLAIN, cards=8, expert_parallel_degree=8, sharding="stage1")
+    assert not any(operation.kind == GATHER for operation in sent_operations)
+    sent = [operation for operation in sent_operations if operation.name == "experts.exchange"]
+    assert {(operation.collective, operation.payload) for operation in sent} == {
+        ("all_to_all", CHOSEN * TOKENS * HIDDEN * 2)
+    }
 
 
 @pytest.mark.parametrize(
@@ -71,25 +83,33 @@ def test_tokens_are_sent_to_their_experts_only():
 def test_dispatchers_move_tokens_between_tensor_parallel_ranks(dispatcher, sent, phase):
     layout = {"cards": 8, "tensor_parallel_degree": 8, "sequence_parallel": True, "overlap": "mc2"}
     software = replace(ALL_GATHER, dispatcher=dispatcher)
-    waiting = [one for one in operations(software, **layout) if one.group == "tp" and one.phase == phase]
-    assert not any(one.overlaps for one in waiting)
+    waiting = [
+        operation
+        for operation in operations(software, **layout)
+        if operation.group == "tp" and operation.phase == phase
+    ]
+    assert not any(operation.overlaps for operation in waiting)
     tokens = dict.fromkeys(sent, 0.0)
-    for one in waiting:
-        tokens[one.collective] += one.payload * one.times / (TOKENS * HIDDEN * 2 * LAYERS)
+    for operation in waiting:
+        tokens[operation.collective] += operation.payload * operation.times / (TOKENS * HIDDEN * 2 * LAYERS)
     assert tokens == sent
 
 
 def test_experts_without_a_dispatcher_overlap_as_dense_layers():
     layout = {"cards": 8, "tensor_parallel_degree": 8, "sequence_parallel": True, "overlap": "mc2"}
-    beside = [one for one in operations(replace(ALL_GATHER, dispatcher=""), **layout) if one.group]
-    assert len(beside) == 5 and all(one.overlaps for one in beside)
+    beside = [
+        operation for operation in operations(replace(ALL_GATHER, dispatcher=""), **layout) if operation.group
+    ]
+    assert len(beside) == 5 and all(operation.overlaps for operation in beside)
 
 
 @pytest.mark.parametrize("capacity", [1.0, 1.25])
 def test_experts_compute_their_capacity(capacity):
-    found = operations(replace(PLAIN, capacity=capacity), cards=1)
+    computed_operations = operations(replace(PLAIN, capacity=capacity), cards=1)
     products = 3 * TOKENS * CHOSEN * HIDDEN * MIXTRAL.intermediate_size * 2 * LAYERS
-    computed = sum(total(found, f"experts.{name}", "forward", "flops") for name in ("up", "down"))
+    computed = sum(
+        total(computed_operations, f"experts.{name}", "forward", "flops") for name in ("up", "down")
+    )
     assert computed == pytest.approx(capacity * products, rel=1e-6)
 
 
@@ -97,17 +117,21 @@ def test_addressing_elements_is_slower_than_reading_them():
     read = Operation("x", "vector", bytes=1e9)
     rates = replace(GUESS, launch=0.0, gather=0.25)
     whole, element = (
-        PublishedProgram(PLAIN).seconds(one, CARD, rates) for one in (read, read._replace(kind=GATHER))
+        PublishedProgram(PLAIN).seconds(operation, CARD, rates)
+        for operation in (read, read._replace(kind=GATHER))
     )
     assert element == pytest.approx(4 * whole)
 
 
 def test_grouped_products_are_one_kernel():
     alone, together = (
-        operations(replace(PLAIN, grouped=each), cards=1, fused=frozenset()) for each in (False, True)
+        operations(replace(PLAIN, grouped=grouped), cards=1, fused=frozenset()) for grouped in (False, True)
     )
     for name in ("experts.up", "experts.swiglu", "experts.down"):
-        kernels = [sum(each.times for each in found if each.name == name) for found in (alone, together)]
+        kernels = [
+            sum(operation.times for operation in micro_batch_operations if operation.name == name)
+            for micro_batch_operations in (alone, together)
+        ]
         assert kernels[0] == MIXTRAL.num_experts * kernels[1]
         assert total(alone, name, "forward", "flops") == total(together, name, "forward", "flops")
         assert total(alone, name, "forward") == total(together, name, "forward")
@@ -116,10 +140,14 @@ def test_grouped_products_are_one_kernel():
 def test_fewer_cards_share_the_states_of_experts():
     layout = PublishedLayout(cards=8, expert_parallel_degree=8, sharding="stage1")
     once = PublishedProgram(PLAIN)
-    (adam,) = (one for one in program.once_a_step(MIXTRAL, layout, 0, once) if one.name == "adam")
+    (adam,) = (
+        operation for operation in program.once_a_step(MIXTRAL, layout, 0, once) if operation.name == "adam"
+    )
     experts = LAYERS * MIXTRAL.expert_parameters
     alone = replace(layout, expert_parallel_degree=1)
-    (shared,) = (one for one in program.once_a_step(MIXTRAL, alone, 0, once) if one.name == "adam")
+    (shared,) = (
+        operation for operation in program.once_a_step(MIXTRAL, alone, 0, once) if operation.name == "adam"
+    )
     # Every card has the states of its own experts, an eighth of all, whether it shares them or not.
     assert adam.bytes == pytest.approx(shared.bytes, rel=1e-6) and adam.bytes > ADAM * experts / 8
 
@@ -170,16 +198,16 @@ def test_interleaved_parts_hide_collectives_and_separate_products_add_some():
 
 def test_parts_of_ring_attention_are_merged():
     layout = PublishedLayout(cards=8, context_parallel_degree=4, max_seq_length=32768)
-    found = [each for each in micro_batch(LLAMA, layout) if each.name == "attention.merge"]
+    merges = [operation for operation in micro_batch(LLAMA, layout) if operation.name == "attention.merge"]
     elements, steps = layout.tokens_per_rank * LLAMA.query_size, 3 * LLAMA.num_hidden_layers
-    moved = {each.phase: each.bytes * each.times for each in found}
+    moved = {operation.phase: operation.bytes * operation.times for operation in merges}
     # Three quarters of the queries, on average; every key and value; all gradients read twice, written once.
     assert moved == {
         "forward": 62 * 0.75 * elements * steps,
         "backward": 6 * (0.75 + 2) * elements * steps,
     }
     whole = micro_batch(LLAMA, replace(layout, cards=2, context_parallel_degree=1))
-    assert not any(each.name == "attention.merge" for each in whole)
+    assert not any(operation.name == "attention.merge" for operation in whole)
 
 
 def test_context_parallelism_divides_attention_that_is_not_fused():
@@ -187,18 +215,27 @@ def test_context_parallelism_divides_attention_that_is_not_fused():
     cut = micro_batch(LLAMA, layout)
     whole = micro_batch(LLAMA, replace(layout, cards=1, context_parallel_degree=1))
     products = [
-        sum(one.flops * one.times for one in found if one.name.startswith("attention.product"))
-        for found in (whole, cut)
+        sum(
+            operation.flops * operation.times
+            for operation in micro_batch_operations
+            if operation.name.startswith("attention.product")
+        )
+        for micro_batch_operations in (whole, cut)
     ]
     assert products[0] == 4 * products[1] > 0
-    assert {one.phase for one in cut if one.name == "attention.ring"} == {"forward", "backward"}
+    assert {operation.phase for operation in cut if operation.name == "attention.ring"} == {
+        "forward",
+        "backward",
+    }
 
 
 def test_states_on_the_host_cross_the_link_twice():
     layout = PublishedLayout(cards=8, sharding="stage1", global_batch_size=64)
     here, host = layout, replace(layout, offload=True)
     weights, software = LLAMA.parameters / 8, STACKS["mindspeed"]
-    peaks = [megatron.peak(LLAMA, each, software) for each in (here, host)]
+    peaks = [megatron.peak(LLAMA, placement, software) for placement in (here, host)]
     assert peaks[0] - peaks[1] == pytest.approx(12 * weights * 15 / 16, rel=0.1)
-    seconds = [published_step_time(LLAMA, each, CARD, GUESS, software).step_time_s for each in (here, host)]
+    seconds = [
+        published_step_time(LLAMA, placement, CARD, GUESS, software).step_time_s for placement in (here, host)
+    ]
     assert seconds[1] - seconds[0] == pytest.approx(24 * weights / 25.6e9, rel=0.01)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def found():
+def results():
     return validation.validation()
 
 
@@ -24,44 +24,44 @@ def named(name):
     return next(point for point in published.points() if point.name == name)
 
 
-def test_the_page_has_every_run_and_a_picture(found, tmp_path):
-    written = page.page(found)
+def test_the_page_has_every_run_and_a_picture(results, tmp_path):
+    written = page.page(results)
     for run in published.data()["points"]:
         assert run["name"] in written
     assert "](images/planning_validation.png)" in written
-    page.chart(found, tmp_path / "chart.png")
+    page.chart(results, tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_worst_run_is_first_and_large_errors_have_a_reason(found):
-    rows = [line.split(" | ") for line in page.table(found).splitlines()[2:]]
+def test_the_worst_run_is_first_and_large_errors_have_a_reason(results):
+    rows = [line.split(" | ") for line in page.table(results).splitlines()[2:]]
     errors = [abs(float(row[8].removesuffix(" %"))) for row in rows]
     assert errors == sorted(errors, reverse=True) and len(rows) >= 110
     assert all(row[10].strip(" |") for row, error in zip(rows, errors, strict=True) if error > 8)
 
 
-def test_plans_use_what_was_fitted(found):
+def test_plans_use_what_was_fitted(results):
     used = cost.fitted()
     for name in command.USED:
-        assert getattr(used, name) == pytest.approx(getattr(found.efficiencies, name), rel=5e-3), name
+        assert getattr(used, name) == pytest.approx(getattr(results.efficiencies, name), rel=5e-3), name
     stored = json.loads((cost.DATA / "efficiencies.json").read_text())["families"]
-    assert set(stored) == {*interval.FAMILIES, interval.OTHER} < set(found.families)
+    assert set(stored) == {*interval.FAMILIES, interval.OTHER} < set(results.families)
     for name in stored:
-        family = found.families[name]
+        family = results.families[name]
         assert stored[name]["width"] == pytest.approx(family.width, abs=5e-3)
         assert stored[name]["runs"] == family.runs >= 4
 
 
-def test_errors_of_the_fitted_half(found):
-    errors = np.array([run.error for run in found.cross_validated])
+def test_errors_of_the_fitted_half(results):
+    errors = np.array([run.error for run in results.cross_validated])
     assert len(errors) >= 70 and np.median(abs(errors)) <= 0.052 and abs(errors.mean()) <= 0.03
-    assert np.mean([found.within(run) for run in found.cross_validated]) >= 0.9
+    assert np.mean([results.within(run) for run in results.cross_validated]) >= 0.9
 
 
-def test_errors_of_the_held_out_half_have_not_grown(found):
-    errors = np.array([run.error for run in found.held_out])
+def test_errors_of_the_held_out_half_have_not_grown(results):
+    errors = np.array([run.error for run in results.held_out])
     assert len(errors) >= 49 and np.median(abs(errors)) <= 0.05 and abs(errors.mean()) <= 0.03
-    assert np.mean([found.within(run) for run in found.held_out]) >= 0.9
+    assert np.mean([results.within(run) for run in results.held_out]) >= 0.9
 
 
 def test_published_memory_is_predicted():
@@ -131,17 +131,17 @@ def test_the_fit_finds_what_made_the_measurements():
     true = ProgramEfficiencies(
         cube=0.7, attention=0.5, hidden=0.7, memory=0.8, links=0.8, gather=0.35, earlier=1.05
     )
-    made = [
+    measured_points = [
         dataclasses.replace(point, measured=point.predict(true).tokens_per_second_per_card)
         for point in points
     ]
-    again = validation.fitted_on(made)
+    again = validation.fitted_on(measured_points)
     for name in fitting.PRIORS:
         assert getattr(again, name) == pytest.approx(getattr(true, name), rel=0.06), name  # priors pull
     # Runs that overlap nothing say nothing of overlap: the prior stays.
     alone = [
         point
-        for point in made
+        for point in measured_points
         if point.layout.tensor_parallel_degree == point.layout.context_parallel_degree == 1
         and not (point.software.overlaps_gradients or point.software.overlaps_weights)
     ]
@@ -165,10 +165,10 @@ def test_published_runs_are_those_of_their_sources():
             assert len(run["stage_layers"]) == run["pipeline_parallel"]
 
 
-def test_the_command_writes_the_data(found, tmp_path):
-    command.write(found, tmp_path)
+def test_the_command_writes_the_data(results, tmp_path):
+    command.write(results, tmp_path)
     written = json.loads((tmp_path / "efficiencies.json").read_text())
-    assert written["efficiencies"]["cube"] == found.efficiencies.cube
+    assert written["efficiencies"]["cube"] == results.efficiencies.cube
 
 
 def test_a_published_run_resembles_published_runs():

@@ -32,5 +32,5 @@ def read() -> Iterator[FailureLog]:
 
 def _log(name: str, labelled: str) -> FailureLog:
     labels, text = labelled.split(END_OF_LABELS, 1)
-    found = dict(line.split(": ", 1) for line in labels.splitlines())
-    return FailureLog(name, found["set"], found["source"], found["expected"], found["because"], text)
+    fields = dict(line.split(": ", 1) for line in labels.splitlines())
+    return FailureLog(name, fields["set"], fields["source"], fields["expected"], fields["because"], text)

@@ -27,18 +27,20 @@ def findings_of(check: str, setup: Setup) -> list[Finding]:
 
 
 def problems(check: str, setup: Setup) -> list[tuple[str, str]]:
-    return [(found.level, found.message) for found in findings_of(check, setup) if found.level != "ok"]
+    return [
+        (finding.level, finding.message) for finding in findings_of(check, setup) if finding.level != "ok"
+    ]
 
 
 def test_nothing_is_wrong_with_a_whole_host(host):
     setup = on_card(host, FLAGS_NPU_MC2="1")
     for check in dict.fromkeys(check for _, check, _, _ in BROKEN):
         assert problems(check, setup) == [], check
-    said = " ".join(
-        found.message for check in ("device", "cann", "driver") for found in findings_of(check, setup)
+    messages = " ".join(
+        finding.message for check in ("device", "cann", "driver") for finding in findings_of(check, setup)
     )
-    assert "1 Ascend card(s)" in said and "CANN 8.0.RC2" in said and "driver 24.1.rc2" in said
-    assert "1 card(s), 910B2, health OK" in said
+    assert "1 Ascend card(s)" in messages and "CANN 8.0.RC2" in messages and "driver 24.1.rc2" in messages
+    assert "1 card(s), 910B2, health OK" in messages
 
 
 @pytest.mark.sampled
@@ -46,9 +48,9 @@ def test_nothing_is_wrong_with_a_whole_host(host):
     ("breaks", "check", "level", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", None)
 )
 def test_what_was_broken_on_a_host_is_named(host, breaks, check, level, words):
-    (found,) = [finding for finding in findings_of(check, breaks(host)) if finding.level != "ok"]
-    assert found.level == level and words in found.message, found
-    assert found.fix.endswith(".") or found.fix.endswith(")"), found.fix
+    (finding,) = [finding for finding in findings_of(check, breaks(host)) if finding.level != "ok"]
+    assert finding.level == level and words in finding.message, finding
+    assert finding.fix.endswith(".") or finding.fix.endswith(")"), finding.fix
 
 
 def test_a_check_says_what_it_looks_at_and_what_is_a_problem():
@@ -70,9 +72,9 @@ def test_values_are_warnings_only_where_no_run_reads_them(host):
 def test_a_base_port_that_is_taken(host, offset):
     with socket.create_server(("127.0.0.1", 0)) as server:
         base = server.getsockname()[1] - offset
-        found = problems("hccl", on_card(host, HCCL_IF_BASE_PORT=str(base)))
+        found_problems = problems("hccl", on_card(host, HCCL_IF_BASE_PORT=str(base)))
     sentence = f"HCCL_IF_BASE_PORT is {base}, and another program listens on port "
-    assert [(level, what.startswith(sentence)) for level, what in found] == [("error", True)]
+    assert [(level, what.startswith(sentence)) for level, what in found_problems] == [("error", True)]
 
 
 NOT_OWN = "which is not an address of this host"
@@ -95,8 +97,8 @@ NO_HOST = "which is not an address of one host"
     ],
 )
 def test_addresses_that_hccl_cannot_use(host, value, what):
-    (found,) = problems("hccl", on_card(host, HCCL_IF_IP=value))
-    assert found[0] == "error" and found[1].endswith(what) and len(found[1]) < 200
+    (problem,) = problems("hccl", on_card(host, HCCL_IF_IP=value))
+    assert problem[0] == "error" and problem[1].endswith(what) and len(problem[1]) < 200
 
 
 def test_own_addresses(host):
@@ -113,15 +115,15 @@ def ipv6_addresses():
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", ["HCCL_CONNECT_TIMEOUT", "HCCL_IF_BASE_PORT", "HCCL_SOCKET_FAMILY"])
 def test_a_number_of_thousands_of_digits(host, name):
-    (found,) = problems("hccl", on_card(host, **{name: "9" * 9999}))
-    assert found[0] == "error" and found[1].startswith(f"{name} is '999") and len(found[1]) < 200
+    (problem,) = problems("hccl", on_card(host, **{name: "9" * 9999}))
+    assert problem[0] == "error" and problem[1].startswith(f"{name} is '999") and len(problem[1]) < 200
 
 
 SHM = "shm /dev/shm tmpfs rw,nosuid,size={}k,inode64 0 0\n"
 
 
 @pytest.mark.parametrize(
-    ("mounts", "found"),
+    ("mounts", "messages"),
     [
         (SHM.format(65536) + SHM.format(16 << 20), []),  # the second one hides the first
         (SHM.format(16 << 20) + SHM.format(65536), ["/dev/shm has 64 MiB"]),
@@ -131,10 +133,10 @@ SHM = "shm /dev/shm tmpfs rw,nosuid,size={}k,inode64 0 0\n"
         ("malformed\n\n" + SHM.format(65536), ["/dev/shm has 64 MiB"]),
     ],
 )
-def test_the_mount_that_shared_memory_is_on(host, mounts, found):
+def test_the_mount_that_shared_memory_is_on(host, mounts, messages):
     (host / "proc/mounts").write_text(mounts)
     whats = [what.partition(":")[0] for _, what in problems("shm", on_card(host))]
-    assert whats == found
+    assert whats == messages
 
 
 @pytest.mark.sampled
@@ -161,26 +163,26 @@ def test_the_order_of_versions():
 def test_operators_that_are_missing_or_of_another_form():
     known = {"inputs": ["x", "gamma"], "attributes": ["epsilon"]}
     other = {"inputs": ["query", "cos", "sin", "extra"], "attributes": []}
-    found = judged({"rms_norm_npu": known, "fused_rope": other, "fused_mm_allreduce": None})
-    assert [(finding.level, finding.message.split()[0]) for finding in found] == [
+    findings = judged({"rms_norm_npu": known, "fused_rope": other, "fused_mm_allreduce": None})
+    assert [(finding.level, finding.message.split()[0]) for finding in findings] == [
         ("error", "fused_rope"),
         ("warning", "the"),
         ("ok", "signatures"),
     ]
-    assert "(query, cos, sin, extra)" in found[0].message and "fused_mm_allreduce" in found[1].message
+    assert "(query, cos, sin, extra)" in findings[0].message and "fused_mm_allreduce" in findings[1].message
 
 
 def test_text_and_json():
-    found = [Finding("python", "ok", "fine"), Finding("disk", "error", "full", "Make room.")]
-    assert text(found).splitlines() == [
+    findings = [Finding("python", "ok", "fine"), Finding("disk", "error", "full", "Make room.")]
+    assert text(findings).splitlines() == [
         "ok       python       fine",
         "error    disk         full",
         "                  fix Make room.",
         "",
         "1 error, 0 warning, 1 ok",
     ]
-    content = json.loads(as_json(found))
-    assert content["exit_code"] == exit_code(found) == 1 and exit_code(found[:1]) == 0
+    content = json.loads(as_json(findings))
+    assert content["exit_code"] == exit_code(findings) == 1 and exit_code(findings[:1]) == 0
     assert content["findings"][1] == {
         "check": "disk",
         "level": "error",

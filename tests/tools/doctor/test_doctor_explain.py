@@ -26,13 +26,13 @@ ROLE = {failure.name: failure.role for failure in KNOWN.failures}
 
 def labelled(wanted: str) -> dict[str, tuple[str, str]]:
     """Name of each log of the set ``wanted`` -> (the failure it shows, the log)."""
-    found = {}
+    logs = {}
     for log in labelled_logs.read():
         assert log.source.startswith("https://github.com/") and log.because, log.name
         assert log.expected in NAMES | {"none"}, log.name
         if log.of == wanted:
-            found[log.name] = log.expected, log.text
-    return found
+            logs[log.name] = log.expected, log.text
+    return logs
 
 
 def first(log: str) -> str:
@@ -73,15 +73,21 @@ def test_the_cause_comes_before_what_follows_from_it():
         ]
     )
     named = explain.explain_text(log).named
-    assert [each.failure.name for each in named] == ["device-memory", "hccl-execute", "stream-timeout"]
-    assert [each.line for each in named] == [3, 1, 2]
+    assert [explained.failure.name for explained in named] == [
+        "device-memory",
+        "hccl-execute",
+        "stream-timeout",
+    ]
+    assert [explained.line for explained in named] == [3, 1, 2]
 
 
 def test_of_two_causes_the_earlier_one_comes_first():
     lines = ["libascendcl.so: cannot open shared object file", "NPU out of memory. Tried to allocate 1 MiB"]
     there = explain.explain_text("\n".join(lines)).named
     back = explain.explain_text("\n".join(reversed(lines))).named
-    assert [each.failure.name for each in there] == [each.failure.name for each in reversed(back)]
+    assert [explained.failure.name for explained in there] == [
+        explained.failure.name for explained in reversed(back)
+    ]
     assert len(there) == 2
 
 
@@ -118,17 +124,17 @@ def test_a_code_is_decoded(code):
     ],
 )
 def test_other_numbers_are_none(line):
-    found = explain.explain_text(line)
-    assert not found.named and not found.notes
-    assert explain.exit_code(found) == 0
-    text = explain.text(found)
+    explanation = explain.explain_text(line)
+    assert not explanation.named and not explanation.notes
+    assert explain.exit_code(explanation) == 0
+    text = explain.text(explanation)
     assert text.startswith("unknown") and "Attach" in text
 
 
 def test_a_code_that_is_not_listed_is_a_note():
-    found = explain.explain_text("EZ9999: Inner Error!\nE19999: Inner Error!\nerror code is 507999")
-    assert not found.named
-    assert [note.split(": ")[1].split()[0] for note in found.notes] == ["EZ9999", "E19999", "507999"]
+    explanation = explain.explain_text("EZ9999: Inner Error!\nE19999: Inner Error!\nerror code is 507999")
+    assert not explanation.named
+    assert [note.split(": ")[1].split()[0] for note in explanation.notes] == ["EZ9999", "E19999", "507999"]
 
 
 @pytest.mark.parametrize("failure", KNOWN.failures, ids=lambda failure: failure.name)
@@ -142,8 +148,8 @@ def test_a_failure_is_complete(failure):
     for command, _ in failure.run:
         for script in re.findall(r"python (scripts/\S+\.py)", command):
             assert (ROOT / script).exists()
-        if found := re.search(r"python -m llm_npu\.doctor(.*)", command):
-            _parser().parse_args(found[1].partition(">")[0].split())
+        if match := re.search(r"python -m llm_npu\.doctor(.*)", command):
+            _parser().parse_args(match[1].partition(">")[0].split())
 
 
 def test_names_are_given_once():
@@ -157,15 +163,15 @@ def test_an_installation_has_the_data():
 
 
 def test_json():
-    found = explain.explain_text("error code is 507015\nEI0002: times out")
-    shown = json.loads(explain.as_json(found))
+    explanation = explain.explain_text("error code is 507015\nEI0002: times out")
+    shown = json.loads(explain.as_json(explanation))
     assert shown["exit_code"] == 1
-    assert [each["name"] for each in shown["failures"]] == ["kernel-exception", "hccl-execute"]
+    assert [failure["name"] for failure in shown["failures"]] == ["kernel-exception", "hccl-execute"]
     assert {"role", "line", "said", "code", "meaning", "causes", "run", "sources"} < set(shown["failures"][0])
 
 
 def test_an_explanation_fits_a_line():
     for log in labelled_logs.read():
-        found = explain.explain_text(log.text)
-        for line in explain.text(found).splitlines():
+        explanation = explain.explain_text(log.text)
+        for line in explain.text(explanation).splitlines():
             assert len(line) <= shown.WIDTH or line.split()[0] in ("run", "source") or line[:9].isspace()

@@ -44,11 +44,11 @@ def doctor(run_python, tmp_path):
         ]
         done = run_python(*command, cwd=tmp_path, **variables)
         assert done.stderr == "" and done.returncode in (0, 1), done.stderr
-        found: dict[str, list[str]] = {}
-        for each in json.loads(done.stdout)["findings"]:
-            if each["level"] == "error":
-                found.setdefault(each["check"], []).append(each["message"])
-        return done.returncode, found
+        messages: dict[str, list[str]] = {}
+        for finding in json.loads(done.stdout)["findings"]:
+            if finding["level"] == "error":
+                messages.setdefault(finding["check"], []).append(finding["message"])
+        return done.returncode, messages
 
     return run
 
@@ -77,26 +77,27 @@ def package(folder: Path, code: str, version: str | None = None) -> str:
 )
 def test_a_paddle_that_cannot_be_imported(doctor, tmp_path, code, words):
     timeout = ("--timeout", "1") if "wait()" in code else ()
-    code, found = doctor(*timeout, PYTHONPATH=package(tmp_path / "site", code))
+    code, messages = doctor(*timeout, PYTHONPATH=package(tmp_path / "site", code))
     assert code == 1
-    (what,) = found["process"]
+    (what,) = messages["process"]
     assert what.startswith("import paddle") and words in what
-    assert "operators" not in found  # what cannot be asked then is no finding of its own
+    assert "operators" not in messages  # what cannot be asked then is no finding of its own
 
 
 def test_a_plugin_that_was_built_for_another_paddle(doctor, tmp_path):
-    code, found = doctor(PYTHONPATH=package(tmp_path / "site", "raise ImportError('no')", "3.2.0"))
-    assert code == 1 and "but paddlepaddle 3.2.0" in found["plugin"][0]
+    code, messages = doctor(PYTHONPATH=package(tmp_path / "site", "raise ImportError('no')", "3.2.0"))
+    assert code == 1 and "but paddlepaddle 3.2.0" in messages["plugin"][0]
 
 
 def test_nothing_is_installed(doctor):
-    code, found = doctor(options=["-S"])
+    code, messages = doctor(options=["-S"])
     assert code == 1
     assert (
-        "is not installed" in found["packages"][0] and "paddlepaddle is not installed" in found["plugin"][0]
+        "is not installed" in messages["packages"][0]
+        and "paddlepaddle is not installed" in messages["plugin"][0]
     )
-    assert "No module named 'paddle'" in found["process"][0]
-    assert "yaml is not installed" in found["variables"][0]
+    assert "No module named 'paddle'" in messages["process"][0]
+    assert "yaml is not installed" in messages["variables"][0]
 
 
 def test_packages_of_other_versions(doctor, tmp_path):
@@ -104,8 +105,8 @@ def test_packages_of_other_versions(doctor, tmp_path):
     for name, version in ((LIBRARY, "0.2.0"), ("numpy", "2.3.1")):
         content = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         write(tmp_path / "site" / f"{name}-{version}.dist-info/METADATA", content)
-    code, found = doctor(PYTHONPATH=site)
-    assert code == 1 and found["packages"] == [f"{LIBRARY} is 0.2.0; needed: {LIBRARY}=={VERSION}"]
+    code, messages = doctor(PYTHONPATH=site)
+    assert code == 1 and messages["packages"] == [f"{LIBRARY} is 0.2.0; needed: {LIBRARY}=={VERSION}"]
 
 
 @pytest.mark.parametrize(
@@ -117,8 +118,8 @@ def test_packages_of_other_versions(doctor, tmp_path):
 )
 def test_settings_of_the_virtual_npu(doctor, tmp_path, name, value, check, words):
     site = package(tmp_path / "site", "raise ImportError('no')")
-    code, found = doctor(PYTHONPATH=site, **{name: value})
-    assert code == 1 and words in found[check][0]
+    code, messages = doctor(PYTHONPATH=site, **{name: value})
+    assert code == 1 and words in messages[check][0]
 
 
 # One broken set-up for each check of files, tools, environment and host.
@@ -132,16 +133,18 @@ def test_broken_hosts_are_named_by_the_command(run_python, tmp_path, host, check
     setup = breaks(host)
     options = {"device": setup.device_name, "root": setup.root, "output_dir": setup.output_dir}
     options["disk_gb"] = setup.disk_gb
-    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    flags = [word for name, value in options.items() for word in (f"--{name}", value)]
     site = package(tmp_path / "site", "raise ImportError('no')")  # what only Paddle knows is not asked here
-    done = run_python("-m", "llm_npu", "doctor", "--json", *given, PYTHONPATH=site, **setup.environ)
+    done = run_python("-m", "llm_npu", "doctor", "--json", *flags, PYTHONPATH=site, **setup.environ)
     assert done.stderr == "" and done.returncode == 1, done.stderr
     findings = json.loads(done.stdout)["findings"]
-    named = [each for each in findings if each["check"] == check and each["level"] != "ok"]
-    assert [(each["level"], words in each["message"], bool(each["fix"])) for each in named] == [
+    named = [finding for finding in findings if finding["check"] == check and finding["level"] != "ok"]
+    assert [(finding["level"], words in finding["message"], bool(finding["fix"])) for finding in named] == [
         (level, True, True)
     ]
-    others = {each["check"] for each in findings if each["check"] in OF_HOSTS and each["level"] != "ok"}
+    others = {
+        finding["check"] for finding in findings if finding["check"] in OF_HOSTS and finding["level"] != "ok"
+    }
     assert others - {check} <= {"pairs"}, findings  # an older CANN is another than the plugin's
 
 
@@ -172,17 +175,17 @@ def test_a_plugin_that_was_built_wrong(doctor, tmp_path, host, kind):
     source, words = PLUGINS[kind]
     sourced = str(host / "usr/local/Ascend/ascend-toolkit/latest/lib64")
     variables = {"CUSTOM_DEVICE_ROOT": plugin_library(tmp_path, source), "LD_LIBRARY_PATH": sourced}
-    code, found = doctor("--device", "npu:card", "--root", host, **variables)
-    assert code == 1 and found.keys() == {"process"}, found
-    assert all(word in found["process"][0] for word in words), found
+    code, messages = doctor("--device", "npu:card", "--root", host, **variables)
+    assert code == 1 and messages.keys() == {"process"}, messages
+    assert all(word in messages["process"][0] for word in words), messages
 
 
 @pytest.mark.slow
 def test_a_plugin_that_paddle_cannot_load(doctor, host):
     variables = {"CUSTOM_DEVICE_ROOT": str(host / "plugin")}
-    code, found = doctor("--device", "npu:card", "--root", host, **variables)
+    code, messages = doctor("--device", "npu:card", "--root", host, **variables)
     assert code == 1
-    (what,) = found["process"]
+    (what,) = messages["process"]
     assert what.startswith("with the device plugin import paddle failed") and virtual_npu.LIBRARY in what
     assert what.endswith("without it, the import succeeds")
 
@@ -190,9 +193,9 @@ def test_a_plugin_that_paddle_cannot_load(doctor, host):
 @pytest.mark.slow
 def test_a_paddlenlp_that_cannot_be_imported(doctor, tmp_path):
     write(tmp_path / "site/paddlenlp/__init__.py", "raise ImportError('cannot import name download')")
-    code, found = doctor("--device", "cpu", PYTHONPATH=str(tmp_path / "site"))
+    code, messages = doctor("--device", "cpu", PYTHONPATH=str(tmp_path / "site"))
     assert code == 1
-    assert found["process"] == [
+    assert messages["process"] == [
         "import the library of models failed: ImportError: cannot import name download"
     ]
 
@@ -219,13 +222,20 @@ sys.exit(f"imported: {loaded}" if loaded else code)
 def test_a_whole_installation(run_python, tmp_path):
     done = run_python("-c", WITHOUT_FRAMEWORKS, cwd=tmp_path, VIRTUAL_NPU_FLASH_ATTENTION_ABI="v10")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)["findings"]
-    said = {each["check"]: each["message"] for each in found if each["level"] == "ok"}
-    assert f"paddlepaddle {PADDLE}" in said["packages"] and "virtual NPUs on the host CPU" in said["device"]
-    assert "a product was correct on npu:0" in said["process"] and f"{LIBRARY} {VERSION}" in said["process"]
+    findings = json.loads(done.stdout)["findings"]
+    messages = {finding["check"]: finding["message"] for finding in findings if finding["level"] == "ok"}
     assert (
-        "flash_attention_npu (10 arguments, without lengths), rms_norm_npu, fused_rope" in said["operators"]
+        f"paddlepaddle {PADDLE}" in messages["packages"]
+        and "virtual NPUs on the host CPU" in messages["device"]
     )
-    assert "fused_mm_reduce_scatter" in said["operators"] and said["kernels"].startswith(
+    assert (
+        "a product was correct on npu:0" in messages["process"]
+        and f"{LIBRARY} {VERSION}" in messages["process"]
+    )
+    assert (
+        "flash_attention_npu (10 arguments, without lengths), rms_norm_npu, fused_rope"
+        in messages["operators"]
+    )
+    assert "fused_mm_reduce_scatter" in messages["operators"] and messages["kernels"].startswith(
         "the host kernels use "
     )

@@ -56,7 +56,7 @@ def test_a_table_without_problems(tmp_path, capsys):
     file = written(tmp_path)
     assert main(["--rank_table", file]) == 0
     assert f"{file} has 4 rank(s) on 2 server(s)" in capsys.readouterr().out
-    assert [found.level for found in hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))] == [
+    assert [finding.level for finding in hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))] == [
         "ok"
     ]
 
@@ -71,10 +71,10 @@ def test_every_problem_is_printed_and_the_first_is_the_variables(tmp_path, capsy
     assert main(["--rank_table", file, "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["message"] == "version is '2.0', and must be '1.0'"
-    (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))
+    (problem,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=file))
     assert (
-        found.level == "error"
-        and found.message == f"RANK_TABLE_FILE is {str(file)!r}, and {finding['message']}"
+        problem.level == "error"
+        and problem.message == f"RANK_TABLE_FILE is {str(file)!r}, and {finding['message']}"
     )
 
 
@@ -85,8 +85,8 @@ def test_a_file_that_is_no_table(tmp_path, capsys, content):
         file.write_bytes(content.encode(errors="surrogatepass"))
     assert program.run(main, ["--rank_table", str(file)]) == 2
     assert "cannot be read" in capsys.readouterr().err
-    (found,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=str(file)))
-    assert found.level == "error" and "cannot be read" in found.message
+    (finding,) = hccl.values(on_card(card_host(tmp_path), RANK_TABLE_FILE=str(file)))
+    assert finding.level == "error" and "cannot be read" in finding.message
 
 
 def test_the_addresses_that_hccn_tool_has_set(tmp_path):
@@ -102,7 +102,7 @@ def test_the_addresses_that_hccn_tool_has_set(tmp_path):
 def test_a_written_table_is_read_back(tmp_path):
     file = tmp_path / "made.json"
     servers = {
-        server["server_id"]: {each["device_id"]: each["device_ip"] for each in server["device"]}
+        server["server_id"]: {device["device_id"]: device["device_ip"] for device in server["device"]}
         for server in TABLE["server_list"]
     }
     assert rank_table.write(file, servers) == []

@@ -26,6 +26,6 @@ SIZES = {
 def model(folder: Path, **fields) -> str:
     """A directory with a config.json of SIZES, in which ``fields`` replace others; None leaves one out."""
     fields = {"model_type": "llama"} | SIZES | fields
-    found = {name: value for name, value in fields.items() if value is not None}
-    (folder / "config.json").write_text(json.dumps(found))
+    config = {name: value for name, value in fields.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
     return str(folder)

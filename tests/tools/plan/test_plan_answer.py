@@ -122,8 +122,8 @@ def test_scaling_goes_to_8192_cards_and_names_every_limit(published):
 def test_scaling_has_runs_whatever_a_replica_takes():
     argv = ["--model_name_or_path", "llama2-7b", "--cards", "7", "--pipeline_parallel_degree", "7"]
     scaling = planned(*argv, "--global_batch_size", "32").scaling
-    assert [one.cards for one in scaling if one.grows] == [7, *(56 << power for power in range(8))]
-    assert all(one.speed for one in scaling if one.grows)
+    assert [point.cards for point in scaling if point.grows] == [7, *(56 << power for power in range(8))]
+    assert all(point.speed for point in scaling if point.grows)
 
 
 def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
@@ -146,7 +146,7 @@ def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
 )
 def test_what_no_published_run_resembles_is_said_and_has_the_widest_range(argv, words):
     argv = ["--model_name_or_path", "llama2-7b", "--cards", "32", *argv]
-    plain, odd = (planned(*each) for each in (argv[:4], argv))
+    plain, odd = (planned(*command_line) for command_line in (argv[:4], argv))
     assert not plain.interval.unlike and f"No published run has {words}: " in table.write(odd)
     assert odd.interval.width > plain.interval.width
     few = planned("--model_name_or_path", "llama2-7b", "--cards", "8", "--oversubscription", "4")
@@ -155,9 +155,12 @@ def test_what_no_published_run_resembles_is_said_and_has_the_widest_range(argv, 
 
 def test_memory_of_the_system_and_of_communication_is_no_program_s():
     card = cards.card("910b")
-    one = answers.usable(card, Layout(cards=1))
-    assert one < card.memory
-    assert answers.usable(card, Layout(cards=8, tensor_parallel_degree=8)) == one - 2 * answers.HCCL_BUFFERS
+    usable_bytes = answers.usable(card, Layout(cards=1))
+    assert usable_bytes < card.memory
+    assert (
+        answers.usable(card, Layout(cards=8, tensor_parallel_degree=8))
+        == usable_bytes - 2 * answers.HCCL_BUFFERS
+    )
 
 
 @pytest.mark.parametrize("model", ["llama2-70b", "qwen2.5-3b", "mixtral-8x7b", "llama3.2-1b"])
@@ -169,8 +172,8 @@ def test_the_arguments_of_a_plan_are_those_of_the_script(model):
 
 
 def test_what_the_script_is_told_may_be_said_to_the_planner():
-    said = ["--sequence_parallel", "true", "--recompute", "false", "--overlap", "pipelined:4"]
-    layout = planned(*PUBLISHED, *DEGREES[:4], *said).layout
+    flags = ["--sequence_parallel", "true", "--recompute", "false", "--overlap", "pipelined:4"]
+    layout = planned(*PUBLISHED, *DEGREES[:4], *flags).layout
     assert (layout.sequence_parallel, layout.recompute, layout.overlap) == (True, False, "pipelined")
     again = layout.arguments(ModelShape.of("llama2-70b"))
     assert again[again.index("--overlap") + 1] == "pipelined:4"
@@ -189,23 +192,26 @@ def test_the_batch_of_now_says_why_it_does_not_suit_more_cards():
     assert limits[64] == "48 samples per step are too few"
 
 
-def asked(capsys, *argv: str) -> tuple[int, str, str]:
+def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
     code = program.run(command.main, [str(word) for word in argv])
     out, err = capsys.readouterr()
     return code, out, err
 
 
 def test_json_has_the_keys_that_programs_read(capsys):
-    code, out, _ = asked(capsys, *PUBLISHED, *DEGREES, "--json")
-    found = json.loads(out)
-    assert code == 0 and list(found) == KEYS
-    layout = Layout(**{**found["plan"]["layout"], "fused": frozenset(found["plan"]["layout"]["fused"])})
+    code, out, _ = plan_output(capsys, *PUBLISHED, *DEGREES, "--json")
+    answer = json.loads(out)
+    assert code == 0 and list(answer) == KEYS
+    layout = Layout(**{**answer["plan"]["layout"], "fused": frozenset(answer["plan"]["layout"]["fused"])})
     time = cost.step_time(ModelShape.of("llama2-70b"), layout, cards.card("910b"))
-    assert found["step_time_s"] == time.step_time_s
-    assert found["peak_memory_bytes"] == max(
-        moment["bytes"] for stage in found["breakdown"]["memory"] for moment in stage["moments"]
+    assert answer["step_time_s"] == time.step_time_s
+    assert answer["peak_memory_bytes"] == max(
+        moment["bytes"] for stage in answer["breakdown"]["memory"] for moment in stage["moments"]
     )
-    assert found["plan"]["fits"] and found["plan"]["arguments"][:2] == ["--model_name_or_path", "llama2-70b"]
+    assert answer["plan"]["fits"] and answer["plan"]["arguments"][:2] == [
+        "--model_name_or_path",
+        "llama2-70b",
+    ]
 
 
 def test_the_table_and_the_page_say_the_same(published):
@@ -213,8 +219,8 @@ def test_the_table_and_the_page_say_the_same(published):
         text, html = table.write(answer), page.write(answer)
         assert "It fits: " in text
         assert f"{answer.time.tokens_per_second_per_card:.0f} tokens/s per card" in text
-        for each in table.tables(answer):
-            assert each.title in text and each.title in html
+        for shown in table.tables(answer):
+            assert shown.title in text and shown.title in html
         assert html.count("data:image/svg+xml;base64,") == 3
         assert "<script" not in html and "http" not in html.replace("http-equiv", "")
 
@@ -222,9 +228,9 @@ def test_the_table_and_the_page_say_the_same(published):
 def test_a_table_of_many_stages_has_the_first_the_fullest_and_the_last():
     argv = ["--model_name_or_path", "qwen3-235b-a22b", "--cards", "256", "--global_batch_size", "64"]
     argv += ["--tensor_parallel_degree", "4", "--pipeline_parallel_degree", "32"]
-    found = planned(*argv)
-    memory = found.memory
-    (shown,) = (each for each in table.tables(found) if each.title == "Peak memory per card, GiB")
+    answer = planned(*argv)
+    memory = answer.memory
+    (shown,) = (section for section in table.tables(answer) if section.title == "Peak memory per card, GiB")
     kept = sorted({0, 1, memory.fullest.stage, 31})
     assert list(shown.columns) == ["component", *(f"stage {stage}" for stage in kept)]
     assert len(memory.stages) > len(kept)

@@ -14,7 +14,7 @@ from llm_npu.plan import __main__ as command
 pytestmark = pytest.mark.sampled
 
 
-def asked(capsys, *argv: str) -> tuple[int, str, str]:
+def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
     code = program.run(command.main, [str(word) for word in argv])
     out, err = capsys.readouterr()
     return code, out, err
@@ -77,7 +77,7 @@ def asked(capsys, *argv: str) -> tuple[int, str, str]:
     ],
 )
 def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):
-    code, out, err = asked(capsys, *argv)
+    code, out, err = plan_output(capsys, *argv)
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and words in err and err.count("\n") == 1
 
@@ -92,14 +92,14 @@ def test_bad_input_gets_a_sentence_and_exit_code_2(capsys, argv, words):
     ],
 )
 def test_a_sentence_names_no_option_that_was_not_given(capsys, argv, not_given):
-    code, out, err = asked(capsys, *PUBLISHED, *argv)
+    code, out, err = plan_output(capsys, *PUBLISHED, *argv)
     assert (code, out) == (2, "") and argv[0] in err and not_given not in err
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_config_without_sizes_is_refused(capsys, tmp_path, name):
     folder = model(tmp_path, **{name: None})
-    code, _, err = asked(capsys, "--model_name_or_path", folder, "--cards", 8)
+    code, _, err = plan_output(capsys, "--model_name_or_path", folder, "--cards", 8)
     if name == "num_key_value_heads":  # a Llama has as many as heads
         assert code == 0
     else:
@@ -109,10 +109,10 @@ def test_a_config_without_sizes_is_refused(capsys, tmp_path, name):
 @pytest.mark.paddlenlp
 def test_a_config_of_a_mixture_without_its_experts_is_refused(capsys, tmp_path):
     folder = model(tmp_path, model_type="mixtral", num_key_value_heads=None)
-    code, _, err = asked(capsys, "--model_name_or_path", folder, "--cards", 8)
+    code, _, err = plan_output(capsys, "--model_name_or_path", folder, "--cards", 8)
     assert code == 2 and "has no num_key_value_heads, num_local_experts, num_experts_per_tok, so" in err
     folder = model(tmp_path, model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
-    assert asked(capsys, "--model_name_or_path", folder, "--cards", 8)[0] == 0
+    assert plan_output(capsys, "--model_name_or_path", folder, "--cards", 8)[0] == 0
 
 
 @pytest.mark.slow
@@ -153,5 +153,5 @@ def run(*argv, **fields):
 )
 def test_pipelines_of_models_that_are_not_cut_are_refused(capsys, name, words):
     argv = ["--model_name_or_path", name, "--cards", 32, "--pipeline_parallel_degree", 4]
-    code, out, err = asked(capsys, *argv)
+    code, out, err = plan_output(capsys, *argv)
     assert (code, out) == (2, "") and words in err

@@ -85,9 +85,13 @@ def test_gradients_are_summed_as_paddle_does_it(sharding, collective, bytes_a_we
     weights = sum(memory.weights(LLAMA, layout, 0))
 
     def sent(operations):
-        found = [one for one in operations if one.collective in ("reduce", "all_reduce", "reduce_scatter")]
-        assert {one.collective for one in found} <= {collective}
-        return sum(one.payload * one.times for one in found)
+        reductions = [
+            operation
+            for operation in operations
+            if operation.collective in ("reduce", "all_reduce", "reduce_scatter")
+        ]
+        assert {operation.collective for operation in reductions} <= {collective}
+        return sum(operation.payload * operation.times for operation in reductions)
 
     assert sent(program.micro_batch(LLAMA, layout)) == pytest.approx(bytes_a_weight * weights, rel=1e-3)
     assert sent(program.once_a_step(LLAMA, layout)) == pytest.approx((4 - bytes_a_weight) * weights, rel=1e-3)
@@ -201,14 +205,21 @@ def test_operations_are_of_the_kinds_that_the_cost_model_knows(model):
     ):
         layout = Layout(**whole, **fields)
         last = layout.pipeline_parallel_degree - 1
-        made = [*program.micro_batch(shape, layout, last), *program.once_a_step(shape, layout, last)]
-        for one in made:
-            assert one.kind in operations.KINDS and one.phase in operations.PHASES, one
-            if one.kind == "collective":
-                assert one.collective in operations.COLLECTIVES and one.group in operations.GROUPS, one
-                assert one.payload and one.overlaps in operations.OVERLAPS, one
+        all_operations = [
+            *program.micro_batch(shape, layout, last),
+            *program.once_a_step(shape, layout, last),
+        ]
+        for operation in all_operations:
+            assert operation.kind in operations.KINDS and operation.phase in operations.PHASES, operation
+            if operation.kind == "collective":
+                assert (
+                    operation.collective in operations.COLLECTIVES and operation.group in operations.GROUPS
+                ), operation
+                assert operation.payload and operation.overlaps in operations.OVERLAPS, operation
             else:
-                assert not (one.collective or one.payload or one.group or one.overlaps), one
+                assert not (
+                    operation.collective or operation.payload or operation.group or operation.overlaps
+                ), operation
 
 
 def step(**fields):
@@ -230,14 +241,21 @@ def test_a_step_is_the_sum_of_its_parts():
         {"cards": 16, "sharding": "stage1", "overlap": "mc2"},
         {"fused": frozenset()},
     ):
-        found = step(**fields)
-        parts = (*found.compute.values(), *found.communication.values(), found.bubble, found.host)
-        assert sum(parts) + found.optimizer == pytest.approx(found.step_time_s)
+        step_cost = step(**fields)
+        parts = (
+            *step_cost.compute.values(),
+            *step_cost.communication.values(),
+            step_cost.bubble,
+            step_cost.host,
+        )
+        assert sum(parts) + step_cost.optimizer == pytest.approx(step_cost.step_time_s)
         assert min(parts) >= 0
         tokens = 16 * 4096
         cards_used = fields.get("cards", 8)
-        assert found.tokens_per_second_per_card == pytest.approx(tokens / found.step_time_s / cards_used)
-        assert 0 < found.mfu < 1
+        assert step_cost.tokens_per_second_per_card == pytest.approx(
+            tokens / step_cost.step_time_s / cards_used
+        )
+        assert 0 < step_cost.mfu < 1
 
 
 def test_what_makes_a_step_faster():
@@ -278,18 +296,18 @@ def test_small_models_wait_for_the_host():
 
 def test_every_figure_of_a_card_has_a_source():
     data = cards.read("cards.json")
-    for name, found in data["cards"].items():
+    for name, record in data["cards"].items():
         for figure in ("tflops", "memory", "bandwidth"):
-            assert len(found[f"{figure}_source"]) > 10, (name, figure)
+            assert len(record[f"{figure}_source"]) > 10, (name, figure)
         card = cards.card(name)
         assert (
             100e12 < card.peak < 1e15
             and card.memory >= 32 << 30
             and card.sustained_bandwidth < card.bandwidth
         )
-    for name, found in cards.read("links.json")["links"].items():
+    for name, record in cards.read("links.json")["links"].items():
         for figure in ("bandwidth", "efficiency", "latency"):
-            assert found[f"{figure}_source"], (name, figure)
+            assert record[f"{figure}_source"], (name, figure)
     assert cards.card("910B3") is cards.card("910B3") and cards.card("910b3").name == "ascend910b3"
 
 

@@ -88,10 +88,10 @@ def test_a_directory_that_makes_no_model_is_refused(tmp_path, fields, words):
 
 
 def test_degrees_divide_the_cards_and_the_batch():
-    found = layout(cards=64, global_batch_size=128, per_device_train_batch_size=2)
-    assert (found.data_parallel_degree, found.micro_batches) == (2, 32)
-    assert (found.tokens_per_step, found.sharding_degree) == (128 * 4096, 1)
-    assert dataclasses.replace(found, sharding="stage1").sharding_degree == 2
+    result = layout(cards=64, global_batch_size=128, per_device_train_batch_size=2)
+    assert (result.data_parallel_degree, result.micro_batches) == (2, 32)
+    assert (result.tokens_per_step, result.sharding_degree) == (128 * 4096, 1)
+    assert dataclasses.replace(result, sharding="stage1").sharding_degree == 2
     assert layout(cards=64).global_batch_size == 2
 
 
@@ -156,10 +156,10 @@ def test_models_that_cannot_be_shared_so_are_refused(name, fields, words):
 
 @pytest.mark.paddlenlp
 def test_the_arguments_are_those_of_the_training_script():
-    asked = {"sequence_parallel": True, "sharding": "stage1", "recompute": True, "overlap": "mc2"}
-    asked |= {"fused": FUSED - {"rope"}, "global_batch_size": 64}
-    found = layout(cards=64, **asked).arguments(ModelShape.of("llama2-70b"))
-    assert dict(zip(found[::2], found[1::2], strict=True)) == {
+    fields = {"sequence_parallel": True, "sharding": "stage1", "recompute": True, "overlap": "mc2"}
+    fields |= {"fused": FUSED - {"rope"}, "global_batch_size": 64}
+    arguments = layout(cards=64, **fields).arguments(ModelShape.of("llama2-70b"))
+    assert dict(zip(arguments[::2], arguments[1::2], strict=True)) == {
         "--model_name_or_path": "llama2-70b",
         "--max_seq_length": "4096",
         "--per_device_train_batch_size": "1",
@@ -173,9 +173,9 @@ def test_the_arguments_are_those_of_the_training_script():
         "--overlap": "mc2",
         "--use_fused_rope": "false",
     }
-    run = config.parse(found)
+    run = config.parse(arguments)
     assert (run.data.max_seq_length, run.training.gradient_accumulation_steps) == (4096, 32)
-    assert not config.parse([*found, "--overlap", "pipelined:4"]).fused.use_fused_rope
+    assert not config.parse([*arguments, "--overlap", "pipelined:4"]).fused.use_fused_rope
 
 
 @pytest.mark.paddlenlp

@@ -100,16 +100,20 @@ DRY_RUNS = {
 
 def of_run(name: str, folder: Path) -> tuple[ModelShape, Layout, dict[str, Path]]:
     fields, differences = {**RUNS, **DRY_RUNS}[name]
-    made = run_inputs.inputs(folder, **{**SIZES, **fields})
+    inputs = run_inputs.inputs(folder, **{**SIZES, **fields})
     usual = {"cards": 1, "max_seq_length": 256, "per_device_train_batch_size": 2}
-    return ModelShape.of(str(made["model_name_or_path"])), Layout(**{**usual, **differences}), made
+    return ModelShape.of(str(inputs["model_name_or_path"])), Layout(**{**usual, **differences}), inputs
 
 
-def measured(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: Path) -> int:
+def measured(shape: ModelShape, layout: Layout, inputs: dict[str, Path], folder: Path) -> int:
     """The most that one device of a run held: of two steps, the second of which has all states."""
-    given = {"input_dir": made["input_dir"], "data_cache": made["data_cache"], "output_dir": folder / "out"}
-    given |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false", "save_strategy": "no"}
-    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(given)]
+    flags = {
+        "input_dir": inputs["input_dir"],
+        "data_cache": inputs["data_cache"],
+        "output_dir": folder / "out",
+    }
+    flags |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false", "save_strategy": "no"}
+    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(flags)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     records = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
@@ -120,31 +124,35 @@ def measured(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: P
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS]
 )
 def test_the_prediction_is_within_3_percent_of_the_device(name, tmp_path):
-    shape, layout, made = of_run(name, tmp_path)
+    shape, layout, inputs = of_run(name, tmp_path)
     layout.check(shape)
-    found = measured(shape, layout, made, tmp_path)
-    assert peak(shape, layout).peak_memory_bytes == pytest.approx(found, rel=0.03)
+    measured_bytes = measured(shape, layout, inputs, tmp_path)
+    assert peak(shape, layout).peak_memory_bytes == pytest.approx(measured_bytes, rel=0.03)
 
 
 @pytest.mark.parametrize("name", DRY_RUNS)
 def test_the_prediction_is_within_3_percent_of_a_dry_run(name, tmp_path):
-    shape, layout, made = of_run(name, tmp_path)
+    shape, layout, inputs = of_run(name, tmp_path)
     layout.check(shape)
     assert peak(shape, layout).peak_memory_bytes == pytest.approx(
-        followed(shape, layout, made, tmp_path), rel=0.03
+        followed(shape, layout, inputs, tmp_path), rel=0.03
     )
 
 
-def followed(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: Path) -> int:
+def followed(shape: ModelShape, layout: Layout, inputs: dict[str, Path], folder: Path) -> int:
     """As ``measured``, on a device without memory, which holds what it would hold; in MiB, as it says."""
-    given = {"input_dir": made["input_dir"], "data_cache": made["data_cache"], "output_dir": folder / "out"}
-    given |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false"}
-    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(given)]
+    flags = {
+        "input_dir": inputs["input_dir"],
+        "data_cache": inputs["data_cache"],
+        "output_dir": folder / "out",
+    }
+    flags |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false"}
+    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(flags)]
     environment = {**os.environ, "VIRTUAL_NPU_DRY": "1"}
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (said,) = re.findall(r"^memory +peak ([\d,]+) MiB$", done.stdout, re.MULTILINE)
-    return int(said.replace(",", "")) << 20
+    (mebibytes,) = re.findall(r"^memory +peak ([\d,]+) MiB$", done.stdout, re.MULTILINE)
+    return int(mebibytes.replace(",", "")) << 20
 
 
 @pytest.mark.parametrize(
@@ -159,11 +167,11 @@ def followed(shape: ModelShape, layout: Layout, made: dict[str, Path], folder: P
 def test_the_prediction_is_within_3_percent_of_a_dry_run_at_full_size(model, differences, tmp_path):
     """The program itself on a device without memory, which holds what it would hold at these sizes."""
     sizes = ModelShape.of(model)
-    made = run_inputs.inputs(tmp_path, **{name: getattr(sizes, name) for name in run_inputs.LLAMA})
-    shape = ModelShape.of(str(made["model_name_or_path"]))
+    inputs = run_inputs.inputs(tmp_path, **{name: getattr(sizes, name) for name in run_inputs.LLAMA})
+    shape = ModelShape.of(str(inputs["model_name_or_path"]))
     layout = Layout(max_seq_length=4096, **differences)
     assert peak(shape, layout).peak_memory_bytes == pytest.approx(
-        followed(shape, layout, made, tmp_path), rel=0.03
+        followed(shape, layout, inputs, tmp_path), rel=0.03
     )
 
 

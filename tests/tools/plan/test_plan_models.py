@@ -55,8 +55,8 @@ def test_the_first_layers_of_a_mixture_are_dense():
     assert sum(counts) == shape.parameters
     assert counts[1] == counts[2] == shape.dense.layer_parameters < counts[3] == shape.layer_parameters
     assert counts[0] + counts[-1] == shape.dense.layer_parameters + shape.layer_parameters + tables
-    found = program.micro_batch(shape, layout, 2), program.micro_batch(shape, layout, 3)
-    experts = [any(each.name.startswith("experts") for each in operations) for operations in found]
+    stages = program.micro_batch(shape, layout, 2), program.micro_batch(shape, layout, 3)
+    experts = [any(operation.name.startswith("experts") for operation in operations) for operations in stages]
     assert experts == [False, True]
 
 

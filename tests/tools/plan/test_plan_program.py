@@ -54,7 +54,7 @@ def generated(inputs, **fields) -> tuple[list, list]:
     layout.check(shape)
     micro, pairs = program.micro_batch(shape, layout), causal(layout.max_seq_length)
     # As journals count: attention to all tokens.
-    micro = [one._replace(flops=one.flops / pairs) if one.kind == "attention" else one for one in micro]
+    micro = [op._replace(flops=op.flops / pairs) if op.kind == "attention" else op for op in micro]
     return micro, program.once_a_step(shape, layout)
 
 
@@ -66,11 +66,11 @@ def operation(call: journal.Call) -> Operation:
 
 
 def flops(operations, kind):
-    return sum(one.flops * one.times for one in operations if one.kind == kind)
+    return sum(op.flops * op.times for op in operations if op.kind == kind)
 
 
 def moved(operations, *names):
-    return sum(one.bytes * one.times for one in operations if one.name.endswith(names))
+    return sum(op.bytes * op.times for op in operations if op.name.endswith(names))
 
 
 def called(step, *names):
@@ -79,10 +79,10 @@ def called(step, *names):
 
 def sent(collectives) -> Counter:
     """How often what is sent: (collective, bytes) -> times."""
-    found = Counter()
+    counts = Counter()
     for kind, payload, times in collectives:
-        found[kind, int(payload)] += times
-    return found
+        counts[kind, int(payload)] += times
+    return counts
 
 
 @pytest.mark.slow
@@ -96,10 +96,10 @@ def test_of_one_rank(run_python, tmp_path, inputs):
         "swiglu": ("swiglu", "swiglu_grad"),
         "split": ("split", "concat"),
     }
-    for ours, theirs in same.items():
-        assert 2 * moved(micro, ours) == pytest.approx(called(step, *theirs), rel=0.01), ours
+    for name, call in same.items():
+        assert 2 * moved(micro, name) == pytest.approx(called(step, *call), rel=0.01), name
     assert moved(rest, "adam") == pytest.approx(called(step, "adamw"), rel=0.1)
-    vectors = sum(one.bytes * one.times for one in micro if one.kind == "vector")
+    vectors = sum(op.bytes * op.times for op in micro if op.kind == "vector")
     counted = sum(call.bytes for call in step.calls if call.kind == "vector")
     assert 2 * vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.15)
 
@@ -116,12 +116,12 @@ def test_recorded_calls_take_as_long_as_generated_operations(run_python, tmp_pat
     def seconds(operations) -> dict[str, float]:
         return cost.tally(operations, Layout(cards=1), cards.card("910b"), cost.fitted()).compute
 
-    found = seconds([*micro, *micro, *rest])
+    generated_seconds = seconds([*micro, *micro, *rest])
     recorded = seconds([operation(call) for call in step.calls])
-    differences = {kind: found[kind] / recorded[kind] - 1 for kind in found}
+    differences = {kind: generated_seconds[kind] / recorded[kind] - 1 for kind in generated_seconds}
     stated = {"matmul": 0.01, "attention": 0.0, "vector": -0.14, "optimizer": -0.08}
     assert differences == pytest.approx(stated, abs=0.02)
-    assert sum(found.values()) / sum(recorded.values()) - 1 == pytest.approx(-0.04, abs=0.02)
+    assert sum(generated_seconds.values()) / sum(recorded.values()) - 1 == pytest.approx(-0.04, abs=0.02)
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_of_recompute_and_composed_operators(run_python, tmp_path, inputs):
         for kind in ("matmul", "attention"):
             counted = sum(call.flops for call in step.calls if call.kind == kind)
             assert flops(micro, kind) == counted, (name, kind)
-        vectors = sum(one.bytes * one.times for one in micro if one.kind == "vector")
+        vectors = sum(op.bytes * op.times for op in micro if op.kind == "vector")
         counted = sum(call.bytes for call in step.calls if call.kind == "vector")
         assert vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.25), name
 
@@ -150,20 +150,26 @@ def test_of_tensor_parallel_ranks(run_python, tmp_path, inputs, sequence):
     micro, _ = generated(inputs, cards=2, **parallel)
     for kind in ("matmul", "attention"):
         assert flops(micro, kind) == sum(call.flops for call in step.calls if call.kind == kind)
-    ours = sent((one.collective, one.payload, one.times) for one in micro if one.kind == "collective")
+    planned = sent((op.collective, op.payload, op.times) for op in micro if op.kind == "collective")
     whole = LENGTH * ROWS * SIZES["hidden_size"] * 2  # what is smaller: samples, statistics, norms' gradients
-    theirs = sent((one.kind, one.payload, 1) for one in step.collectives if one.payload >= whole)
-    assert ours == theirs
+    recorded = sent(
+        (collective.kind, collective.payload, 1)
+        for collective in step.collectives
+        if collective.payload >= whole
+    )
+    assert planned == recorded
 
 
 @pytest.mark.slow
 def test_of_sharded_ranks(run_python, tmp_path, inputs):
     step = followed(run_python, tmp_path, inputs, nproc=2, sharding="stage1")
     _, rest = generated(inputs, cards=2, sharding="stage1")
-    for one in rest:
-        if one.kind == "collective":
-            each = [theirs.payload for theirs in step.collectives if theirs.kind == one.collective]
-            assert sum(each) == pytest.approx(one.payload, rel=1e-3), one.collective
+    for op in rest:
+        if op.kind == "collective":
+            payloads = [
+                collective.payload for collective in step.collectives if collective.kind == op.collective
+            ]
+            assert sum(payloads) == pytest.approx(op.payload, rel=1e-3), op.collective
     # Whole tensors are given to one rank or the other, so that not each updates exactly half.
     updated = sum(call.bytes for call in step.calls if call.name == "adamw")
     assert moved(rest, "adam") == pytest.approx(updated, rel=0.25)

@@ -27,28 +27,28 @@ def test_the_search_is_at_least_as_fast_as_the_published_layout(searched):
     assert published.fits and searched.fits
     assert searched.time.step_time_s <= published.time.step_time_s
     assert searched.search.fitting <= searched.search.considered
-    seconds = [found.seconds for found in searched.search.best]
+    seconds = [candidate.seconds for candidate in searched.search.best]
     assert seconds == sorted(seconds) and seconds[0] == searched.time.step_time_s
 
 
 def test_the_search_tries_every_overlap_that_is_not_given(searched):
     free = command.planned([*PUBLISHED, "--search"])[1]
-    assert {found.layout.overlap for found in free.search.best} >= {"pipelined", "mc2"}
+    assert {candidate.layout.overlap for candidate in free.search.best} >= {"pipelined", "mc2"}
     assert free.time.step_time_s <= searched.time.step_time_s
-    assert {found.layout.overlap for found in searched.search.best} == {"mc2"}
+    assert {candidate.layout.overlap for candidate in searched.search.best} == {"mc2"}
 
 
 def test_the_fastest_layouts_are_told_by_what_differs(searched):
-    (found,) = (each for each in table.tables(searched) if each.title == "Fastest layouts")
-    assert found.rows[0][0] == "-"
-    assert "--recompute true --recompute_granularity core_attn" in [row[0] for row in found.rows]
+    (fastest,) = (shown for shown in table.tables(searched) if shown.title == "Fastest layouts")
+    assert fastest.rows[0][0] == "-"
+    assert "--recompute true --recompute_granularity core_attn" in [row[0] for row in fastest.rows]
 
 
 def test_the_search_sees_every_layout_of_the_trainer():
     shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=16)
-    found = list(search.layouts(shape, like, cards_per_server=8))
-    assert len(set(found)) == len(found)
-    for layout in found:
+    layouts = list(search.layouts(shape, like, cards_per_server=8))
+    assert len(set(layouts)) == len(layouts)
+    for layout in layouts:
         layout.check(shape)
         assert (layout.cards, layout.global_batch_size) == (8, 16)
         values = dict.fromkeys((*DEGREES_OF_SCRIPT, *UNSUPPORTED_PARALLELISM), 1)
@@ -58,10 +58,12 @@ def test_the_search_sees_every_layout_of_the_trainer():
         values["gradient_accumulation_steps"] = layout.micro_batches
         values |= {"overlap": None, "enable_auto_parallel": False, "amp_master_grad": True}
         check_parallel(Namespace(**values, processes=8))
-    degrees = {(one.tensor_parallel_degree, one.pipeline_parallel_degree) for one in found}
+    degrees = {
+        (candidate.tensor_parallel_degree, candidate.pipeline_parallel_degree) for candidate in layouts
+    }
     assert degrees == {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8}
-    assert {one.sharding for one in found} == {"", "stage1", "stage2", "stage3"}
-    assert {one.virtual_pp_degree for one in found} == {1, 2, 4}
+    assert {candidate.sharding for candidate in layouts} == {"", "stage1", "stage2", "stage3"}
+    assert {candidate.virtual_pp_degree for candidate in layouts} == {1, 2, 4}
 
 
 @pytest.mark.parametrize(("cards", "samples"), [(32, 48), (32, 33), (256, 32)])
@@ -79,11 +81,11 @@ def cards_of_server(answer) -> int:
 def test_a_search_passes_over_larger_micro_batches_of_what_does_not_fit():
     shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=64)
     bytes_of_card = 40 << 30
-    found, considered, smallest = search.fitting(shape, like, lambda layout: bytes_of_card, 8)
+    candidates, considered, smallest = search.fitting(shape, like, lambda layout: bytes_of_card, 8)
     all_of_them = list(search.layouts(shape, like, 8))
     peaks = {layout: memory.peak(shape, layout).peak_memory_bytes for layout in all_of_them}
     fitting = {layout for layout, size in peaks.items() if size <= bytes_of_card}
-    assert {one.layout for one in found} == fitting and fitting
+    assert {candidate.layout for candidate in candidates} == fitting and fitting
     assert (considered, smallest) == (len(all_of_them), min(peaks.values()))
 
 
@@ -97,16 +99,16 @@ def test_numbers_without_end_are_divided_fast():
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_the_search_tries_what_the_trainer_runs_of_every_family(family):
     shape, like = ModelShape.of(family.tiny), Layout(cards=8, global_batch_size=16, max_seq_length=512)
-    found = list(search.layouts(shape, like, cards_per_server=8))
-    for layout in found:
+    layouts = list(search.layouts(shape, like, cards_per_server=8))
+    for layout in layouts:
         layout.check(shape)
     splits = family.experts is None or family.experts.tensor_parallel is not None
-    assert (max(one.tensor_parallel_degree for one in found) > 1) == splits
-    assert (max(one.pipeline_parallel_degree for one in found) > 1) == family.pipeline
+    assert (max(candidate.tensor_parallel_degree for candidate in layouts) > 1) == splits
+    assert (max(candidate.pipeline_parallel_degree for candidate in layouts) > 1) == family.pipeline
     argv = ["--model_name_or_path", family.tiny, "--cards", "8", "--global_batch_size", "16", "--search"]
     answer = command.planned([*argv, "--max_seq_length", "512"])[1]
     text = table.write(answer)
-    assert answer.layout in found or answer.layout.overlap != "serial"
+    assert answer.layout in layouts or answer.layout.overlap != "serial"
     assert ("The search left pipelines out" in text) != family.pipeline
     assert ("The search left tensor parallelism out" in text) != splits
     assert table.command(answer)
@@ -115,12 +117,12 @@ def test_the_search_tries_what_the_trainer_runs_of_every_family(family):
 @pytest.mark.paddlenlp
 def test_models_of_paddleformers_are_searched_as_it_runs_them():
     argv = ["--model_name_or_path", "qwen3-8b", "--cards", "8", "--global_batch_size", "64"]
-    found = command.planned([*argv, "--search"])[1]
-    assert {one.layout.overlap for one in found.search.best} == {"serial"}
+    answer = command.planned([*argv, "--search"])[1]
+    assert {candidate.layout.overlap for candidate in answer.search.best} == {"serial"}
     shape, like = ModelShape.of("qwen3-8b"), Layout(cards=8, global_batch_size=8)
     layouts = list(search.layouts(shape, like, cards_per_server=8))
-    assert {one.recompute_granularity for one in layouts} == {"full"}
-    assert max(one.pipeline_parallel_degree for one in layouts) == 8
+    assert {layout.recompute_granularity for layout in layouts} == {"full"}
+    assert max(layout.pipeline_parallel_degree for layout in layouts) == 8
     with pytest.raises(
         ValueError, match="--overlap is mc2, but this trainer runs qwen3-8b with PaddleFormers"
     ):

@@ -18,13 +18,13 @@ FAULTS = IN_THE_MODEL + OUTSIDE
 
 def lines() -> dict[str, int]:
     """The line of each fault in this file."""
-    found = {}
+    numbers = {}
     for number, line in enumerate(Path(__file__).read_text().splitlines(), 1):
         _, mark, name = line.partition("# fault: ")
         if mark and name in FAULTS:
-            found[name] = number
-    assert set(found) == set(FAULTS)
-    return found
+            numbers[name] = number
+    assert set(numbers) == set(FAULTS)
+    return numbers
 
 
 class Block(nn.Layer):
@@ -80,8 +80,12 @@ class Averaging(paddle.optimizer.SGD):
     def __init__(self, wide, **options):
         super().__init__(**options)
         self.wide = wide
-        parameters = [each for each in self._parameter_list if str(each.dtype).endswith("float32")]
-        self._accumulators["average"] = {each.name: each.detach().astype(wide) for each in parameters}
+        parameters = [
+            parameter for parameter in self._parameter_list if str(parameter.dtype).endswith("float32")
+        ]
+        self._accumulators["average"] = {
+            parameter.name: parameter.detach().astype(wide) for parameter in parameters
+        }
 
     def step(self):
         super().step()
@@ -109,7 +113,9 @@ class Training:
         paddle.seed(0)
         self.wide = dtype
         self.model = Planted(dtype)
-        trained = [each for each in self.model.parameters() if str(each.dtype).endswith("float32")]
+        trained = [
+            parameter for parameter in self.model.parameters() if str(parameter.dtype).endswith("float32")
+        ]
         self.schedule = Decay(1e-4, dtype)
         self.optimizer = Averaging(dtype, learning_rate=self.schedule, parameters=trained)
         rng = np.random.default_rng(0)

@@ -24,7 +24,7 @@ def test_windows():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "in which '' is not understood"),
         ("10:13", "in which '10:13' is not understood"),
@@ -37,8 +37,8 @@ def test_windows():
         ("steps=1:3,warmup=-1", "in which 'warmup=-1'"),
     ],
 )
-def test_bad_windows(text, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_windows(text, message):
+    with pytest.raises(ValueError, match=message):
         profile_window(text)
 
 

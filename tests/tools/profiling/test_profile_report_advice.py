@@ -90,7 +90,10 @@ def test_dtypes_with_hardly_a_share_are_not_shown(tmp_path):
     tasks = behind(tasks, ["Cast"], duration=50, dtypes="FLOAT")
     tasks = behind(tasks, ["Cast"], duration=0.25, dtypes="BOOL")
     report = report_on(tmp_path, tasks)
-    assert next(one for one in report.operators if one.name == "Cast").dtypes == "bfloat16 75%; float32 25%"
+    assert (
+        next(operator for operator in report.operators if operator.name == "Cast").dtypes
+        == "bfloat16 75%; float32 25%"
+    )
 
 
 def test_some_layers_fused(tmp_path):
@@ -247,19 +250,19 @@ def test_reserved_memory_that_is_not_used(tmp_path):
 def test_what_changed(tmp_path):
     before = report_on(tmp_path / "before", behind(LLAMA[:3] + LLAMA[4:], ["Swish"], duration=80))
     after = report_on(tmp_path / "after", LLAMA)
-    found = compare.compare(before, after)
-    assert found.unit == "profile"
-    assert [(change.name, change.difference) for change in found.operators[:2]] == [
+    comparison = compare.compare(before, after)
+    assert comparison.unit == "profile"
+    assert [(change.name, change.difference) for change in comparison.operators[:2]] == [
         ("Swish (vector)", -80_000),
         ("SwiGlu (vector)", 50_000),
     ]
-    assert {change.name: change.difference for change in found.spent if change.difference} == {
+    assert {change.name: change.difference for change in comparison.spent if change.difference} == {
         "vector": -30_000,
         "idle": -50_000,
     }
-    assert found.total.difference == after.ranks[0].window - before.ranks[0].window == -80_000
-    assert found.coverage == [("SwiGLU", "not fused", "fused")]
-    words = plain.write(after, found)
+    assert comparison.total.difference == after.ranks[0].window - before.ranks[0].window == -80_000
+    assert comparison.coverage == [("SwiGLU", "not fused", "fused")]
+    words = plain.write(after, comparison)
     assert "gone" in words and "new" in words and "What changed, per rank, whole profile" in words
 
 
@@ -272,10 +275,10 @@ def test_changes_are_per_step(tmp_path):
             trace.add(f"ProfileStep#{i}", "ProfileStep", 100 * i, 100)
         trace.write(tmp_path / name)
         reports.append(summary.build(tmp_path / name))
-    found = compare.compare(*reports)
-    assert found.unit == "step"
-    assert (found.total.before, found.total.after) == (100_000, 100_000)
-    (change,) = found.operators
+    comparison = compare.compare(*reports)
+    assert comparison.unit == "step"
+    assert (comparison.total.before, comparison.total.after) == (100_000, 100_000)
+    (change,) = comparison.operators
     assert (change.before, change.after, change.calls_before, change.calls_after) == (60_000, 60_000, 1, 1)
 
 
@@ -289,8 +292,8 @@ def test_steps_that_one_rank_alone_marks_are_no_unit(tmp_path):
         for i in range(2):
             trace.add(f"ProfileStep#{i}", "ProfileStep", 100 * i, 100)
         trace.write(tmp_path / name / "rank_0")
-    found = compare.compare(*(summary.build(tmp_path / name) for name in ("before", "after")))
-    assert found.unit == "profile" and found.operators[0].before == 120_000
+    comparison = compare.compare(*(summary.build(tmp_path / name) for name in ("before", "after")))
+    assert comparison.unit == "profile" and comparison.operators[0].before == 120_000
 
 
 def test_of_many_steps_the_longest_are_shown(tmp_path):

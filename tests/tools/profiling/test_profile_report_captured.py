@@ -23,15 +23,15 @@ def naive(rows: list[dict[str, str]]) -> dict[str, int]:
         collective = row["Task Type"] == "HCCL"
         tasks.append((start, start + nanoseconds(row["Task Duration(us)"]), collective))
     borders = sorted({border for start, end, _ in tasks for border in (start, end)})
-    found = {"communication": 0, "hidden": 0, "exposed": 0, "computing": 0, "idle": 0}
+    totals = {"communication": 0, "hidden": 0, "exposed": 0, "computing": 0, "idle": 0}
     for begin, end in pairwise(borders):
         active = {collective for start, stop, collective in tasks if start <= begin and end <= stop}
-        found["communication"] += (True in active) * (end - begin)
-        found["computing"] += (False in active) * (end - begin)
-        found["hidden"] += (active == {True, False}) * (end - begin)
-        found["exposed"] += (active == {True}) * (end - begin)
-        found["idle"] += (not active) * (end - begin)
-    return found | {"window": borders[-1] - borders[0]}
+        totals["communication"] += (True in active) * (end - begin)
+        totals["computing"] += (False in active) * (end - begin)
+        totals["hidden"] += (active == {True, False}) * (end - begin)
+        totals["exposed"] += (active == {True}) * (end - begin)
+        totals["idle"] += (not active) * (end - begin)
+    return totals | {"window": borders[-1] - borders[0]}
 
 
 def test_totals_of_two_ranks(tmp_path):

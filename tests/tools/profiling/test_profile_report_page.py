@@ -129,9 +129,9 @@ def test_browsers_show_the_page(folder, tmp_path):
         options += [f"--user-data-dir={tmp_path / 'browser'}", "--enable-logging=stderr"]
         options += ["--window-size=1200,4000", f"--screenshot={picture}"]
         command = [browser, *options, file.as_uri()]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert found.returncode == 0 and picture.exists(), found.stderr
-        assert "CONSOLE" not in found.stderr
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0 and picture.exists(), result.stderr
+        assert "CONSOLE" not in result.stderr
         pixels = (matplotlib.image.imread(picture)[..., :3] * 255).round().astype(int)
         for name in ("matmul", "attention", "vector", "AICPU", "host fall-back", "communication, exposed"):
             colour = [int(plots.COLOURS[name][i : i + 2], 16) for i in (1, 3, 5)]

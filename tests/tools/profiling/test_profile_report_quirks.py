@@ -21,7 +21,7 @@ TIMELINE, SUMMARY = f"msprof_{msprof.STAMP}.json", f"op_summary_{msprof.STAMP}.c
 Tasks = list[tuple[str, Task]]
 
 
-def found(rank) -> dict[str, int]:
+def totals_of(rank) -> dict[str, int]:
     """A rank's totals, named as ``naive.totals`` names them."""
     totals = {f"tasks {name}": rank.works[name].time for name in naive.ORDER}
     totals |= {f"alone {name}": rank.works[name].alone for name in naive.ORDER}
@@ -175,7 +175,7 @@ def test_totals_are_the_naive_sums(tmp_path, peculiar):
     tasks = some_tasks(seed=11)
     peculiar(tmp_path, tasks)
     rank = summary.build(tmp_path).ranks[0]
-    assert found(rank) == naive.totals(tasks)
+    assert totals_of(rank) == naive.totals(tasks)
     assert sum(rank.spent().values()) == rank.window
     assert rank.tasks == len(tasks)
 

@@ -36,9 +36,9 @@ def two_ranks(folder, slow: int, matmul: int = 100):
 @pytest.mark.parametrize("slow", [0, 1])
 def test_the_slow_rank_is_named(tmp_path, slow):
     report = two_ranks(tmp_path, slow)
-    found = report.stragglers
-    assert found.slow == (Straggler(slow, (1 - slow,), 500_000, 500_000, "matmul", 5),)
-    assert found.waiting == {slow: 0, 1 - slow: 500_000}
+    stragglers = report.stragglers
+    assert stragglers.slow == (Straggler(slow, (1 - slow,), 500_000, 500_000, "matmul", 5),)
+    assert stragglers.waiting == {slow: 0, 1 - slow: 500_000}
     advice = next(advice for advice in report.advice if "wait" in advice.title)
     assert advice.title == f"The other ranks wait for rank {slow}"
     assert (
@@ -48,8 +48,8 @@ def test_the_slow_rank_is_named(tmp_path, slow):
 
 
 def test_equal_ranks_have_no_straggler(tmp_path):
-    found = two_ranks(tmp_path, slow=None).stragglers
-    assert found.slow == () and set(found.waiting.values()) == {0}
+    stragglers = two_ranks(tmp_path, slow=None).stragglers
+    assert stragglers.slow == () and set(stragglers.waiting.values()) == {0}
 
 
 def test_ranks_with_other_collectives_are_not_compared(tmp_path):
@@ -77,15 +77,15 @@ def groups_of_two(folder, lengths):
 
 def test_collectives_of_other_groups_are_not_compared(tmp_path):
     """Those of the second group are larger: nobody waits in either."""
-    found = groups_of_two(tmp_path, (10, 10, 60, 60))
-    assert (found.slow, found.compared) == ((), 10)
-    assert set(found.waiting.values()) == {0}
+    stragglers = groups_of_two(tmp_path, (10, 10, 60, 60))
+    assert (stragglers.slow, stragglers.compared) == ((), 10)
+    assert set(stragglers.waiting.values()) == {0}
 
 
 def test_ranks_wait_within_their_group(tmp_path):
-    found = groups_of_two(tmp_path, (90, 10, 60, 50))
-    assert found.waiting == {0: 400_000, 1: 0, 2: 50_000, 3: 0}
-    assert [(slow.rank, slow.others, slow.cost) for slow in found.slow] == [
+    stragglers = groups_of_two(tmp_path, (90, 10, 60, 50))
+    assert stragglers.waiting == {0: 400_000, 1: 0, 2: 50_000, 3: 0}
+    assert [(slow.rank, slow.others, slow.cost) for slow in stragglers.slow] == [
         (1, (0,), 400_000),
         (3, (2,), 50_000),
     ]
@@ -98,9 +98,9 @@ def test_ranks_without_common_names_are_compared_by_operator(tmp_path):
             for turn in range(5)
         ]
         msprof.write(tmp_path / f"rank_{rank}" / "PROF_1", tasks)
-    found = summary.build(tmp_path).stragglers
-    (slow,) = found.slow
-    assert (slow.rank, slow.cost, found.compared) == (1, 200_000, 5)
+    stragglers = summary.build(tmp_path).stragglers
+    (slow,) = stragglers.slow
+    assert (slow.rank, slow.cost, stragglers.compared) == (1, 200_000, 5)
 
 
 STEPS = 5
@@ -231,8 +231,8 @@ def test_the_machine_is_that_of_the_newest_profile_of_a_rank(tmp_path, newer):
         profile.rename(profile.with_name(f"PROF_000001_{year}0101000000000_A"))
     for order in (("machine0", "machine1"), ("machine1", "machine0")):
         report = summary.build(*(tmp_path / name for name in order))
-        (found,) = (rank.machine for rank in report.ranks if rank.rank == 2)
-        assert found == {"machine0": "node0 (10.0.0.1)", "machine1": "node1 (10.0.0.2)"}[newer]
+        (machine,) = (rank.machine for rank in report.ranks if rank.rank == 2)
+        assert machine == {"machine0": "node0 (10.0.0.1)", "machine1": "node1 (10.0.0.2)"}[newer]
 
 
 def test_a_folder_that_is_used_again_names_no_earlier_machine(tmp_path, monkeypatch):

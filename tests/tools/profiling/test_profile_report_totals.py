@@ -19,10 +19,10 @@ def test_totals_are_the_naive_sums(tmp_path, seed):
     msprof.write(tmp_path / "PROF_1", [task for _, task in tasks])
     (rank,) = summary.build(tmp_path).ranks
     expected = naive.totals(tasks)
-    found = {f"tasks {name}": rank.works[name].time for name in naive.ORDER}
-    found |= {f"alone {name}": rank.works[name].alone for name in naive.ORDER}
-    found |= {"hidden": rank.hidden, "exposed": rank.exposed, "idle": rank.idle, "window": rank.window}
-    assert found == expected
+    totals = {f"tasks {name}": rank.works[name].time for name in naive.ORDER}
+    totals |= {f"alone {name}": rank.works[name].alone for name in naive.ORDER}
+    totals |= {"hidden": rank.hidden, "exposed": rank.exposed, "idle": rank.idle, "window": rank.window}
+    assert totals == expected
     assert sum(rank.spent().values()) == rank.window
     calls = {name: sum(work == name for work, _ in tasks) for name in naive.ORDER}
     assert {name: rank.works[name].calls for name in naive.ORDER} == calls

@@ -160,8 +160,8 @@ def test_paddles_own_trace_and_summary_have_the_kernels(one_rank):
 
 @pytest.mark.slow
 def test_two_ranks_record_the_same_collectives(tmp_path):
-    found = ranks.run(PROGRAMS / "two_ranks.py", 2, tmp_path / "ranks", tmp_path / "profile")
-    assert [report["folder"] for report in found] == [str(tmp_path / f"profile/rank_{i}") for i in range(2)]
+    reports = ranks.run(PROGRAMS / "two_ranks.py", 2, tmp_path / "ranks", tmp_path / "profile")
+    assert [report["folder"] for report in reports] == [str(tmp_path / f"profile/rank_{i}") for i in range(2)]
     calls = []
     for rank in range(2):
         folder = tmp_path / f"profile/rank_{rank}"
@@ -247,11 +247,11 @@ def test_a_folder_that_cannot_be_written(run_program, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [({"active": 0}, "1 or more active"), ({"active": 1, "warmup": -1}, "0 or more of the others")],
 )
-def test_bad_numbers(tmp_path, arguments, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_numbers(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
         profiling.Capture(tmp_path, **arguments)
 
 

@@ -63,8 +63,8 @@ def one_line(text: str) -> bool:
 def test_a_time_that_is_none_costs_its_row_and_a_note(file, row, column, odd):
     rows = [list(cells) for cells in CELLS]
     rows[row + 1][column] = odd
-    found, notes = read(file, written(rows))
-    assert found == durations(TASKS[:row] + TASKS[row + 1 :])
+    tasks, notes = read(file, written(rows))
+    assert tasks == durations(TASKS[:row] + TASKS[row + 1 :])
     assert [note.partition(": ")[2] for note in notes] == [
         "1 rows without a start or a duration were skipped."
     ]
@@ -75,9 +75,9 @@ def test_a_time_that_is_none_costs_its_row_and_a_note(file, row, column, odd):
 def test_any_text_is_text(file, row, column, text):
     rows = [list(cells) for cells in CELLS]
     rows[row + 1][column] = text
-    found, notes = read(file, written(rows))
+    tasks, notes = read(file, written(rows))
     expected = [task for number, task in enumerate(TASKS) if number != row or "EVENT" not in text.upper()]
-    assert found == durations(expected) and notes == []
+    assert tasks == durations(expected) and notes == []
 
 
 @settings(max_examples=30)
@@ -86,13 +86,13 @@ def test_a_cut_costs_at_most_the_last_row(file, length):
     """Its numbers are whole, or it is left out; both with a note unless it ends where a row may end."""
     content = TABLE[:length]
     whole = content.count("\n") - 1
-    found, notes = read(file, content.encode())
+    tasks, notes = read(file, content.encode())
     if whole < 0:
-        assert found == [] or "\n".join(content.splitlines()) == TABLE.splitlines()[0]
+        assert tasks == [] or "\n".join(content.splitlines()) == TABLE.splitlines()[0]
         return
     rest = content.rpartition("\n")[2]
     cells = next(csv.reader([rest]), [])
-    assert found in (durations(TASKS[:whole]), durations(TASKS[: whole + 1]))
+    assert tasks in (durations(TASKS[:whole]), durations(TASKS[: whole + 1]))
     at_an_end = not rest or (len(cells) == len(HEADING) and rest.count('"') % 2 == 0)
     assert bool(notes) == (not at_an_end)
 

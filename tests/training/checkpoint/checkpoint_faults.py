@@ -59,7 +59,7 @@ def main() -> None:
     here = saving.Checkpoints(output, ranks)
     behind = saving.Checkpoints(output, ranks, async_save=True)
     here.save(1, held)
-    found = {}
+    results = {}
 
     def limited(rank: int):
         return files_of_at_most(1 << 16) if ranks.rank == rank else contextlib.nullcontext()
@@ -69,16 +69,16 @@ def main() -> None:
             with limited(rank):
                 error = raised(lambda writes=writes: (writes.save(2, held), writes.finish()))
             ranks.gather(None)
-            found[f"{name}, limit of rank {rank}"] = [error, left(output)]
+            results[f"{name}, limit of rank {rank}"] = [error, left(output)]
         files = {"rng_state.pth": full_disk} if ranks.rank == 1 else {}
         error = raised(
             lambda writes=writes, files=files: (writes.save(2, held, own_files=files), writes.finish())
         )
         ranks.gather(None)
-        found[f"{name}, full disk of rank 1"] = [error, left(output)]
+        results[f"{name}, full disk of rank 1"] = [error, left(output)]
 
     odd = {"odd": paddle.ones([2 + ranks.rank])}
-    found["other shapes"] = [
+    results["other shapes"] = [
         raised(lambda: here.save(2, {"model": tensors.of_parameters(odd, None)})),
         left(output),
     ]
@@ -94,10 +94,10 @@ def main() -> None:
         notes = []
         chosen = checkpoint.to_resume(True, output, ranks, notes.append)
         by_name = raised(lambda: checkpoint.to_resume(str(output / "checkpoint-3"), output, ranks))
-        found[damage] = [chosen.name, notes, by_name]
+        results[damage] = [chosen.name, notes, by_name]
     here.save(4, held)  # all is well again
-    found["end"] = left(output)
-    launcher.write(found)
+    results["end"] = left(output)
+    launcher.write(results)
 
 
 if __name__ == "__main__":

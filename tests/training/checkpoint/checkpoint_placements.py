@@ -40,7 +40,7 @@ def main() -> None:
     distributed.init_parallel_env()
     ranks = Ranks.of_run()
     placements = {"rows": Shard(0), "columns": Shard(1), "everywhere": Replicate()}
-    found, files = {}, set()
+    results, files = {}, set()
     for step, (name, placement) in enumerate(placements.items()):
         held = tensors.of_parameters({NAME: placed(WHOLE, placement)}, CONFIG)
         saving.Checkpoints(folder, ranks).save(step, {"model": held})
@@ -53,13 +53,13 @@ def main() -> None:
             tensor = placed(np.zeros_like(WHOLE), wanted)
             tensors.load(path_of(folder, step), "model", tensors.of_parameters({NAME: tensor}, CONFIG))
             mine = placed(WHOLE, wanted)._local_value().numpy()
-            found[f"{name} to {other}"] = bool(right and (tensor._local_value().numpy() == mine).all())
-    found["the same file"] = len(files) == 1
+            results[f"{name} to {other}"] = bool(right and (tensor._local_value().numpy() == mine).all())
+    results["the same file"] = len(files) == 1
     try:
         tensors.of_parameters({NAME: placed(WHOLE, Partial())}, CONFIG)
     except ValueError as error:
-        found["partial"] = str(error)
-    launcher.write(found)
+        results["partial"] = str(error)
+    launcher.write(results)
 
 
 if __name__ == "__main__":

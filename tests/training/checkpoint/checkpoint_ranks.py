@@ -223,42 +223,42 @@ def tried(way: str, folder: Path) -> dict:
     losses = run.steps(0, 1)
     run.save(folder, 2)
     stored = sums(path_of(folder, 2))
-    found = on_two_disks(run, folder / "disks", stored)
+    report = on_two_disks(run, folder / "disks", stored)
     behind = saving.Checkpoints(folder / "behind", Ranks.of_run(), async_save=True)
     behind.save(2, run.held())
     losses += [run.step(2).hex()]
     behind.poll()
     behind.finish()
-    found["behind"] = sums(path_of(folder / "behind", 2)) == stored
+    report["behind"] = sums(path_of(folder / "behind", 2)) == stored
     export_model(run.model, folder / "exported")
     run.save(folder, 3)
-    found["exported"] = (folder / "exported" / FILES[0]).read_bytes() == (
+    report["exported"] = (folder / "exported" / FILES[0]).read_bytes() == (
         path_of(folder, 3) / FILES[0]
     ).read_bytes()
     losses += [run.step(3).hex()]
-    found["whole_run"] = losses
+    report["whole_run"] = losses
     run.save(folder, 4)
     final = sums(path_of(folder, 4))
 
     again = Run(way, seed=2)
     again.load(path_of(folder, 2))
-    found["resumed"] = again.steps(2, 3)
+    report["resumed"] = again.steps(2, 3)
     again.save(folder / "again", 4)
-    found["same_end"] = sums(path_of(folder / "again", 4)) == final
+    report["same_end"] = sums(path_of(folder / "again", 4)) == final
 
     unsplit = Run(way, seed=3, unsplit=True)
     unsplit.load(path_of(folder, 2))
     unsplit.save(folder / "unsplit", 2)
-    found["stored_again"] = sums(path_of(folder / "unsplit", 2)) == stored
+    report["stored_again"] = sums(path_of(folder / "unsplit", 2)) == stored
     upstream, stored_weights = weights.to_upstream(unsplit.model), Reader([path_of(folder, 2) / FILES[0]])
-    found["upstream"] = upstream.keys() == stored_weights.keys()
-    found["upstream"] &= all((upstream[name] == stored_weights[name]).all() for name in upstream)
-    found["unsplit"] = unsplit.steps(2, 3)
+    report["upstream"] = upstream.keys() == stored_weights.keys()
+    report["upstream"] &= all((upstream[name] == stored_weights[name]).all() for name in upstream)
+    report["unsplit"] = unsplit.steps(2, 3)
 
     back = Run(way, seed=4)
     back.load(path_of(folder / "unsplit", 2))
-    found["back"] = back.steps(2, 3)
-    return found
+    report["back"] = back.steps(2, 3)
+    return report
 
 
 def main() -> None:
@@ -276,8 +276,8 @@ def main() -> None:
     strategy.pipeline_configs = {"accumulate_steps": 2, "micro_batch_size": BATCH // 2}
     fleet.init(is_collective=True, strategy=strategy)
     fleet.meta_parallel.model_parallel_random_seed(1)
-    found = {way: tried(way, folder / way) for way in ways}
-    launcher.write({"ways": found, "mesh": mesh()})
+    ways_tried = {way: tried(way, folder / way) for way in ways}
+    launcher.write({"ways": ways_tried, "mesh": mesh()})
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def main() -> None:
     ranks = Ranks.of_run()
     paddle.seed(7)
     layers = [paddle.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
-    model = paddle.nn.Sequential(*(each for layer in layers for each in (layer, paddle.nn.Tanh())))
+    model = paddle.nn.Sequential(*(sublayer for layer in layers for sublayer in (layer, paddle.nn.Tanh())))
     named = dict(model.named_parameters())
     optimizer = paddle.optimizer.AdamW(1e-3, parameters=model.parameters())
     disk = output
@@ -64,15 +64,15 @@ def main() -> None:
     disks = Disks.of(disk, ranks)
     checkpoints = saving.Checkpoints(disk, ranks, keep=2, async_save="behind" in sys.argv, disks=disks)
     begin = 0
-    found = gathering.to_resume("auto", disk, disks)
+    resumed = gathering.to_resume("auto", disk, disks)
     held = {
         "model": tensors.of_parameters(named, None),
         "optimizer": tensors.of_optimizer(optimizer, named, None),
     }
-    if found is not None:
-        begin = step_of(found)
+    if resumed is not None:
+        begin = step_of(resumed)
         for kind in held:
-            tensors.load(found, kind, held[kind])
+            tensors.load(resumed, kind, held[kind])
     if disks.first:
         clear(disk, above=begin)
     (folder / f"started-{ranks.rank}").touch()

@@ -120,8 +120,8 @@ def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
 def test_a_save_replaces_an_earlier_runs(tmp_path, monkeypatch, error):
     """Also where the file system cannot exchange two names, as NFS."""
 
-    def refuse(one, other):
-        raise OSError(error, "no RENAME_EXCHANGE", str(one))
+    def refuse(source, other):
+        raise OSError(error, "no RENAME_EXCHANGE", str(source))
 
     if error:
         monkeypatch.setattr(atomic, "exchange", refuse)
@@ -318,9 +318,9 @@ def test_weights_are_in_the_hugging_face_layout(tmp_path, fused, tie):
     ids = np.arange(17) * 37 % VOCABULARY
     golden = logits_of(stored, ids, config)
     with paddle.no_grad():
-        found = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
+        logits = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
     # fp32 sums of up to 192 terms, a dozen in a row: 2^-24 * sqrt(192 * 12) of the largest logit
-    assert np.abs(found - golden).max() < 2**-24 * 48 * np.abs(golden).max() * 4
+    assert np.abs(logits - golden).max() < 2**-24 * 48 * np.abs(golden).max() * 4
 
 
 def test_the_configuration_names_the_special_tokens_of_the_tokenizer(tmp_path):

@@ -47,19 +47,19 @@ def tried(tmp_path_factory):
 )
 def test_a_checkpoint_has_no_mesh(tried, ways, way):
     for rank in tried(ways):
-        found = rank["ways"][way]
-        assert found["resumed"] == found["whole_run"][2:], "on the same mesh"
-        assert found["same_end"], "files after 4 steps"
-        assert found["stored_again"], "files that an unsplit model writes from what it has read"
-        assert found["exported"], "the model by itself"
-        assert found["upstream"], "weights as the unsplit model has them, in the upstream layout"
-        assert found["back"] == found["whole_run"][2:], "from the unsplit model's files"
-        assert found["merged"], "the parts of two disks, merged"
-        assert found["gathered"], "the parts of two disks, gathered on each of them"
-        assert found["behind"], "files that are written behind the training"
-        expected = [float.fromhex(loss) for loss in found["whole_run"][2:]]
+        report = rank["ways"][way]
+        assert report["resumed"] == report["whole_run"][2:], "on the same mesh"
+        assert report["same_end"], "files after 4 steps"
+        assert report["stored_again"], "files that an unsplit model writes from what it has read"
+        assert report["exported"], "the model by itself"
+        assert report["upstream"], "weights as the unsplit model has them, in the upstream layout"
+        assert report["back"] == report["whole_run"][2:], "from the unsplit model's files"
+        assert report["merged"], "the parts of two disks, merged"
+        assert report["gathered"], "the parts of two disks, gathered on each of them"
+        assert report["behind"], "files that are written behind the training"
+        expected = [float.fromhex(loss) for loss in report["whole_run"][2:]]
         # bfloat16, 8 bits: the order of the sums in a forward pass of some ten roundings differs
-        assert [float.fromhex(loss) for loss in found["unsplit"]] == pytest.approx(expected, rel=2**-7)
+        assert [float.fromhex(loss) for loss in report["unsplit"]] == pytest.approx(expected, rel=2**-7)
 
 
 def test_slices_of_fp32_parameters_learn_as_whole_ones_do(tried):
@@ -69,6 +69,6 @@ def test_slices_of_fp32_parameters_learn_as_whole_ones_do(tried):
 
 
 def test_auto_parallel_tensors_are_stored_whole(tmp_path):
-    for found in ranks.run(PLACEMENTS, 2, tmp_path):
-        assert "is partial over a mesh axis" in found.pop("partial")
-        assert len(found) == 10 and all(found.values()), found
+    for report in ranks.run(PLACEMENTS, 2, tmp_path):
+        assert "is partial over a mesh axis" in report.pop("partial")
+        assert len(report) == 10 and all(report.values()), report

@@ -35,40 +35,40 @@ def blocks(name, *shape):
     return layout.blocks(name, Shape(*shape), CONFIG)[1]
 
 
-def upstream(found, array):
+def upstream(blocks_given, array):
     """{name: array} that the blocks of ``array`` make; every element is set once."""
-    made, times = {}, {}
-    for block in found:
-        whole = made.setdefault(block.name, np.zeros(block.shape, array.dtype))
+    upstream_tensors, times = {}, {}
+    for block in blocks_given:
+        whole = upstream_tensors.setdefault(block.name, np.zeros(block.shape, array.dtype))
         count = times.setdefault(block.name, np.zeros(block.shape, int))
         whole[block.box] = block.of(array)
         count[block.box] += 1
-    return made, times
+    return upstream_tensors, times
 
 
 def test_a_fused_projection_is_three_upstream_tensors():
     size, hidden = 2, 3  # K = 2 key/value heads, G = 2 query heads for each
     array = np.arange(hidden * 16.0).reshape(hidden, 16)
-    made, times = upstream(blocks("model.layers.0.self_attn.qkv_proj.weight", hidden, 16), array)
+    upstream_tensors, times = upstream(blocks("model.layers.0.self_attn.qkv_proj.weight", hidden, 16), array)
     heads = array.T.reshape(2, 4, size, hidden)
     prefix = "model.layers.0.self_attn."
-    assert made.keys() == {f"{prefix}{part}_proj.weight" for part in "qkv"}
-    assert (made[f"{prefix}q_proj.weight"] == heads[:, :2].reshape(8, hidden)).all()
-    assert (made[f"{prefix}k_proj.weight"] == heads[:, 2].reshape(4, hidden)).all()
-    assert (made[f"{prefix}v_proj.weight"] == heads[:, 3].reshape(4, hidden)).all()
+    assert upstream_tensors.keys() == {f"{prefix}{part}_proj.weight" for part in "qkv"}
+    assert (upstream_tensors[f"{prefix}q_proj.weight"] == heads[:, :2].reshape(8, hidden)).all()
+    assert (upstream_tensors[f"{prefix}k_proj.weight"] == heads[:, 2].reshape(4, hidden)).all()
+    assert (upstream_tensors[f"{prefix}v_proj.weight"] == heads[:, 3].reshape(4, hidden)).all()
     assert all((count == 1).all() for count in times.values())
 
 
 def test_biases_and_embeddings_are_not_transposed():
     array = np.arange(16.0)
-    made, _ = upstream(blocks("model.layers.0.self_attn.qkv_proj.bias", 16), array)
+    upstream_tensors, _ = upstream(blocks("model.layers.0.self_attn.qkv_proj.bias", 16), array)
     # G = 2 query heads of size 2, a key, a value; twice
-    assert made["model.layers.0.self_attn.k_proj.bias"].tolist() == [4, 5, 12, 13]
+    assert upstream_tensors["model.layers.0.self_attn.k_proj.bias"].tolist() == [4, 5, 12, 13]
     table = np.arange(6.0).reshape(3, 2)
-    made, _ = upstream(blocks("model.embed_tokens.weight", 3, 2), table)
-    assert (made["model.embed_tokens.weight"] == table).all()
-    made, _ = upstream(blocks("model.layers.0.mlp.down_proj.weight", 3, 2), table)
-    assert (made["model.layers.0.mlp.down_proj.weight"] == table.T).all()
+    upstream_tensors, _ = upstream(blocks("model.embed_tokens.weight", 3, 2), table)
+    assert (upstream_tensors["model.embed_tokens.weight"] == table).all()
+    upstream_tensors, _ = upstream(blocks("model.layers.0.mlp.down_proj.weight", 3, 2), table)
+    assert (upstream_tensors["model.layers.0.mlp.down_proj.weight"] == table.T).all()
 
 
 @settings(deadline=None, max_examples=60)
@@ -82,17 +82,17 @@ def test_biases_and_embeddings_are_not_transposed():
 def test_slices_of_the_elements_are_the_whole_together(name, rows, cuts):
     shape = (rows, 16)
     array = np.arange(rows * 16.0).reshape(shape) + 1
-    found = blocks(f"model.layers.0.{name}", *shape)
+    slices = blocks(f"model.layers.0.{name}", *shape)
     edges = sorted({0, rows * 16, *(min(cut, rows * 16) for cut in cuts)})
     pieces = [
         block
         for begin, end in itertools.pairwise(edges)
-        for block in layout.clipped(found, shape, begin, end)
+        for block in layout.clipped(slices, shape, begin, end)
     ]
-    made, times = upstream(pieces, array)
-    wanted, _ = upstream(found, array)
+    upstream_tensors, times = upstream(pieces, array)
+    wanted, _ = upstream(slices, array)
     assert all((count == 1).all() for count in times.values())
-    assert all((made[part] == wanted[part]).all() for part in wanted)
+    assert all((upstream_tensors[part] == wanted[part]).all() for part in wanted)
 
 
 def test_a_slice_has_its_own_elements_only():
@@ -137,9 +137,9 @@ def test_other_readers_read_the_file(tmp_path):
     for name, array in arrays.items():
         writer.write(name, (0,) * array.ndim, array)
     writer.close()
-    found = load_file(file)
-    assert found.keys() == arrays.keys()
-    assert all((found[name] == array).all() for name, array in arrays.items())
+    loaded = load_file(file)
+    assert loaded.keys() == arrays.keys()
+    assert all((loaded[name] == array).all() for name, array in arrays.items())
     assert all(place.begin % place.dtype.itemsize == 0 for place in places(file).values())
 
 
@@ -242,7 +242,10 @@ def test_old_checkpoints_that_stay_do_not_fail_the_new_one(tmp_path, monkeypatch
     monkeypatch.setattr(folders, "remove", refuse)
     with pytest.warns(UserWarning, match="old checkpoints in .* cannot be removed: .*busy"):
         (saved,) = checkpoints.save(2, held)
-    assert saved.step == 2 and [each.name for each in complete(tmp_path)] == ["checkpoint-1", "checkpoint-2"]
+    assert saved.step == 2 and [checkpoint_folder.name for checkpoint_folder in complete(tmp_path)] == [
+        "checkpoint-1",
+        "checkpoint-2",
+    ]
 
 
 def test_a_file_that_nobody_has_read_back_is_refused(tmp_path):

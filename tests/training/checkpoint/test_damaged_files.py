@@ -116,8 +116,8 @@ def write_pair(folder):
 
 
 def read_pair(file):
-    found = indexed.open_indexed(file.with_suffix(""))
-    found.tokens[: found.ends[-1]].sum()
+    reopened = indexed.open_indexed(file.with_suffix(""))
+    reopened.tokens[: reopened.ends[-1]].sum()
 
 
 def write_cached(name):
@@ -140,9 +140,9 @@ def write_unused(folder):
 
 
 def read_cached(file):
-    found = answers.Answers(file.parent, 0, answers.count(file.parent), 8, 100)
-    for number in range(min(len(found.lengths), 10)):
-        found.read(number)
+    cached = answers.Answers(file.parent, 0, answers.count(file.parent), 8, 100)
+    for number in range(min(len(cached.lengths), 10)):
+        cached.read(number)
 
 
 def write_text(name, text):
@@ -219,7 +219,7 @@ def write_packed_trace(folder):
 
 
 def read_profile(file):
-    folder = next(each for each in (*file.parents,) if not each.name.startswith(("PROF", "mindstudio")))
+    folder = next(parent for parent in (*file.parents,) if not parent.name.startswith(("PROF", "mindstudio")))
     plain.write(summary.build(folder))
 
 

@@ -27,14 +27,14 @@ SOON = 300
 
 def losses(output: Path) -> dict[int, set[str]]:
     """{step: its losses in all the runs}; the last line may be cut off."""
-    found: dict[int, set[str]] = {}
+    losses_of: dict[int, set[str]] = {}
     for line in (output / "losses.jsonl").read_text().splitlines():
         try:
             record = json.loads(line)
         except json.JSONDecodeError:
             continue
-        found.setdefault(record["step"], set()).add(record["loss"])
-    return found
+        losses_of.setdefault(record["step"], set()).add(record["loss"])
+    return losses_of
 
 
 def wait_until_training(folder: Path, processes: list[subprocess.Popen]) -> None:
@@ -95,8 +95,8 @@ def test_kills_at_random_moments(tmp_path, undisturbed, request, how):
             newest = checkpoint.to_resume(True, output)
             assert checkpoint.step_of(newest) >= checkpoint.step_of(before[-1])
             resumed.append(checkpoint.step_of(newest))
-        found = losses(output) if (output / "losses.jsonl").exists() else {}
-        assert all(found[step] == undisturbed[step] for step in found), (number, _logs(folder))
+        recorded = losses(output) if (output / "losses.jsonl").exists() else {}
+        assert all(recorded[step] == undisturbed[step] for step in recorded), (number, _logs(folder))
         if checkpoint.complete(output) and checkpoint.step_of(checkpoint.complete(output)[-1]) >= STEPS - 2:
             checkpoint.clear(output)  # from the start again
     (end, _) = ranks.run(PROGRAM, 2, tmp_path / "end", STEPS, output, how)
@@ -130,10 +130,10 @@ def test_kills_of_ranks_with_disks_of_their_own(tmp_path, undisturbed, request, 
             processes[victim].kill()
             processes[1 - victim].wait(timeout=SOON)
         of_disks = [checkpoint.complete(output / str(disk)) for disk in (0, 1)]
-        newest = max((checkpoint.step_of(each) for disk in of_disks for each in disk), default=0)
+        newest = max((checkpoint.step_of(path) for disk in of_disks for path in disk), default=0)
         resumed.append(newest)
-        found = losses(output) if (output / "losses.jsonl").exists() else {}
-        assert all(found[step] == undisturbed[step] for step in found), (number, _logs(folder))
+        recorded = losses(output) if (output / "losses.jsonl").exists() else {}
+        assert all(recorded[step] == undisturbed[step] for step in recorded), (number, _logs(folder))
         if newest >= STEPS - 3 and number < kills - 1:
             for disk in (0, 1):
                 checkpoint.clear(output / str(disk))

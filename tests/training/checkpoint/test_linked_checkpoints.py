@@ -27,7 +27,7 @@ def test_of_a_linked_checkpoint_the_link_is_removed(tmp_path, capsys, action):
     link(out, 7, moved)
     save(out, 9)
     action(out)
-    assert [each.name for each in out.iterdir() if each.name != "checkpoint-9"] == []
+    assert [path.name for path in out.iterdir() if path.name != "checkpoint-9"] == []
     assert (moved / "complete.json").is_file() and f"{moved} stays" in capsys.readouterr().out
 
 
@@ -41,16 +41,16 @@ def make_fifo(path, target):
 def test_what_has_the_name_of_a_new_checkpoint_is_replaced(tmp_path, kind):
     out, target = tmp_path / "out", tmp_path / "elsewhere"
     out.mkdir()
-    for found in (target / "file", None):  # a link to something, and a dangling one
-        if found:
-            found.parent.mkdir()
-            found.touch()
+    for target_of_link in (target / "file", None):  # a link to something, and a dangling one
+        if target_of_link:
+            target_of_link.parent.mkdir()
+            target_of_link.touch()
         kind(out / "checkpoint-4", target)
         save(out, 4)
         assert checkpoint.verify(out / "checkpoint-4") == 4 and not (out / "checkpoint-4").is_symlink()
-        assert [each.name for each in out.iterdir()] == ["checkpoint-4"]
-        if found:
-            assert [each.name for each in target.iterdir()] == ["file"]
-            found.unlink()
+        assert [path.name for path in out.iterdir()] == ["checkpoint-4"]
+        if target_of_link:
+            assert [path.name for path in target.iterdir()] == ["file"]
+            target_of_link.unlink()
             target.rmdir()
         checkpoint.clear(out)

@@ -297,10 +297,10 @@ def test_a_mark_names_files_beside_it(refused, tmp_path, name):
 )
 def test_the_state_of_the_trainer(refused, tmp_path, changed, words):
     state = {"global_step": 3, "log_history": [], "best_model_checkpoint": None}
-    for content, given in ((state, None), (state | changed, words)):
+    for content, accepted in ((state, None), (state | changed, words)):
         folder = store(tmp_path / "out", 3, {"trainer_state.json": json.dumps(content)})
-        if given:
-            refused(given, resume.check_state, folder)
+        if accepted:
+            refused(accepted, resume.check_state, folder)
         else:
             resume.check_state(folder)
 
@@ -333,9 +333,9 @@ def test_states_keep_every_bit(tmp_path):
     numbers = numbers[np.isfinite(numbers)]
     own = {"a": numbers, "b": np.float32([0.1, -0.0]), "c": {"d": float(numbers[0]), "e": 3, "f": True}}
     (tmp_path / "scaler.json").write_text(states.text(own))
-    found = states.like(states.read(tmp_path, "scaler"), own, "here")
-    assert found["a"].tobytes() == numbers.tobytes() and found["b"].tobytes() == own["b"].tobytes()
-    assert found["c"] == own["c"] and found["b"].dtype == np.float32
+    restored = states.like(states.read(tmp_path, "scaler"), own, "here")
+    assert restored["a"].tobytes() == numbers.tobytes() and restored["b"].tobytes() == own["b"].tobytes()
+    assert restored["c"] == own["c"] and restored["b"].dtype == np.float32
     for wrong in (
         {"a": 1},
         own | {"c": {"d": "1", "e": 3, "f": True}},

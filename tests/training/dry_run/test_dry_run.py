@@ -41,12 +41,12 @@ def compare(run_python, tmp_path, inputs, **arguments):
     _, real = trained(run_python, tmp_path / "real", False, inputs, **arguments)
     done, dry = trained(run_python, tmp_path / "dry", True, inputs, **arguments)
     assert len(real.steps) == len(dry.steps) == ARGUMENTS["max_steps"]
-    for one, other in zip(real.steps, dry.steps, strict=True):
-        assert [call.name for call in other.calls] == [call.name for call in one.calls]
+    for real_step, other in zip(real.steps, dry.steps, strict=True):
+        assert [call.name for call in other.calls] == [call.name for call in real_step.calls]
         assert [_without_memory(call) for call in other.calls] == [
-            _without_memory(call) for call in one.calls
+            _without_memory(call) for call in real_step.calls
         ]
-        assert other.flops == one.flops > 0
+        assert other.flops == real_step.flops > 0
     # What the text generated before the training has left is gone by the second step.
     # Paddle before 3.3 copies, which a real run notes before the copy's memory is taken and a dry one after.
     left_out = {"assign"} if before(3, 3) else set()
@@ -118,12 +118,12 @@ def test_seven_billion_parameters_take_addresses_only(run_python, tmp_path):
     done = run_python(program, *words, VIRTUAL_NPU_DRY="1", VIRTUAL_NPU_JOURNAL=str(tmp_path / "journal"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stderr.rpartition("resident ")[2].split()[0]) < 4 * 2**30
-    found = journal.read(tmp_path / "journal")
+    recorded = journal.read(tmp_path / "journal")
     parameters = 6_738_415_616
     assert (
-        16 * parameters < found.peak_bytes < 20 * parameters
+        16 * parameters < recorded.peak_bytes < 20 * parameters
     )  # weights, gradients, AdamW's state, activations
-    products = sum(call.flops for call in found.steps[0].calls if call.kind == "matmul")
+    products = sum(call.flops for call in recorded.steps[0].calls if call.kind == "matmul")
     embedded = 32000 * 4096
     assert products == 6 * 4096 * (parameters - embedded - 65 * 4096)
 

@@ -51,27 +51,27 @@ def test_a_rank_alone_does_what_it_does_among_others(run_python, tmp_path, input
     real = trained(run_python, tmp_path / "real", inputs, dry=False, **arguments)
     alone = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
     assert len(real) == arguments["nproc"] and len(alone) == stages
-    for one, other in zip(real, alone, strict=False):
-        compare(one, other)
+    for real_rank, other in zip(real, alone, strict=False):
+        compare(real_rank, other)
 
 
 def compare(real: journal.Journal, alone: journal.Journal) -> None:
     assert len(alone.steps) == len(real.steps) == ARGUMENTS["max_steps"]
-    for one, other in zip(real.steps, alone.steps, strict=True):
+    for real_step, other in zip(real.steps, alone.steps, strict=True):
         assert [(call.name, call.inputs, call.outputs) for call in other.calls] == [
-            (call.name, call.inputs, call.outputs) for call in one.calls
+            (call.name, call.inputs, call.outputs) for call in real_step.calls
         ]
-        assert other.collectives == one.collectives != []
+        assert other.collectives == real_step.collectives != []
     # The second step: what making the model has left is gone.
     assert max(c.allocated for c in alone.steps[1].calls) == max(c.allocated for c in real.steps[1].calls)
-    assert {each.group for each in alone.steps[1].collectives} - {""}
+    assert {collective.group for collective in alone.steps[1].collectives} - {""}
 
 
 def test_more_ranks_than_there_could_be_devices(run_python, tmp_path, inputs):
     """Of 64 ranks, each with half of every layer and a 32nd of the optimizer's state."""
     arguments = {"nproc": 64, "tensor_parallel_degree": 2, "sharding": "stage1"}
-    (found,) = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
-    sizes = {each.group: each.ranks for each in found.steps[1].collectives}
+    (dry,) = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
+    sizes = {collective.group: collective.ranks for collective in dry.steps[1].collectives}
     assert sizes["tp"] == 2 and sizes["sharding"] == 32
 
 
@@ -115,11 +115,13 @@ def test_seventy_billion_parameters_on_32_ranks(run_python, tmp_path):
         products = sum(call.flops for call in stage.steps[0].calls if call.kind == "matmul")
         head = 32000 * hidden if number == 3 else 0
         assert products == 4 * 6 * 4096 * (layers * layer + head) // parts
-        sizes = {each.group: each.ranks for each in stage.steps[0].collectives}
+        sizes = {collective.group: collective.ranks for collective in stage.steps[0].collectives}
         assert (sizes["tp"], sizes["pp"]) == (8, 4)
         sent = [
-            each for each in stage.steps[0].collectives if each.kind == "send" and each.dtype == "bfloat16"
+            collective
+            for collective in stage.steps[0].collectives
+            if collective.kind == "send" and collective.dtype == "bfloat16"
         ]
         neighbours = 1 if number in (0, 3) else 2
         assert len(sent) == 4 * neighbours  # of every micro batch: activations onwards, gradients back
-        assert {each.bytes for each in sent} == {4096 * hidden // parts * 2}
+        assert {collective.bytes for collective in sent} == {4096 * hidden // parts * 2}

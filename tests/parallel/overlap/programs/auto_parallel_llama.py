@@ -22,7 +22,7 @@ SIZES = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidd
 
 def examine() -> dict:
     degrees = Degrees(dp=dist.get_world_size() // 2, tp=2)
-    found = {}
+    results = {}
     for sequence_parallel in (False, True):
         losses = {}
         for overlap in (None, "serial", "pipelined:2"):
@@ -31,11 +31,11 @@ def examine() -> dict:
                 split = 1 if sequence_parallel else None
                 summary = apply_overlap(session.model, overlap, split=split, strict=True).summary()
             losses[str(overlap)] = _train(session)
-        found["sequence parallel" if sequence_parallel else "tensor parallel"] = {
+        results["sequence parallel" if sequence_parallel else "tensor parallel"] = {
             "losses": losses,
             "summary": summary,
         }
-    return found
+    return results
 
 
 def _session(settings: Settings) -> Session:

@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def examine(group) -> dict:
-    found = {}
+    results = {}
     for sequence_parallel in (False, True):
         name = "sequence parallel" if sequence_parallel else "tensor parallel"
         model = _model(group, sequence_parallel)
@@ -33,7 +33,7 @@ def examine(group) -> dict:
             losses[setting] = _train(model, before)
         summary, changed = report.summary(), remove_overlap(model)
         losses["undone"] = _train(model, before)
-        found[name] = {
+        results[name] = {
             "losses": losses,
             "summary": summary,
             "removed": changed,
@@ -41,7 +41,7 @@ def examine(group) -> dict:
             "with fused operators": _fused(model, before),
             "lora": _lora(model),
         }
-    return found
+    return results
 
 
 def _model(group, sequence_parallel: bool):

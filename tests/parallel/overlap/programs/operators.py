@@ -80,7 +80,7 @@ VARIANTS = ("trained", "frozen", "frozen input", "gathered again")
 
 def names() -> list[str]:
     """Of all checks: operator, sizes, dtype, backend, variant."""
-    found = []
+    names_of = []
     for operator in OPERATORS:
         for sizes in SIZES:
             for dtype in DTYPES if sizes != "long" else DTYPES[:1]:
@@ -90,8 +90,8 @@ def names() -> list[str]:
                 for backend in backends:
                     for variant in VARIANTS if sizes == "odd" and dtype != "float16" else VARIANTS[:1]:
                         if variant != "gathered again" or operator.gathers:
-                            found.append("; ".join((operator.name, sizes, dtype, backend, variant)))
-    return found
+                            names_of.append("; ".join((operator.name, sizes, dtype, backend, variant)))
+    return names_of
 
 
 def examine(group) -> dict[str, dict]:
@@ -101,24 +101,27 @@ def examine(group) -> dict[str, dict]:
 
 def check(name: str, group) -> dict:
     operator_name, sizes, dtype, backend, variant = name.split("; ")
-    operator = next(each for each in OPERATORS if each.name == operator_name)
+    operator = next(candidate for candidate in OPERATORS if candidate.name == operator_name)
     arrays = inputs(operator, SIZES[sizes], dtype, group.nranks)
     truth = dict(zip(("result", "x", "weight"), operator.truth(*arrays, group.rank), strict=True))
-    mine = [each[group.rank] for each in arrays]
-    found = compute(operator, mine, dtype, group, backend, variant)
+    mine = [array[group.rank] for array in arrays]
+    overlapped = compute(operator, mine, dtype, group, backend, variant)
     serial = compute(operator, mine, dtype, group, "serial", variant)
-    assert found.keys() == serial.keys()
-    assert ("weight" in found) == (variant != "frozen")
-    assert ("x" in found) == (variant != "frozen input")
-    compared = {key: compare(found[key], serial[key], truth[key], dtype) for key in found}
-    return {"equal": [key for key, one in compared.items() if one["equal"]], "compared": compared}
-
-
-def compare(found, serial, truth, dtype) -> dict:
-    assert tuple(found.shape) == truth.shape, (found.shape, truth.shape)
-    errors = [float(np.abs(values(each) - truth).max(initial=0.0)) for each in (found, serial)]
+    assert overlapped.keys() == serial.keys()
+    assert ("weight" in overlapped) == (variant != "frozen")
+    assert ("x" in overlapped) == (variant != "frozen input")
+    compared = {key: compare(overlapped[key], serial[key], truth[key], dtype) for key in overlapped}
     return {
-        "equal": found.numpy().tobytes() == serial.numpy().tobytes(),
+        "equal": [key for key, comparison in compared.items() if comparison["equal"]],
+        "compared": compared,
+    }
+
+
+def compare(actual, serial, truth, dtype) -> dict:
+    assert tuple(actual.shape) == truth.shape, (actual.shape, truth.shape)
+    errors = [float(np.abs(values(tensor) - truth).max(initial=0.0)) for tensor in (actual, serial)]
+    return {
+        "equal": actual.numpy().tobytes() == serial.numpy().tobytes(),
         "error": errors[0],
         "serial_error": errors[1],
         "rounding": ROUNDING[dtype] * float(np.abs(truth).max(initial=0.0)),
@@ -132,27 +135,27 @@ def inputs(operator: Operator, sizes, dtype: str, ranks: int) -> tuple[Arrays, A
     rows_of_result = rows * ranks if operator.gathers else rows
     random = np.random.default_rng(sum(map(ord, operator.name)) + rows)
 
-    def made(*shape, same=False):
+    def random_array(*shape, same=False):
         arrays = [random.standard_normal(shape).astype("float32") for _ in range(ranks)]
         arrays = [arrays[0]] * ranks if same else arrays
-        return [values(paddle.to_tensor(each).astype(dtype)) for each in arrays]
+        return [values(paddle.to_tensor(array).astype(dtype)) for array in arrays]
 
     return (
-        made(x_rows, depth, same=operator.same_x),
-        made(depth, columns),
-        made(rows_of_result, columns, same=operator.same_gradient),
+        random_array(x_rows, depth, same=operator.same_x),
+        random_array(depth, columns),
+        random_array(rows_of_result, columns, same=operator.same_gradient),
     )
 
 
 def compute(operator: Operator, arrays, dtype: str, group, backend: str, variant: str) -> dict:
     """The result and the gradients by name."""
-    x, weight, gradient = (paddle.to_tensor(each.astype("float32")).astype(dtype) for each in arrays)
+    x, weight, gradient = (paddle.to_tensor(array.astype("float32")).astype(dtype) for array in arrays)
     x.stop_gradient, weight.stop_gradient = variant == "frozen input", variant == "frozen"
     extra = {"recompute_gather": True} if variant == "gathered again" else {}
     result = getattr(overlap, operator.name)(x, weight, group, backend, **extra)
     result.backward(gradient)
-    found = {"result": result.detach(), "x": x.grad, "weight": weight.grad}
-    return {key: tensor for key, tensor in found.items() if tensor is not None}
+    tensors_of = {"result": result.detach(), "x": x.grad, "weight": weight.grad}
+    return {key: tensor for key, tensor in tensors_of.items() if tensor is not None}
 
 
 def values(tensor) -> np.ndarray:
@@ -161,17 +164,17 @@ def values(tensor) -> np.ndarray:
 
 def three_dimensions(group) -> dict:
     """[S, B, H] in, and the same numbers as with [S * B, H]."""
-    found = {}
+    results = {}
     for operator in OPERATORS:
         rows = 6 * group.nranks
         x = paddle.arange(rows * 3 * 8, dtype="float32").reshape([rows, 3, 8]) / 100 + group.rank
         weight = paddle.ones([8, 5]) * (1 + group.rank)
         flat, deep = (
-            getattr(overlap, operator.name)(each, weight, group, "pipelined:2")
-            for each in (x.reshape([-1, 8]), x)
+            getattr(overlap, operator.name)(tensor, weight, group, "pipelined:2")
+            for tensor in (x.reshape([-1, 8]), x)
         )
-        found[operator.name] = [deep.ndim, bool((deep.reshape([-1, 5]) == flat).all())]
-    return found
+        results[operator.name] = [deep.ndim, bool((deep.reshape([-1, 5]) == flat).all())]
+    return results
 
 
 def mixed_precision(group) -> str:

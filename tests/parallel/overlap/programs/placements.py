@@ -25,7 +25,7 @@ def examine(group) -> dict:
         "up": np.einsum("bsh,bsw->hw", x, gradient @ down.T),
         "down": np.einsum("bsw,bsh->wh", hidden, gradient),
     }
-    found = {}
+    results = {}
     for name, split in (("whole", None), ("split", 1)):
         model = paddle.nn.Sequential(paddle.nn.Linear(HIDDEN, WIDE), paddle.nn.Linear(WIDE, HIDDEN))
         for layer, weight, dim in zip(model, (up, down), (1, 0), strict=True):
@@ -39,13 +39,13 @@ def examine(group) -> dict:
         paddle.autograd.backward([result], [_placed(local, mesh, result.placements)])
         values = {"result": result, "up": model[0].weight.grad, "down": model[1].weight.grad}
         dims = {"result": split, "up": 1, "down": 0}
-        found[name] = {
+        results[name] = {
             "placement": str(result.placements[1]),
             "errors": {key: _error(values[key], expected[key], dims[key], group) for key in values},
             "summary": report.summary(),
             "removed": remove_overlap(model),
         }
-    return found
+    return results
 
 
 def _placed(local, mesh, placements):

@@ -29,7 +29,7 @@ def examine(group) -> dict:
         "measured": [_by_name(plan.measured) for plan in plans],
         "gains": [plan.gain for plan in plans],
         "refused": [plan.refused for plan in plans],
-        "kept": all(one is other for one, other in zip(plans, again, strict=True)),
+        "kept": all(plan is other for plan, other in zip(plans, again, strict=True)),
         "reported": reported,
         "customised": [str(customised.setting(_on(group, product), group)) for product in SHAPES[:3]],
         "used": _used(group),

@@ -17,23 +17,23 @@ def main(parts: list[str]) -> None:
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": world, "pp_degree": 1}
     fleet.init(is_collective=True, strategy=strategy)
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-    found = {}
+    report = {}
     if "operators" in parts:
-        found["operators"] = operators.examine(group)
-        found["three dimensions"] = operators.three_dimensions(group)
-        found["mixed precision"] = operators.mixed_precision(group)
-        found["kept outputs"] = operators.kept_outputs(group)
+        report["operators"] = operators.examine(group)
+        report["three dimensions"] = operators.three_dimensions(group)
+        report["mixed precision"] = operators.mixed_precision(group)
+        report["kept outputs"] = operators.kept_outputs(group)
     if "planning" in parts:
-        found["planning"] = planning.examine(group)
+        report["planning"] = planning.examine(group)
     if "groups that share a rank" in parts:
-        found["groups that share a rank"] = planning.groups_that_share_a_rank()
+        report["groups that share a rank"] = planning.groups_that_share_a_rank()
     if "layers" in parts:
-        found["layers"] = layers.examine(group)
+        report["layers"] = layers.examine(group)
     if "placements" in parts:
-        found["placements"] = placements.examine(group)
+        report["placements"] = placements.examine(group)
     if "errors" in parts:
-        found["errors"] = errors.examine(group)
-    ranks.write(found)
+        report["errors"] = errors.examine(group)
+    ranks.write(report)
 
 
 main(sys.argv[2:])

@@ -43,14 +43,14 @@ def faults(events: list[dict], clock: Clock = viewed) -> list[str]:
 
 
 def _times(events: list[dict], clock: Clock) -> list[str]:
-    found = []
+    problems = []
     for event in events:
         for name in ("ts", "dur") if event["ph"] == "X" else ("ts",) if event["ph"] != "M" else ():
             if written(event[name]) < 0:
-                found.append(f"{name} of {event['name']} is {event[name]}")
+                problems.append(f"{name} of {event['name']} is {event[name]}")
             elif clock(event[name]) != written(event[name]):
-                found.append(f"{name} of {event['name']}, {event[name]} us, is {clock(event[name])} ns")
-    return found
+                problems.append(f"{name} of {event['name']}, {event[name]} us, is {clock(event[name])} ns")
+    return problems
 
 
 def _slices(events: list[dict], clock: Clock) -> dict[tuple, list[tuple[int, int, int, str]]]:
@@ -64,20 +64,20 @@ def _slices(events: list[dict], clock: Clock) -> dict[tuple, list[tuple[int, int
 
 
 def _rows(rows: dict[tuple, list[tuple[int, int, int, str]]]) -> list[str]:
-    found = []
+    problems = []
     for row, slices in rows.items():
         around: list[tuple[int, str]] = []  # the slices that are open, with their ends
         for start, minus_end, _, name in slices:
             while around and around[-1][0] <= start:
                 around.pop()
             if around and -minus_end > around[-1][0]:
-                found.append(f"{name} begins inside {around[-1][1]} and ends behind it, in row {row}")
+                problems.append(f"{name} begins inside {around[-1][1]} and ends behind it, in row {row}")
             around.append((-minus_end, name))
-    return found
+    return problems
 
 
 def _arrows(events: list[dict], slices: dict[tuple, list], clock: Clock) -> list[str]:
-    found = []
+    problems = []
     ends: dict[tuple, dict[str, int]] = defaultdict(dict)
     for place, event in enumerate(events):
         kind = event["ph"]
@@ -85,25 +85,25 @@ def _arrows(events: list[dict], slices: dict[tuple, list], clock: Clock) -> list
             continue
         name, when = f"the arrow {event['cat']} {event['id']}", clock(event["ts"])
         if isinstance(event["id"], int) and event["id"] >= SAFE_INTEGER:
-            found.append(f"{name} has a number that a viewer rounds")
+            problems.append(f"{name} has a number that a viewer rounds")
         if kind == "f" and event.get("bp") != "e":
-            found.append(f"{name} ends at the slice that follows, not at the one around it")
+            problems.append(f"{name} ends at the slice that follows, not at the one around it")
         arrow = ends[event["cat"], event["id"]]
         if kind in arrow:
-            found.append(f"{name} has two ends {kind}")
+            problems.append(f"{name} has two ends {kind}")
         arrow[kind] = when
         # A slice that begins at that moment must have been read before.
         if not any(
             start < when < -minus_end or (start == when and at < place)
             for start, minus_end, at, _ in slices.get((event["pid"], event["tid"]), ())
         ):
-            found.append(f"{name} has its end {kind} in no slice")
+            problems.append(f"{name} has its end {kind} in no slice")
     for (category, number), arrow in ends.items():
         if len(arrow) < 2:
-            found.append(f"the arrow {category} {number} has one end only")
+            problems.append(f"the arrow {category} {number} has one end only")
         elif arrow["s"] > arrow["f"]:
-            found.append(f"the arrow {category} {number} goes back in time")
-    return found
+            problems.append(f"the arrow {category} {number} goes back in time")
+    return problems
 
 
 def _names(events: list[dict]) -> list[str]:
@@ -111,8 +111,8 @@ def _names(events: list[dict]) -> list[str]:
     for event in events:
         if event["ph"] == "M" and event["name"] == "process_name":
             names[event["pid"]].add(event["args"]["name"])
-    found = [
+    problems = [
         f"process {pid} has the names {sorted(called)}" for pid, called in names.items() if len(called) > 1
     ]
     nameless = {event["pid"] for event in events if event["ph"] == "X"} - names.keys()
-    return found + [f"process {pid} has no name" for pid in sorted(nameless)]
+    return problems + [f"process {pid} has no name" for pid in sorted(nameless)]

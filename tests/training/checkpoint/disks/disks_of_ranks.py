@@ -39,22 +39,22 @@ def main() -> None:
     distributed.init_parallel_env()
     ranks = Ranks.of_run()
     on_machines("a", "a", "a", "a")
-    found = {"one machine": Disks.of(folder / "none", ranks).of_rank}
+    results = {"one machine": Disks.of(folder / "none", ranks).of_rank}
     on_machines("a", "b", "c", "d")
     disk = folder / ("own" if ranks.rank == 2 else "shared") / "out"
     disks = Disks.of(disk, ranks)
-    found["the third has its own"] = disks.of_rank
+    results["the third has its own"] = disks.of_rank
     ranks.gather(None)  # all have removed their entries
-    found["left"] = [file.name for file in disk.iterdir()]
-    found["nowhere"] = [Disks.to_read(folder / "none", ranks).of_rank, (folder / "none").exists()]
+    results["left"] = [file.name for file in disk.iterdir()]
+    results["nowhere"] = [Disks.to_read(folder / "none", ranks).of_rank, (folder / "none").exists()]
     on_machines("a", "a", "b", "b")
-    found["ranks of a machine"] = refusal(lambda: Disks.of(disk, ranks))
+    results["ranks of a machine"] = refusal(lambda: Disks.of(disk, ranks))
 
     on_machines("a", "b", "c", "d")
     values = {f"rank{ranks.rank}.a": paddle.full([3, 5], ranks.rank, "float32")}
     held = {"model": tensors.of_parameters(values, None)}
     saving.Checkpoints(disk, ranks, disks=disks).save(7, held)
-    found["parts"] = sorted(file.name for file in (disk / "checkpoint-7").iterdir())
+    results["parts"] = sorted(file.name for file in (disk / "checkpoint-7").iterdir())
     # as after a copy of the checkpoint of every disk to another place
     (folder / str(ranks.rank)).mkdir()
     ranks.gather(None)  # all have listed the files
@@ -62,21 +62,21 @@ def main() -> None:
     if disks.first:
         (disk / "checkpoint-7").rename(place)
     whole = gathering.to_resume(str(place), disk, disks)
-    found["gathered"] = [str(whole.relative_to(folder)), checkpoint.verify(whole)]
+    results["gathered"] = [str(whole.relative_to(folder)), checkpoint.verify(whole)]
     names = sorted(file.name for file in whole.iterdir())
     ranks.gather(None)  # all have read before one damages it
     if ranks.rank == 2:
         (whole / "model.safetensors").write_bytes(b"damaged")
     ranks.gather(None)
-    found["repaired"] = [gathering.to_resume(str(place), disk, disks) == place, checkpoint.verify(place)]
+    results["repaired"] = [gathering.to_resume(str(place), disk, disks) == place, checkpoint.verify(place)]
     ranks.gather(None)
     if disks.first:
         (whole / "model.safetensors").write_bytes(b"damaged")
     ranks.gather(None)
-    found["lost"] = refusal(lambda: gathering.to_resume(str(place), disk, disks))
-    found["nothing there"] = refusal(lambda: gathering.to_resume(True, disk, disks))
-    found["from step 0"] = gathering.to_resume("auto", disk, disks) is None
-    launcher.write(found | {"names": names})
+    results["lost"] = refusal(lambda: gathering.to_resume(str(place), disk, disks))
+    results["nothing there"] = refusal(lambda: gathering.to_resume(True, disk, disks))
+    results["from step 0"] = gathering.to_resume("auto", disk, disks) is None
+    launcher.write(results | {"names": names})
 
 
 if __name__ == "__main__":

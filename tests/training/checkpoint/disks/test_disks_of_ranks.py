@@ -11,13 +11,13 @@ PROGRAM = Path(__file__).with_name("disks_of_ranks.py")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def reports(tmp_path_factory):
     """What each of four ranks met."""
     return ranks.run(PROGRAM, 4, tmp_path_factory.mktemp("disks"))
 
 
-def test_the_disks_are_found_out(found):
-    for rank in found:
+def test_the_disks_are_found_out(reports):
+    for rank in reports:
         assert rank["one machine"] == [0] * 4
         assert rank["the third has its own"] == [0, 0, 2, 0]
         assert rank["left"] == [], "nothing is left of the entries"
@@ -25,20 +25,20 @@ def test_the_disks_are_found_out(found):
         assert rank["ranks of a machine"].startswith("rank 3 on b (ranks 2 to 3) does not see the ")
 
 
-def test_a_shared_disk_has_the_parts_of_its_ranks(found):
+def test_a_shared_disk_has_the_parts_of_its_ranks(reports):
     parts = [["complete.json", f"model.part-{number}-of-2.safetensors"] for number in (1, 1, 2, 1)]
-    assert [rank["parts"] for rank in found] == parts
+    assert [rank["parts"] for rank in reports] == parts
 
 
-def test_a_named_checkpoint_is_gathered_where_it_is(found):
-    for number, rank in enumerate(found):
+def test_a_named_checkpoint_is_gathered_where_it_is(reports):
+    for number, rank in enumerate(reports):
         assert rank["gathered"] == [f"{2 if number == 2 else 0}/copied", 7]
         assert rank["names"] == ["complete.json", "model.safetensors"]
         assert rank["repaired"] == [True, 7], "a damaged file comes from the other disk"
 
 
-def test_what_no_disk_has_is_refused(found):
-    for rank in found:
+def test_what_no_disk_has_is_refused(reports):
+    for rank in reports:
         head, line = rank["lost"].splitlines()
         assert "copied of step 7 is not complete on these machines" in head
         assert line.startswith("  model.safetensors  ") and "has 7 bytes instead of" in line

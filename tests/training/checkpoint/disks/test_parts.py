@@ -31,7 +31,7 @@ OF_DISKS = (
 
 
 def piece(name, box):
-    ranges = ", ".join(f"{each.start}:{each.stop}" for each in box) if box else ""
+    ranges = ", ".join(f"{extent.start}:{extent.stop}" for extent in box) if box else ""
     return f"{name} [{ranges}] of {list(WHOLE[name].shape)}"
 
 
@@ -55,16 +55,16 @@ def part_file(file, held):
 @pytest.fixture
 def disks(tmp_path):
     """The checkpoint's folder on each of two disks."""
-    files, made = {}, []
+    files, folders_of_disks = {}, []
     for number, held in enumerate(OF_DISKS, start=1):
         folder = tmp_path / str(number) / "staged"
         folder.mkdir(parents=True)
         part_file(folder / f"model.part-{number}-of-2.safetensors", held)
         (folder / f"rng_state_{number}.json").write_text(f"{number}\n")
         files |= folders.checksums(folder, folders.contents(folder))
-        made.append(folder)
-    finals = [folders.path_of(folder.parent, STEP) for folder in made]
-    for folder, final in zip(made, finals, strict=True):
+        folders_of_disks.append(folder)
+    finals = [folders.path_of(folder.parent, STEP) for folder in folders_of_disks]
+    for folder, final in zip(folders_of_disks, finals, strict=True):
         folders.commit(folder, final, files)
     return finals
 
@@ -80,10 +80,10 @@ def test_merged_parts_are_whole_tensors(disks, tmp_path, capsys):
         "rng_state_1.json",
         "rng_state_2.json",
     ]
-    found = Reader([folder / "model.safetensors"])
-    assert found.keys() == WHOLE.keys()
+    reader = Reader([folder / "model.safetensors"])
+    assert reader.keys() == WHOLE.keys()
     for name, array in WHOLE.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(reader[name], array)
 
 
 def test_large_parts_are_several_files_with_an_index(disks, tmp_path, monkeypatch):
@@ -91,9 +91,9 @@ def test_large_parts_are_several_files_with_an_index(disks, tmp_path, monkeypatc
     folder = merge(disks, tmp_path / "merged")
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     assert len(set(index["weight_map"].values())) == 2
-    found = Reader([folder / file for file in sorted(set(index["weight_map"].values()))])
+    reader = Reader([folder / file for file in sorted(set(index["weight_map"].values()))])
     for name, array in WHOLE.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(reader[name], array)
 
 
 def test_what_is_missing_or_damaged_is_listed(disks, tmp_path):
@@ -154,7 +154,7 @@ def test_parts_on_one_disk_are_made_whole_at_resume(disks):
     assert checkpoint.verify(first) == STEP and (first / "model.safetensors").is_file()
 
 
-def told(step, files, complete=True, present=()):
+def record(step, files, complete=True, present=()):
     return gathering.LocalCheckpoint(
         f"checkpoint-{step}", step, {name: {"bytes": 1} for name in files}, complete, present
     )
@@ -163,14 +163,17 @@ def told(step, files, complete=True, present=()):
 def test_a_checkpoint_is_what_a_mark_says():
     """Parts that no disk has marked as complete are none; the same step of two runs is two."""
     of_ranks = [
-        [told(5, "ab", present=["a"]), told(10, "ab", present=["a"])],
+        [record(5, "ab", present=["a"]), record(10, "ab", present=["a"])],
         [],
-        [told(5, "ab", present=["b"]), told(10, "cd"), told(15, "ab", complete=False)],
+        [record(5, "ab", present=["b"]), record(10, "cd"), record(15, "ab", complete=False)],
     ]
-    listed = [(each.step, "".join(each.files), each.absent) for each in gathering._candidates(of_ranks)]
+    listed = [
+        (candidate.step, "".join(candidate.files), candidate.absent)
+        for candidate in gathering._candidates(of_ranks)
+    ]
     assert listed == [(10, "ab", 1), (10, "cd", 2), (5, "ab", 0)]
-    prepared = [[told(5, "ab", complete=False)], [told(5, "ab")]]
-    assert [each.step for each in gathering._candidates(prepared)] == [5]
+    prepared = [[record(5, "ab", complete=False)], [record(5, "ab")]]
+    assert [candidate.step for candidate in gathering._candidates(prepared)] == [5]
 
 
 @pytest.mark.parametrize(

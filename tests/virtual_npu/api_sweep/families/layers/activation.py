@@ -1,10 +1,10 @@
 """Activation functions, as functions and as layers."""
 
-from api_sweep.case import case, each, empty, layer, own_kernel, strided, to_static, vary
+from api_sweep.case import case, cases_of, empty, layer, own_kernel, strided, to_static, vary
 from api_sweep.inputs import constant, normal, wide
 
 FUNCTIONS = [
-    *each(
+    *cases_of(
         "celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid log_softmax mish "
         "relu relu6 selu silu softmax softplus softshrink softsign swish tanh tanhshrink "
         "thresholded_relu",
@@ -24,7 +24,7 @@ PARAMETRISED = [
     case("nn.functional.rrelu", wide(3, 6), training=False),
     case("incubate.softmax_mask_fuse", wide(2, 2, 4, 4), constant(normal(2, 1, 4, 4))),
 ]
-IN_PLACE = each(
+IN_PLACE = cases_of(
     "elu_ hardtanh_ leaky_relu_ relu_ softmax_ tanh_ thresholded_relu_", wide(3, 6), within="nn.functional"
 )
 LAYERS = (

@@ -2,7 +2,7 @@
 
 import paddle
 
-from api_sweep.case import case, each, layer, strided, vary
+from api_sweep.case import case, cases_of, layer, strided, vary
 from api_sweep.inputs import exactly, normal
 
 SEGMENTS = exactly([0, 0, 1, 3, 3], "int64")
@@ -29,8 +29,8 @@ WRAPPERS = [
     case("nn.BiRNN", normal(2, 5, 4)).via(_over(paddle.nn.LSTMCell, 2)),
 ]
 SEGMENT_CASES = [
-    *each("segment_sum segment_mean segment_max segment_min", normal(5, 3), SEGMENTS, within="geometric"),
-    *each("segment_sum segment_mean segment_max segment_min", normal(5, 3), SEGMENTS, within="incubate"),
+    *cases_of("segment_sum segment_mean segment_max segment_min", normal(5, 3), SEGMENTS, within="geometric"),
+    *cases_of("segment_sum segment_mean segment_max segment_min", normal(5, 3), SEGMENTS, within="incubate"),
 ]
 GRAPHS = [
     case("geometric.send_u_recv", normal(3, 4), SOURCE, TARGET, reduce_op="mean"),

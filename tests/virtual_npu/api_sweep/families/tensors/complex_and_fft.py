@@ -1,6 +1,6 @@
 """Complex numbers, Fourier transforms and signals."""
 
-from api_sweep.case import case, each, strided, to_static, vary
+from api_sweep.case import case, cases_of, strided, to_static, vary
 from api_sweep.inputs import complexes, exactly, normal
 
 COMPLEX = [
@@ -20,10 +20,10 @@ COMPLEX = [
     case("sum", complexes(3, 5)).named("complex"),
 ]
 TRANSFORMS = [
-    *each("fft ifft hfft irfft", complexes(3, 6), within="fft"),
-    *each("rfft ihfft", normal(3, 6), within="fft"),
-    *each("fft2 ifft2 fftn ifftn hfft2 hfftn irfft2 irfftn", complexes(2, 4, 6), within="fft"),
-    *each("rfft2 rfftn ihfft2 ihfftn", normal(2, 4, 6), within="fft"),
+    *cases_of("fft ifft hfft irfft", complexes(3, 6), within="fft"),
+    *cases_of("rfft ihfft", normal(3, 6), within="fft"),
+    *cases_of("fft2 ifft2 fftn ifftn hfft2 hfftn irfft2 irfftn", complexes(2, 4, 6), within="fft"),
+    *cases_of("rfft2 rfftn ihfft2 ihfftn", normal(2, 4, 6), within="fft"),
     case("fft.fftshift", normal(3, 6)),
     case("fft.ifftshift", normal(3, 6)),
     case("fft.fft", complexes(3, 6), n=5, norm="ortho").named("ortho, cut"),

@@ -1,12 +1,12 @@
 """Elementwise, two or more inputs."""
 
-from api_sweep.case import case, each, empty, scalar, strided, to_static, vary
+from api_sweep.case import case, cases_of, empty, scalar, strided, to_static, vary
 from api_sweep.inputs import constant, fraction, integers, normal, positive
 
 SAME_SHAPE = [
-    *each("add atan2 copysign fmax fmin heaviside hypot logaddexp", normal(3, 5), normal(3, 5)),
-    *each("maximum minimum mul multiply sub subtract", normal(3, 5), normal(3, 5)),
-    *each("div divide floor_mod ldexp mod remainder true_divide", normal(3, 5), positive(3, 5)),
+    *cases_of("add atan2 copysign fmax fmin heaviside hypot logaddexp", normal(3, 5), normal(3, 5)),
+    *cases_of("maximum minimum mul multiply sub subtract", normal(3, 5), normal(3, 5)),
+    *cases_of("div divide floor_mod ldexp mod remainder true_divide", normal(3, 5), positive(3, 5)),
     case("pow", positive(3, 5), normal(3, 5)),
 ]
 WITHOUT_GRADIENT = [

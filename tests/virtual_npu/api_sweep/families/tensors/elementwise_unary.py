@@ -1,16 +1,16 @@
 """Elementwise, one input."""
 
-from api_sweep.case import case, each, empty, scalar, strided, to_static, vary
+from api_sweep.case import case, cases_of, empty, scalar, strided, to_static, vary
 from api_sweep.inputs import above_one, fraction, normal, positive, ragged, unit
 
 PLAIN = [
-    *each(
+    *cases_of(
         "abs asinh atan ceil cos cosh deg2rad erf exp expm1 floor frac i0 i0e i1 i1e neg negative",
         normal(3, 5),
     ),
-    *each("positive rad2deg round sgn sign sin sinc sinh square stanh tan tanh trunc", normal(3, 5)),
-    *each("digamma gammaln lgamma log log10 log1p log2 reciprocal rsqrt sqrt", positive(3, 5)),
-    *each("acos asin atanh erfinv", unit(3, 5)),
+    *cases_of("positive rad2deg round sgn sign sin sinc sinh square stanh tan tanh trunc", normal(3, 5)),
+    *cases_of("digamma gammaln lgamma log log10 log1p log2 reciprocal rsqrt sqrt", positive(3, 5)),
+    *cases_of("acos asin atanh erfinv", unit(3, 5)),
     case("acosh", above_one(3, 5)),
     case("logit", fraction(3, 5)),
     case("nan_to_num", ragged(3, 5)),
@@ -32,14 +32,14 @@ PARAMETRISED = [
     case("Tensor.zero_", normal(3, 5)),
 ]
 IN_PLACE = [
-    *each(
+    *cases_of(
         "abs_ asinh_ atan_ ceil_ cos_ cosh_ exp_ floor_ frac_ i0_ neg_ round_", normal(3, 5), within="Tensor"
     ),
-    *each("sigmoid_ sin_ sinc_ sinh_ square_ tan_ tanh_ trunc_", normal(3, 5), within="Tensor"),
-    *each("digamma_ gammaln_ lgamma_ log_ log10_ log1p_ log2_", positive(3, 5), within="Tensor"),
-    *each("reciprocal_ rsqrt_ sqrt_", positive(3, 5), within="Tensor"),
-    *each("acos_ asin_ atanh_ erfinv_", unit(3, 5), within="Tensor"),
-    *each("erf_ expm1_", normal(3, 5)),
+    *cases_of("sigmoid_ sin_ sinc_ sinh_ square_ tan_ tanh_ trunc_", normal(3, 5), within="Tensor"),
+    *cases_of("digamma_ gammaln_ lgamma_ log_ log10_ log1p_ log2_", positive(3, 5), within="Tensor"),
+    *cases_of("reciprocal_ rsqrt_ sqrt_", positive(3, 5), within="Tensor"),
+    *cases_of("acos_ asin_ atanh_ erfinv_", unit(3, 5), within="Tensor"),
+    *cases_of("erf_ expm1_", normal(3, 5)),
     case("Tensor.acosh_", above_one(3, 5)),
     case("Tensor.cast_", normal(3, 5), "float64").forward_only(),
     case("Tensor.clip_", normal(3, 5), -0.5, 0.7),

@@ -1,9 +1,9 @@
 """Reductions and scans."""
 
-from api_sweep.case import case, each, scalar, strided, to_static, vary
+from api_sweep.case import case, cases_of, scalar, strided, to_static, vary
 from api_sweep.inputs import constant, distribution, integers, normal, positive, ragged
 
-WHOLE = each(
+WHOLE = cases_of(
     "amax amin logsumexp max mean median min nanmean nanmedian nansum prod std sum var", normal(3, 5, 2)
 )
 ALONG = [

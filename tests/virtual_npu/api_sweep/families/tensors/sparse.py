@@ -2,7 +2,7 @@
 
 import paddle
 
-from api_sweep.case import case, each
+from api_sweep.case import case, cases_of
 from api_sweep.inputs import exactly, fraction, normal, positive
 
 INDICES = exactly([[0, 1, 2], [1, 2, 0]], "int64")
@@ -30,8 +30,8 @@ CONVERSION = [
     case("Tensor.to_sparse_csr", normal(3, 4)).forward_only(CSR_BACKWARD),
 ]
 ON_ONE = [
-    *each("abs asin asinh atan atanh deg2rad expm1 log1p", INDICES, fraction(3), within="sparse"),
-    *each("neg rad2deg sin sinh sqrt square tan tanh", INDICES, fraction(3), within="sparse"),
+    *cases_of("abs asin asinh atan atanh deg2rad expm1 log1p", INDICES, fraction(3), within="sparse"),
+    *cases_of("neg rad2deg sin sinh sqrt square tan tanh", INDICES, fraction(3), within="sparse"),
     case("sparse.cast", INDICES, normal(3), "int64", "float64"),
     case("sparse.coalesce", INDICES, normal(3)).forward_only(),
     case("sparse.isnan", INDICES, normal(3)).forward_only(),
@@ -42,7 +42,7 @@ ON_ONE = [
     case("Tensor.to_dense", INDICES, normal(3)),
 ]
 ON_TWO = [
-    *each("add subtract multiply", INDICES, normal(3), normal(3), within="sparse"),
+    *cases_of("add subtract multiply", INDICES, normal(3), normal(3), within="sparse"),
     case("sparse.divide", INDICES, normal(3), positive(3)),
 ]
 

@@ -84,6 +84,7 @@ def requirements(with_native: bool) -> list[str]:
         "rich",
         "jinja2",  # chat templates
         "packaging",  # the doctor reads pins with it
+        "pyelftools>=0.30",  # symbols of CANN and of the plugin
     ]
     # With a newer one "tensor_parallel_configs is not a attribute of DistributedStrategy".
     if paddle_release.number(version) < (3, 3, 0):
@@ -109,6 +110,6 @@ setup(
     package_data={
         "paddle_fused": ["*.pyi", *(["lib/*.so"] if with_native else [])],
         "virtual_npu": ["data/*.json", *(["plugin/*.so", "*.json"] if with_native else [])],
-        "llm_npu": ["acceptance/data/*.json", "doctor/data/*.json", "core/data/*.json", "plan/data/*.json"],
+        "llm_npu": [f"{room}/data/*.json" for room in ("acceptance", "cann", "doctor", "core", "plan")],
     },
 )

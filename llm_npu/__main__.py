@@ -53,6 +53,7 @@ COMMANDS = {
         "plan.__main__", "does a run fit on N cards, and how fast is it?", "before the plan was printed"
     ),
     "doctor": Command("commands.doctor", "examine the installation and the device, or explain a log"),
+    "cann_bridge": Command("commands.cann_bridge", "a forwarding libopapi.so for a CANN that has none"),
     "profile": Command("profiling.__main__", "explain a profile"),
     "check_dtypes": Command(
         "commands.check_dtypes", "does a model stay on an Ascend card's cores?", explains=True

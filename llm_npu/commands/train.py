@@ -14,6 +14,7 @@ of lost ranks.
 
 import os
 import socket
+from pathlib import Path
 
 import virtual_npu
 from llm_npu import config, device, launch, profiling
@@ -21,7 +22,7 @@ from llm_npu.commands import PROGRAM
 from llm_npu.core import console, machines
 from llm_npu.core.errors import UserError
 from llm_npu.doctor import Setup, explain
-from llm_npu.doctor.checks import hccl
+from llm_npu.doctor.checks import ascend, hccl
 from llm_npu.models import library
 from llm_npu.numerics import reproducible
 from paddle_fused import host_memory
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> int:
         profiling.prepare(early.profile_dir)
     with launch.watch_machines():
         check_hccl_variables(chosen)
+        report_card(chosen)
         return train(arguments, chosen)
 
 
@@ -73,6 +75,19 @@ def check_hccl_variables(chosen: device.Device) -> None:
     for finding in hccl.values(setup):
         if finding.level == "error":
             raise UserError(f"{finding.message} (on {socket.gethostname()}). {finding.fix}")
+
+
+def report_card(chosen: device.Device, root: Path = Path("/")) -> None:
+    """Before Paddle is imported, print what the plugin calls and the card's CANN does not have.
+
+    Missing parts are warnings, not errors: the plugin's calls are known by name; a run may not reach them.
+    The first rank of each machine prints. A forwarding ``libopapi.so`` that is in use gets a line.
+    """
+    if chosen.kind != "card" or not machines.read().is_first_rank_of_machine:
+        return
+    for finding in ascend.operators(Setup(os.environ, device_name="npu:card", root=root)):
+        prefix = "" if finding.level == "ok" else "warning: "
+        console.say(f"{prefix}{finding.message}{'. ' + finding.fix if finding.fix else ''}")
 
 
 def features() -> list:

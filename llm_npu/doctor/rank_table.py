@@ -18,10 +18,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from llm_npu.cann.installation import content
 from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
-
-from .cann import content
 
 LONGEST_ID = 63  # characters of a server_id
 # The addresses that hccn_tool has set, address_0=192.168.1.8 and so on, by the device's number.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import virtual_npu
 from llm_npu import device
+from llm_npu.cann.installation import Cann, find_cann
 from llm_npu.device import Device, VisibleCards
 
-from .cann import Cann, find_cann
 from .probe import Probe, run_probe
 
 TIMEOUT = 180.0  # seconds: paddle and paddlenlp take about ten on an idle machine

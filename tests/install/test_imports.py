@@ -72,6 +72,7 @@ LAYERS = tuple(
     f"llm_npu.{name}"
     for name in (
         "core",
+        "cann",
         "report",
         "device",
         "patches",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -10,9 +11,10 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from llm_npu.cann.chip import Chip, of_board, of_npu_smi
+from llm_npu.cann.installation import MC2_CANN, MC2_DRIVER, content, field, is_before
 from llm_npu.models.library import names
 
-from ..cann import MC2_CANN, MC2_DRIVER, content, field, is_before
 from ..finding import Finding, error, ok, warning
 from ..setup import Setup
 
@@ -72,6 +74,70 @@ def _set_env(cann: Path) -> Path:
     """The set_env.sh of an installation: in its folder, or next to the folder ``latest``."""
     inside = cann / "set_env.sh"
     return inside if inside.exists() else cann.parent / "set_env.sh"
+
+
+def operators(setup: Setup) -> Iterator[Finding]:
+    """Libraries, symbols, aclnn functions and aclop types that paddle-custom-npu calls, against CANN's files.
+
+    Nothing is loaded or run. The plugin looks functions up in `libopapi.so`; the types that a chip has are in
+    `opp/built-in/op_impl/ai_core/tbe/config/<chip>`.
+
+    A problem: a missing library, symbol, function or type, with the kernels and steps of a training of Llama
+    that need it; operators of another chip; a type that runs on the AI CPU.
+    """
+    if setup.kind != "card" or setup.cann is None or not setup.cann.folder.is_dir():
+        return
+    # A late import: the package needs elftools, which may be missing.
+    from llm_npu.cann import bridge
+    from llm_npu.cann.check import compare
+
+    library = bridge.in_use(setup.environ)
+    if library is not None:
+        names = ", ".join(bridge.forwards_to(library))
+        yield ok("operators", f"{library} forwards to {names}; {bridge.ADVICE}")
+    chip = _chip(setup)
+    if chip is not None and chip.unsupported:
+        yield error("operators", f"the cards are {chip.title}: {chip.unsupported}", "Use a 910B or a 910C.")
+    report = compare(
+        setup.card.plugin, setup.cann, chip, environ=setup.environ, paddle=_paddle(), root=setup.root
+    )
+    yield from (error("operators", gap.message, gap.fix) for gap in report.stopping)
+    others = [gap.name for gap in report.gaps if not gap.stops]
+    if others:
+        what = f"{len(others)} functions or types are missing that a training of Llama can do without: "
+        fix = "Other models may need them: install the CANN that the plugin was built with."
+        yield warning("operators", what + ", ".join(others), fix)
+    for reason in report.unreadable:
+        fix = "Install the package that the file belongs to again."
+        yield warning("operators", f"{reason}; what it has is unknown", fix)
+    if not report.stopping and not report.unreadable:
+        yield ok("operators", f"{report.summary()}; CANN {setup.cann.version or 'of unknown version'}")
+
+
+def _chip(setup: Setup) -> Chip | None:
+    """The family of the cards, as npu-smi names it."""
+    tool = _npu_smi(setup)
+    if tool is None:
+        return None
+    text = _output(tool, "info")
+    return of_npu_smi(text) or of_board(_output(tool, "info", "-t", "board", "-i", "0", "-c", "0"))
+
+
+def _output(tool: str, *arguments: str) -> str:
+    """What npu-smi prints; empty if it does not answer, which the check of the driver reports."""
+    try:
+        done = subprocess.run(
+            [tool, *arguments], capture_output=True, text=True, errors="replace", timeout=TIMEOUT
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def _paddle() -> Path | None:
+    """Paddle's package folder, without importing it."""
+    spec = importlib.util.find_spec("paddle")
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def driver_version(root: Path) -> str | None:
@@ -238,4 +304,11 @@ def variables(setup: Setup) -> Iterator[Finding]:
         yield ok("variables", "none is misspelt or ineffective")
 
 
-CHECKS = {"cann": cann, "driver": driver, "pairs": versions, "mc2": mc2, "variables": variables}
+CHECKS = {
+    "cann": cann,
+    "driver": driver,
+    "pairs": versions,
+    "operators": operators,
+    "mc2": mc2,
+    "variables": variables,
+}

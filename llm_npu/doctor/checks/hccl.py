@@ -14,8 +14,9 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
+from llm_npu.cann.installation import content
+
 from .. import rank_table as tables
-from ..cann import content
 from ..finding import Finding, error, ok, warning
 from ..setup import Setup
 

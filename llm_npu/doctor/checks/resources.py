@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from llm_npu.cann.installation import content
 from paddle_fused import libraries
 
-from ..cann import content
 from ..finding import Finding, error, ok, warning
 from ..probe import python
 from ..setup import Setup

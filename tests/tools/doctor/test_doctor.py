@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from doctor_host import BROKEN, card_host, on_card
 
+from llm_npu.cann.installation import is_before
 from llm_npu.doctor import Finding, Setup, as_json, examine, exit_code, text
-from llm_npu.doctor.cann import is_before
 from llm_npu.doctor.checks.device import judged
 
 

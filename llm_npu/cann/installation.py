@@ -1,8 +1,9 @@
 """The folder and version of the CANN installation, from its files, and the order of versions.
 
-``version.cfg`` has a line ``toolkit_running_version=[7.3.0.1.231:8.0.RC2]`` for each component, and
-``<machine>-linux/ascend_toolkit_install.info`` a line ``version=8.0.RC2``. Versions of CANN and of its driver
-are ordered 8.0.RC1 < 8.0.RC2.alpha001 < 8.0.RC2 < 8.0.0 < 8.1.RC1.
+``version.cfg`` has a line ``toolkit_running_version=[7.3.0.1.231:8.0.RC2]`` for each component (its name may
+have hyphens: ``npu-runtime``), ``<machine>-linux/ascend_toolkit_install.info`` a line ``version=8.0.RC2``.
+From 8.5.0 on, ``share/info/<package>/version.info`` has a line ``Version=8.5.0`` for each package. Versions
+of CANN and of its driver are ordered 8.0.RC1 < 8.0.RC2.alpha001 < 8.0.RC2 < 8.0.0 < 8.1.RC1.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 NAMED_BY = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # set by set_env.sh
 FOLDERS = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/cann")
-RUNNING = re.compile(r"^(\w+)_running_version=\[[^\]:]*:([^\]]+)\]", re.MULTILINE)
+RUNNING = re.compile(r"^([\w-]+)_running_version=\[[^\]:]*:([^\]]+)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,20 @@ def find_cann(environ: Mapping[str, str], root: Path) -> Cann | None:
     None."""
     for variable in NAMED_BY:
         if environ.get(variable):
-            return _read(Path(environ[variable]), variable)
+            return read_cann(Path(environ[variable]), variable)
     for folder in FOLDERS:
         if (root / folder).is_dir():
-            return _read(root / folder, "")
+            return read_cann(root / folder, "")
     return None
 
 
-def _read(folder: Path, named_by: str) -> Cann:
+def read_cann(folder: Path, named_by: str = "") -> Cann:
+    """The installation in ``folder``, whose version is None if no file contains one."""
     components = dict(RUNNING.findall(content(folder / "version.cfg")))
-    version = components.get("toolkit") or components.get("runtime")
+    for file in sorted(folder.glob("share/info/*/version.info")):
+        if version := field(content(file), "Version"):
+            components.setdefault(file.parent.name, version)
+    version = components.get("toolkit") or components.get("runtime") or components.get("npu-runtime")
     for file in sorted(folder.glob("*-linux/ascend_toolkit_install.info")):
         version = version or field(content(file), "version")
     return Cann(folder, version, components, named_by)

@@ -1,0 +1,117 @@
+"""A forwarding ``libopapi.so`` for a CANN that has only the libraries it was split into.
+
+paddle-custom-npu looks every aclnn function up in ``libopapi.so``. CANN deprecates that library from 8.5.0 on
+and may delete it in releases after 2026-12-30 (sources: ``data/releases.json``). The forwarding library has
+no code: it needs (DT_NEEDED) the new libraries that are installed, and ``dlsym`` searches those.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from llm_npu.core import atomic
+from llm_npu.core.errors import UserError
+from paddle_fused import strict_json
+
+from .check import OPERATORS, PARTS, library_folders
+from .elf import Library, UnreadableLibrary, closure, find
+from .installation import Cann
+from .needs import of_plugin
+
+FOLDER = Path(sys.prefix) / "lib" / "cann_bridge"
+BASE = "libnnopbase.so"  # aclCreateTensor and the like
+MARK = "cann_bridge.json"  # beside the library: that it is this one, and what it forwards to
+ADVICE = (
+    "CANN's notes advise against using libopapi.so together with the libraries that it was split into; "
+    "this one has no code of its own"
+)
+
+
+def write(
+    cann: Cann, folder: Path = FOLDER, environ: Mapping[str, str] = os.environ
+) -> tuple[Path, list[str]]:
+    """Write the forwarding library for ``cann`` into ``folder``.
+
+    Returns:
+        The library's path, and the functions of the plugin that it does not find.
+
+    Raises:
+        UserError: CANN has its own ``libopapi.so``, or none of the new libraries; there is no C compiler, or
+            it fails; ``folder`` has another ``libopapi.so``.
+    """
+    folders = _without_bridges(library_folders(cann.folder, environ))
+    own = find(OPERATORS, folders)
+    if own is not None:
+        raise UserError(f"{own} is there: the plugin needs no forwarding library with this CANN")
+    installed = [file for name in (*PARTS, BASE) if (file := find(name, folders))]
+    if not any(file.name in PARTS for file in installed):
+        raise UserError(
+            f"{cann.folder / 'lib64'} has none of {', '.join(PARTS)}: give the folder of a CANN, with --cann"
+        )
+    target = folder / OPERATORS
+    if target.exists() and not (folder / MARK).exists():
+        raise UserError(f"{target} was not written by this command; give another --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic.new_file(folder / MARK) as file:
+        file.write_text(
+            strict_json.dumps({"cann": str(cann.folder), "forwards_to": list(map(str, installed))})
+        )
+    with atomic.new_file(target) as file:
+        _link(file, installed)
+    handle = closure(target, [file.parent for file in installed])
+    names = [name for function in of_plugin().libraries for name in (function, f"{function}GetWorkspaceSize")]
+    return target, handle.lacks((*names, *of_plugin().looked_up))
+
+
+def _link(file: Path, libraries: list[Path]) -> None:
+    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if compiler is None:
+        raise UserError(
+            "no C compiler (cc, gcc or clang) is on PATH; install one, such as `apt-get install gcc`"
+        )
+    command = [compiler, "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{OPERATORS}", "-o", str(file)]
+    command += ["-x", "c", os.devnull, "-x", "none", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
+    done = subprocess.run([*command, *map(str, libraries)], capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UserError(f"{compiler} cannot link {OPERATORS}: {lines[-1]}")
+
+
+def remove(folder: Path = FOLDER) -> Path:
+    """Remove the forwarding library from ``folder``; UserError if there is none."""
+    if not (folder / MARK).exists():
+        raise UserError(f"{folder} has no library that `llm-npu cann_bridge write` wrote")
+    (folder / OPERATORS).unlink(missing_ok=True)
+    (folder / MARK).unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
+    return folder / OPERATORS
+
+
+def in_use(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The forwarding library, if it is the first ``libopapi.so`` of LD_LIBRARY_PATH; else None."""
+    named = [Path(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+    library = find(OPERATORS, named)
+    return library if library is not None and (library.parent / MARK).exists() else None
+
+
+def export_line(library: Path) -> str:
+    """The shell command that puts the library first on the loader's path."""
+    return f"export LD_LIBRARY_PATH={library.parent}:$LD_LIBRARY_PATH"
+
+
+def forwards_to(library: Path) -> list[str]:
+    """The names of the libraries that the forwarding library needs; empty if it cannot be read."""
+    try:
+        return list(Library(library).needed)
+    except UnreadableLibrary:
+        return []
+
+
+def _without_bridges(folders: list[Path]) -> list[Path]:
+    return [folder for folder in folders if not (folder / MARK).exists()]

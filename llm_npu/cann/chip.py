@@ -1,0 +1,83 @@
+"""Families of chips, and how npu-smi and CANN's operator files name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .needs import read
+
+CONFIG = "built-in/op_impl/ai_core/tbe/config"  # below opp: a folder for each chip
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A family of chips.
+
+    Attributes:
+        name: "A2", "A3" or "950".
+        title: name for people.
+        soc: pattern of the names of its members (Ascend910B3, Ascend910_9391).
+        folder: name of its folder of operator information.
+        dies: devices for each NPU; npu-smi has a row for each.
+        packages: names of CANN's operator packages up to 8.3.RC1 and from 8.5.0 on; None if unknown.
+        unsupported: why the plugin cannot train on it; empty if it can.
+    """
+
+    name: str
+    title: str
+    soc: str
+    folder: str
+    dies: int
+    packages: tuple[str | None, str | None]
+    unsupported: str = ""
+
+
+@cache
+def chips() -> dict[str, Chip]:
+    """All families by name; sources in ``data/chips.json``."""
+    data = read("chips.json")["chips"]
+    return {name: Chip(name, **{**row, "packages": tuple(row["packages"])}) for name, row in data.items()}
+
+
+def of_soc(name: str) -> Chip | None:
+    """The family of a SoC's name: "Ascend910B3", "910B3", "Ascend910_9391", "9391"; None if none has it."""
+    return next((chip for chip in chips().values() if re.fullmatch(chip.soc, name.strip())), None)
+
+
+# | 0     910B2               | OK            | 93.6        40                0    / 0             |
+# | 0                         | 0000:C1:00.0  | 0           0    / 0          3368 / 65536         |
+ROW = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|\s*(?:OK|Warning|Alarm|Critical|UNKNOWN)\s*\|", re.MULTILINE)
+
+
+def of_npu_smi(text: str) -> Chip | None:
+    """The family of the cards in the output of ``npu-smi info``; None if it cannot be told.
+
+    A 910C is called "Ascend910" there, like the first 910. It has two rows with the same NPU number, one for
+    each die.
+    """
+    rows = ROW.findall(text)
+    families = {of_soc(name) for _, name in rows} - {None}
+    if len(families) == 1:
+        return families.pop()
+    numbers = [number for number, name in rows if name == "Ascend910"]
+    two_dies = bool(numbers) and all(numbers.count(number) == 2 for number in numbers)
+    return chips()["A3"] if two_dies else None
+
+
+def of_board(text: str) -> Chip | None:
+    """The family in the output of ``npu-smi info -t board -i 0 -c 0``."""
+    names = re.findall(r"^\s*(?:NPU Name|Chip Name|Chip Type)\s*:\s*(\S+)", text, re.MULTILINE)
+    return next((chip for name in names if (chip := of_soc(name))), None)
+
+
+def of_operator_files(opp: Path) -> list[Chip]:
+    """The families that the CANN with the operator folder ``opp`` has operators for."""
+    return [chip for chip in chips().values() if any((opp / CONFIG / chip.folder).glob("*.json"))]
+
+
+def titles(families: Iterable[Chip]) -> str:
+    return ", ".join(chip.title for chip in families) or "no chip"

@@ -1,0 +1,130 @@
+"""The calls of paddle-custom-npu into CANN, by kernel of Paddle and by step of training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+
+
+@cache
+def read(name: str) -> dict:
+    """The contents of the data file ``name``."""
+    return json.loads((DATA / name).read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The calls of one kernel of the plugin.
+
+    Attributes:
+        aclnn: functions that it calls.
+        guarded: those of ``aclnn`` that it looks for first; without them it runs ``fallback`` instead.
+            A function outside ``guarded`` is called through a null pointer if CANN does not have it.
+        aclop: operator types that it runs whatever CANN has.
+        fallback: operator types that it runs only without a function of ``guarded``.
+    """
+
+    aclnn: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = ()
+    aclop: tuple[str, ...] = ()
+    fallback: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Use:
+    """Who calls a function or an operator type.
+
+    Attributes:
+        kernels: kernels of Paddle that call it.
+        steps: steps of a training of Llama that do; empty if this training does not call it.
+        unguarded: those of ``kernels`` that call it whether or not CANN has it.
+    """
+
+    kernels: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    unguarded: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Kernels and steps for a message, at most three of each."""
+        steps = f" ({_few(self.steps)})" if self.steps else ""
+        return f"{_few(self.kernels) or 'an unknown kernel'}{steps}"
+
+
+def _few(names: tuple[str, ...], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+@dataclass(frozen=True)
+class Needs:
+    """All calls of a plugin.
+
+    Attributes:
+        kernels: by name.
+        steps: of training Llama, each with the kernels that it calls.
+        libraries: for each aclnn function, the library that has it: math, nn, cv, transformer.
+        startup: operator types that every process runs before the first aclop.
+        looked_up: functions other than aclnn that the plugin looks up in ``libopapi.so``.
+        dtypes: operator types whose first input has one dtype in training, or "model": that of the model.
+    """
+
+    kernels: Mapping[str, Kernel]
+    steps: Mapping[str, tuple[str, ...]]
+    libraries: Mapping[str, str]
+    startup: tuple[str, ...]
+    looked_up: tuple[str, ...]
+    dtypes: Mapping[str, str]
+
+    def use(self, name: str, *, training: bool = True) -> Use:
+        """Who calls the function or type ``name``: kernels of ``training`` alone if it is one of theirs."""
+        trained = {kernel: step for step, kernels in self.steps.items() for kernel in kernels}
+        users = [k for k, calls in self.kernels.items() if name in (*calls.aclnn, *calls.aclop)]
+        of_training = [k for k in users if k in trained]
+        if training and of_training:
+            users = of_training
+        return Use(
+            tuple(users),
+            tuple(dict.fromkeys(trained[k] for k in users if k in trained)),
+            tuple(k for k in users if name not in self.kernels[k].guarded),
+        )
+
+    @property
+    def functions_of_training(self) -> tuple[str, ...]:
+        return self._of_training("aclnn")
+
+    @property
+    def types_of_training(self) -> tuple[str, ...]:
+        """Operator types that training runs whatever CANN has, without those of ``startup``."""
+        return self._of_training("aclop")
+
+    def fallback(self, function: str) -> tuple[str, ...]:
+        """Operator types that training's kernels run if CANN lacks the guarded ``function``."""
+        kernels = [k for k in self._training_kernels() if function in self.kernels[k].guarded]
+        types = (t for k in kernels for t in (*self.kernels[k].fallback, *self.kernels[k].aclop))
+        return tuple(dict.fromkeys(types))
+
+    def _training_kernels(self) -> tuple[str, ...]:
+        return tuple(kernel for kernels in self.steps.values() for kernel in kernels)
+
+    def _of_training(self, kind: str) -> tuple[str, ...]:
+        return tuple(sorted({c for k in self._training_kernels() for c in getattr(self.kernels[k], kind)}))
+
+
+@cache
+def of_plugin() -> Needs:
+    """The calls of the public plugin; ``data/plugin.json`` names its repository and commit."""
+    data = read("plugin.json")
+    return Needs(
+        {name: Kernel(**{k: tuple(v) for k, v in calls.items()}) for name, calls in data["kernels"].items()},
+        {step: tuple(kernels) for step, kernels in data["training"].items()},
+        {name: part for part, names in data["functions"].items() for name in names},
+        tuple(data["startup"]),
+        tuple(data["looked_up"]),
+        data["dtypes"],
+    )

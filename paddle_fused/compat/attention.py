@@ -12,7 +12,6 @@ import paddle
 from .. import masks
 from ..masks.modes import SparseMode
 from ..ops.arguments import check_int, check_number
-from ..ops.attention.layout import heads_of
 from ..ops.attention.op import attend
 from .attention_checks import OPERATOR, check, lengths_of
 
@@ -96,7 +95,9 @@ def npu_fusion_attention(
         None if prefix is None or sparse_mode not in (5, 6) else tuple(prefix),
         zero_rows=inner_precise == 2,
     )
-    check(query, key, value, head_num, input_layout, pse, atten_mask, keep_prob, inner_precise, chosen, ends)
+    shapes = check(
+        query, key, value, head_num, input_layout, pse, atten_mask, keep_prob, inner_precise, chosen, ends
+    )
     mask = None if atten_mask is None else chosen
     if mask is not None and sparse_mode in (0, 1, 5):
         hidden = atten_mask if atten_mask.dtype == paddle.bool else atten_mask.astype("bool")
@@ -119,10 +120,8 @@ def npu_fusion_attention(
     )
     drawn = keep_prob < 1 and seed_offset is not None and paddle.in_dynamic_mode()
     seed, offset = seed_offset.tolist() if drawn else (0, 0)
-    heads = heads_of(input_layout, query.shape, key.shape, value.shape, head_num, OPERATOR, "head_num")
-    shapes = masks.shapes_of(input_layout, query.shape, key.shape, *ends)
     if input_layout == "TND":
-        numel = heads.query * sum(q * k for q, k in zip(query_lens, key_lens, strict=True))
+        numel = head_num * sum(q * k for q, k in zip(query_lens, key_lens, strict=True))
     else:
-        numel = shapes.batch * heads.query * shapes.query_len * shapes.key_len if shapes.known else -1
+        numel = shapes.batch * head_num * shapes.query_len * shapes.key_len if shapes.known else -1
     return out, softmax_max, softmax_sum, paddle.zeros([0], query.dtype), seed, offset, numel

@@ -55,8 +55,11 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
 
 def check(
     query, key, value, head_num, layout, pse, mask, keep_prob, inner_precise, chosen: SparseMode, ends
-) -> None:
-    """Checks all arguments. Raises ContractError, or ValueError where there is no rule of CANN."""
+) -> masks.Shapes:
+    """Checks all arguments and returns the sizes of the call.
+
+    Raises ContractError, or ValueError where there is no rule of CANN.
+    """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_tensor(OPERATOR, name, tensor)
         if dtype_name(tensor) not in contracts.dtypes("attention.dtype"):
@@ -74,11 +77,11 @@ def check(
     if layout != "TND" and mode not in DENSE_MODES:
         _refuse("dense_mode", f"sparse_mode is {mode!r} in layout {layout}")
     _check_pse(pse, layout, mode, query, key, ends)
-    if mask is None:
-        if mode != 0:
-            _refuse("mask_missing", f"sparse_mode is {mode!r} without atten_mask")
-        return
+    if mask is None and mode != 0:
+        _refuse("mask_missing", f"sparse_mode is {mode!r} without atten_mask")
     shapes = masks.shapes_of(layout, query.shape, key.shape, *ends)
+    if mask is None:
+        return shapes
     _check_mask(mask, mode, layout, shapes, head_num)
     if mode in (5, 6):
         _check_prefix(chosen, layout, shapes)
@@ -88,6 +91,7 @@ def check(
         band = f"pre_tockens {chosen.pre_tokens} and next_tockens {chosen.next_tokens} hide everything from"
         rule = "band_top_left" if mode == 0 else "band_bottom_right"
         _refuse(rule, f"{band} {shapes.query_len} queries and {shapes.key_len} keys")
+    return shapes
 
 
 def _check_tokens(query, key, ends) -> None:

@@ -13,20 +13,21 @@ create masks outside of the function: Paddle 3.3.1 cannot trace their constructi
 
 from .compiler import compile_mask
 from .explain import explain as _explain
-from .modes import SparsePlan, hidden_matrix, hidden_sequences
+from .modes import hidden_matrix, hidden_sequences, mode_of
 from .row_indices import row_indices, within_bands
-from .sequences import Shapes, shapes_of
+from .sequences import MaskPlan, Shapes, shapes_of
 from .tensors import compressed
 from .types import Mask, band, causal, dense, documents, prefix
 
 # Set here, because ``explain`` needs the compiler, which imports the class.
 Mask.explain = _explain
 
-__all__ = ["Mask", "Shapes", "SparsePlan", "band", "causal", "compile_mask", "compressed", "dense"]
+__all__ = ["Mask", "MaskPlan", "Shapes", "band", "causal", "compile_mask", "compressed", "dense"]
 __all__ += [
     "documents",
     "hidden_matrix",
     "hidden_sequences",
+    "mode_of",
     "prefix",
     "row_indices",
     "shapes_of",

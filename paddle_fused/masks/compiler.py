@@ -1,8 +1,9 @@
-"""Compiles a mask to the cheapest of CANN's sparse modes that expresses it.
+"""Compiles a mask to the bands of a call's sequences, with a full mask where bands do not say everything.
 
-Modes 2, 3, 4, 6, 7 and 8, with compressed masks, are used at every size. CANN's document prefers mode 0 for
-masks below 2048 x 2048 to save memory, but one compressed mask on the device serves calls of all shapes,
-while mode 0 needs a mask for every shape. (MindSpeed switches at 2048.)
+A plan is limited to what one of CANN's sparse modes expresses, so that host and card compute the same. Modes
+2, 3, 4, 6, 7 and 8, with compressed masks, are used at every size. CANN's document prefers mode 0 for masks
+below 2048 x 2048 to save memory, but one compressed mask on the device serves calls of all shapes, while mode
+0 needs a mask for every shape. (MindSpeed switches at 2048.)
 
 Legend: B batch, Sq queries, Skv keys, d = Skv - Sq; i counts queries and j keys.
 """
@@ -13,15 +14,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 from .. import contracts
-from .modes import SparseMode, SparsePlan, tokens
+from .modes import SparseMode
 from .row_indices import RowIndices
 from .rows_compiler import meaning_of
-from .sequences import Sequence, Shapes, document_sequences
+from .sequences import MaskPlan, Sequence, Shapes, document_sequences
 from .types import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
 from .varlen import compile_varlen, packed_plan, unknown_lengths
 
 
-def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> SparsePlan:
+def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> MaskPlan:
     """The plan for ``mask`` on these shapes. ``may_pack``: a batch may become packed sequences.
 
     Raises ContractError where CANN would refuse the mask or compute something else; ValueError if the mask
@@ -35,7 +36,7 @@ def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> Sp
     return _compile_cached(parts, shapes, may_pack)
 
 
-def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> SparsePlan:
+def _compile(parts: tuple[Mask, ...], shapes: Shapes, may_pack: bool) -> MaskPlan:
     for part in parts:
         if isinstance(part, SparseMode):
             return part.plan(parts, shapes)
@@ -74,7 +75,7 @@ _compile_cached = lru_cache(maxsize=1024)(_compile)
 _compile_rows = lru_cache(maxsize=16)(_compile)  # O(S) each, and every batch has its own
 
 
-def _compile_batch(parts, shapes, may_pack) -> SparsePlan:
+def _compile_batch(parts, shapes, may_pack) -> MaskPlan:
     bands = [part for part in parts if isinstance(part, Band)]
     others = [part for part in parts if not isinstance(part, Band)]
     if not shapes.known:
@@ -87,7 +88,7 @@ def _compile_batch(parts, shapes, may_pack) -> SparsePlan:
         came = f"{Intersection(tuple(bands))!r} hides everything from {sizes}"
         contracts.refuse("attention.band_bottom_right", OPERATOR, came)
     if not others:
-        return band_plan(sequence)
+        return MaskPlan(False, (sequence,), zero_rows=sequence.has_fully_masked_row)
     if not bands and len(others) == 1 and isinstance(others[0], Prefix):
         return _prefix_plan(others[0], shapes)
     if may_pack and len(others) == 1 and isinstance(others[0], Documents):
@@ -95,25 +96,6 @@ def _compile_batch(parts, shapes, may_pack) -> SparsePlan:
         if packed is not None:
             return packed
     return _full_plan(parts, sequence, shapes)
-
-
-def band_plan(s: Sequence) -> SparsePlan:
-    """The plan of one band over all queries and keys."""
-    d = s.last_diagonal
-    common = {"packed": False, "zero_rows": s.has_fully_masked_row, "sequences": (s,)}
-    if s.acts_like(None, None):
-        return SparsePlan(
-            sparse_mode=0, why="every query sees every key: no mask, which CANN takes in mode 0", **common
-        )
-    if s.acts_like(None, d):
-        why = "causal from the bottom right is mode 3, whose mask has one size for all shapes"
-        return SparsePlan(sparse_mode=3, mask="compressed", why=why, **common)
-    if s.acts_like(None, 0):
-        why = "causal from the top left is mode 2, whose mask has one size for all shapes"
-        return SparsePlan(sparse_mode=2, mask="compressed", why=why, **common)
-    pre, next_ = tokens(s.low, s.high, d)
-    why = "a band is mode 4, counted from the bottom right, whose mask has one size for all shapes"
-    return SparsePlan(sparse_mode=4, mask="compressed", pre_tokens=pre, next_tokens=next_, why=why, **common)
 
 
 def _prefix_lengths(prefix: Prefix, shapes) -> tuple[int, ...]:
@@ -124,17 +106,13 @@ def _prefix_lengths(prefix: Prefix, shapes) -> tuple[int, ...]:
     return tuple(max(length, shapes.key_len - shapes.query_len) for length in lengths)
 
 
-def _prefix_plan(prefix: Prefix, shapes) -> SparsePlan:
+def _prefix_plan(prefix: Prefix, shapes) -> MaskPlan:
     s = Sequence(shapes.query_len, shapes.key_len, None, shapes.key_len - shapes.query_len)
     lengths = _prefix_lengths(prefix, shapes)
-    why = "a prefix is mode 6, whose mask has one size for all shapes"
-    fully_masked = s.has_fully_masked_row and 0 in lengths
-    return SparsePlan(
-        False, 6, why, "compressed_prefix", prefix=lengths, zero_rows=fully_masked, sequences=(s,)
-    )
+    return MaskPlan(False, (s,), prefix=lengths, zero_rows=s.has_fully_masked_row and 0 in lengths)
 
 
-def _documents_plan(documents: Documents, bands, shapes) -> SparsePlan | None:
+def _documents_plan(documents: Documents, bands, shapes) -> MaskPlan | None:
     """The plan of all rows as one packed batch, or None if no mode of TND expresses the documents."""
     sequences, query_len, key_len = [], shapes.query_len, shapes.key_len
     for b in range(shapes.batch):
@@ -147,7 +125,7 @@ def _documents_plan(documents: Documents, bands, shapes) -> SparsePlan | None:
     return packed_plan(sequences)
 
 
-def _rows_plan(mask: RowIndices, parts, shapes, may_pack) -> SparsePlan:
+def _rows_plan(mask: RowIndices, parts, shapes, may_pack) -> MaskPlan:
     if shapes.layout == "TND" or not shapes.known:
         raise ValueError(
             f"{mask!r} in layout {shapes.layout} for {shapes.query_len} queries and {shapes.key_len} keys; "
@@ -175,7 +153,7 @@ def _rows_plan(mask: RowIndices, parts, shapes, may_pack) -> SparsePlan:
     return _full_plan(parts, Sequence(query_len, key_len), shapes, True)
 
 
-def _full_plan(parts, s: Sequence, shapes, zero_rows: bool = False) -> SparsePlan:
+def _full_plan(parts, s: Sequence, shapes, zero_rows: bool = False) -> MaskPlan:
     full = Intersection(parts)
     prefixes = [part for part in parts if isinstance(part, Prefix)]
     has_tensor = any(isinstance(part, Dense) for part in parts)
@@ -185,19 +163,8 @@ def _full_plan(parts, s: Sequence, shapes, zero_rows: bool = False) -> SparsePla
         contracts.refuse(
             "attention.hidden_rows_of_intents", OPERATOR, f"{full!r} leaves queries that see no key"
         )
-    common = {"packed": False, "mask": "full", "full": full, "full_shape": shape, "zero_rows": zero_rows}
-    if not s.acts_like(None, None):
-        pre, next_ = tokens(s.low, s.high, 0)
-        why = "a mask of its own inside a band is mode 0, which computes the band only"
-        return SparsePlan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, sequences=(s,), **common)
-    if len(prefixes) == 1:
+    plan = MaskPlan(False, (s,), full=full, full_shape=shape, zero_rows=zero_rows)
+    if s.acts_like(None, None) and len(prefixes) == 1:
         inside = s.within(None, s.last_diagonal)
-        why = "a mask of its own inside a prefix is mode 5, which computes prefix and triangle only"
-        lengths = _prefix_lengths(prefixes[0], shapes)
-        return SparsePlan(sparse_mode=5, prefix=lengths, why=why, sequences=(inside,), **common)
-    return SparsePlan(
-        sparse_mode=1,
-        why="no other mode says it: a full mask, every block is computed",
-        sequences=(s,),
-        **common,
-    )
+        return replace(plan, sequences=(inside,), prefix=_prefix_lengths(prefixes[0], shapes))
+    return plan

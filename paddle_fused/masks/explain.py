@@ -9,8 +9,8 @@ import paddle
 from ..ops.arguments import check_ints
 from ..ops.attention.layout import check_rank
 from .compiler import compile_mask
-from .modes import NAMES, SparsePlan, compressed_mask, compressed_prefix_mask
-from .sequences import Shapes, shapes_of
+from .modes import NAMES, CannMode, compressed_mask, compressed_prefix_mask, mode_of
+from .sequences import MaskPlan, Shapes, shapes_of
 from .types import OPERATOR, Mask
 
 BLOCK = 128  # CANN computes or skips blocks of this many rows and columns
@@ -30,19 +30,21 @@ def explain(
     check_rank(OPERATOR, layout, {"query": shape, "key": key_shape})
     shapes = shapes_of(layout, shape, key_shape, cu_seqlens_q, cu_seqlens_k)
     plan = compile_mask(mask, shapes)
+    mode = mode_of(plan)
     layout = "TND" if plan.packed else "BSND" if layout == "TND" else layout
     lines = [
         repr(mask),
-        f"sparse_mode {plan.sparse_mode} ({NAMES[plan.sparse_mode]}), layout {layout}: {plan.why}",
+        f"sparse_mode {mode.sparse_mode} ({NAMES[mode.sparse_mode]}), layout {layout}: "
+        + (plan.why or mode.why),
     ]
-    if plan.sparse_mode in (0, 4, 7, 8) and plan.mask != "none":
-        lines.append(f"pre_tokens {plan.pre_tokens}, next_tokens {plan.next_tokens}")
+    if mode.sparse_mode in (0, 4, 7, 8) and mode.mask != "none":
+        lines.append(f"pre_tokens {mode.pre_tokens}, next_tokens {mode.next_tokens}")
     if plan.prefix is not None:
         lines.append(f"prefix {list(plan.prefix)}")
     lines.append(
         f"computes {computed_fraction(plan, shapes):.1%} of the scores, in blocks of {BLOCK} x {BLOCK}"
     )
-    lines.append(f"mask: {mask_bytes(plan):,} bytes (dense: {dense_bytes(mask, shapes):,} bytes)")
+    lines.append(f"mask: {mask_bytes(plan, mode):,} bytes (dense: {dense_bytes(mask, shapes):,} bytes)")
     return "\n".join(lines)
 
 
@@ -51,7 +53,7 @@ def _shape_of(name: str, shape) -> tuple[int, ...]:
     return check_ints("explain", name, shape.shape if is_tensor else shape)
 
 
-def computed_fraction(plan: SparsePlan, shapes: Shapes) -> float:
+def computed_fraction(plan: MaskPlan, shapes: Shapes) -> float:
     """The computed fraction of the score matrices [Sq, Skv] of all batch elements ([T, T] in layout TND)."""
     total = shapes.batch * shapes.query_len * shapes.key_len
     prefixes = plan.prefix or (0,) * (1 if plan.packed else shapes.batch)
@@ -73,13 +75,13 @@ def _computed(s, prefix: int) -> int:
     return computed
 
 
-def mask_bytes(plan: SparsePlan) -> int:
+def mask_bytes(plan: MaskPlan, mode: CannMode) -> int:
     """Bytes of the call's mask tensor. A compressed mask is shared by all calls on the device."""
-    if plan.mask == "none":
+    if mode.mask == "none":
         return 0
-    if plan.mask == "full":
+    if mode.mask == "full":
         return prod(full_shape(plan.full, *plan.full_shape))
-    return (compressed_mask() if plan.mask == "compressed" else compressed_prefix_mask()).nbytes
+    return (compressed_mask() if mode.mask == "compressed" else compressed_prefix_mask()).nbytes
 
 
 def dense_bytes(mask: Mask | None, shapes: Shapes) -> int:

@@ -1,6 +1,6 @@
-"""CANN's sparse modes: names, mask tensors, meaning as dense matrices, and the plan that names one.
+"""CANN's sparse modes: names, mask tensors, meaning as dense matrices, and the mode that expresses a plan.
 
-A mask becomes one of these modes in ``compiler``; `SparseMode` is a mode that the caller chose.
+A plan has bands; `mode_of` translates them. `SparseMode` is a mode that the caller chose.
 
 Legend: Sq queries, Skv keys, i counts queries and j keys, d = Skv - Sq. Source: ops-transformer
 docs/zh/context/sparse_mode_introduction.md.
@@ -9,13 +9,14 @@ docs/zh/context/sparse_mode_introduction.md.
 from __future__ import annotations
 
 from collections import abc
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import contracts
-from .sequences import Sequence, Shapes
-from .types import Dense, Intersection, Mask
+from .sequences import MaskPlan, Sequence, Shapes
+from .types import Band, Dense, Intersection, Mask
 
 NAMES = {
     0: "defaultMask",
@@ -28,9 +29,6 @@ NAMES = {
     7: "rightDownCausal, last sequence is a band",
     8: "leftUpCausal, first sequence is a band",
 }
-COMPRESSED = {
-    m: "compressed_prefix" if m == 6 else "compressed" for m in (2, 3, 4, 6, 7, 8)
-}  # SparsePlan.mask
 UNBOUNDED = 2**31 - 1  # pre_tokens and next_tokens without a bound; CANN clips them to an int32
 
 
@@ -113,47 +111,97 @@ def hidden_sequences(
     ]
 
 
-@dataclass(frozen=True)
-class SparsePlan:
-    """The arguments of CANN's operator that express the mask of one call.
+class CannMode(NamedTuple):
+    """The arguments of CANN's operator that express the mask of a plan.
 
-    Attributes:
-        packed: computed as sequences in layout TND; False: as a batch.
-        why: the reason for this mode, which ``explain`` prints.
-        mask: "none", "compressed", "compressed_prefix" or "full".
-        full, full_shape: the full mask, and the size [Sq, Skv] of its matrix.
-        zero_rows: fully masked rows give zeros. If False, the mask must not have such rows; ``check_rows``
-            checks this if it depends on the values of a tensor.
-        sequences: the computed sequences of all packed tokens, or of one batch element.
-        fully_masked: bool [B, H, Sq], queries to zero after the call, because this mode shows them a key.
-        tokens: the index in the batch [B * S] of each packed token, if sequences share tokens.
-        own: the index among the packed tokens of each token of the batch.
-        constants: tensors that backends keep for the next call with this plan.
+    ``mask``: "none", "compressed", "compressed_prefix" or "full". ``why``: the reason for this mode.
     """
 
-    packed: bool
     sparse_mode: int
+    mask: str
     why: str
-    mask: str = "none"
     pre_tokens: int = UNBOUNDED
     next_tokens: int = UNBOUNDED
-    prefix: tuple[int, ...] | None = None
-    full: Mask | None = None
-    full_shape: tuple[int, int] | None = None
-    zero_rows: bool = False
-    sequences: tuple[Sequence, ...] = ()
-    fully_masked: np.ndarray | None = field(default=None, compare=False)
-    tokens: np.ndarray | None = field(default=None, compare=False)
-    own: np.ndarray | None = field(default=None, compare=False)
-    constants: dict = field(default_factory=dict, compare=False, repr=False)
 
-    @property
-    def query_lens(self) -> tuple[int, ...]:
-        return tuple(s.query_len for s in self.sequences)
 
-    @property
-    def key_lens(self) -> tuple[int, ...]:
-        return tuple(s.key_len for s in self.sequences)
+def mode_of(plan: MaskPlan) -> CannMode:
+    """The cheapest of CANN's modes for a plan."""
+    if plan.full is not None:
+        return _mode_of_full_mask(plan)
+    if plan.prefix is not None:
+        return CannMode(6, "compressed_prefix", "a prefix is mode 6, whose mask has one size for all shapes")
+    if not plan.sequences:
+        return _mode_without_lengths(plan.band)
+    if plan.packed:
+        return mode_of_sequences(plan.sequences)
+    return _mode_of_band(plan.sequences[0])
+
+
+def _mode_of_full_mask(plan: MaskPlan) -> CannMode:
+    if plan.prefix is not None:
+        why = "a mask of its own inside a prefix is mode 5, which computes prefix and triangle only"
+        return CannMode(5, "full", why)
+    bounded = [s for s in plan.sequences if s.query_len and not s.acts_like(None, None)]
+    if bounded:
+        why = "a mask of its own inside a band is mode 0, which computes the band only"
+        return CannMode(0, "full", why, *tokens(bounded[0].low, bounded[0].high, 0))
+    return CannMode(1, "full", "no other mode says it: a full mask, every block is computed")
+
+
+def _mode_without_lengths(band: Band | None) -> CannMode:
+    if band is None:
+        return CannMode(0, "none", "no mask")
+    if (band.left, band.right) == (None, 0):
+        return CannMode(
+            3 if band.align == "bottom_right" else 2, "compressed", "causal, whatever the lengths"
+        )
+    left = None if band.left is None else -band.left
+    return CannMode(4, "compressed", "a band, whatever the lengths", *tokens(left, band.right, 0))
+
+
+def _mode_of_band(s: Sequence) -> CannMode:
+    """The mode of one band over all queries and keys."""
+    d = s.last_diagonal
+    if s.acts_like(None, None):
+        return CannMode(0, "none", "every query sees every key: no mask, which CANN takes in mode 0")
+    if s.acts_like(None, d):
+        why = "causal from the bottom right is mode 3, whose mask has one size for all shapes"
+        return CannMode(3, "compressed", why)
+    if s.acts_like(None, 0):
+        why = "causal from the top left is mode 2, whose mask has one size for all shapes"
+        return CannMode(2, "compressed", why)
+    why = "a band is mode 4, counted from the bottom right, whose mask has one size for all shapes"
+    return CannMode(4, "compressed", why, *tokens(s.low, s.high, d))
+
+
+def mode_of_sequences(sequences: abc.Sequence[Sequence]) -> CannMode | None:
+    """The mode of packed sequences without a full mask, or None if there is none."""
+    active = [s for s in sequences if s.query_len]
+    if all(s.acts_like(None, None) for s in active):
+        why = "sequences see themselves whole: layout TND without a mask, which CANN takes in mode 0"
+        return CannMode(0, "none", why)
+    last = [s.acts_like(None, s.last_diagonal) for s in active]
+    first = [s.acts_like(None, 0) for s in active]
+    if all(last):
+        why = "causal from the bottom right of every sequence is mode 3 in layout TND"
+        return CannMode(3, "compressed", why)
+    if all(first):
+        why = "causal from the top left of every sequence is mode 2 in layout TND"
+        return CannMode(2, "compressed", why)
+    bands = {tokens(s.low, s.high, s.last_diagonal) for s in active}
+    if len(bands) == 1 and min(bands)[0] >= 0:
+        why = "one band from the bottom right of every sequence is mode 4 in layout TND"
+        return CannMode(4, "compressed", why, *min(bands))
+    final, initial = active[-1], active[0]
+    high = final.bounds[1]
+    if all(last[:-1]) and final.acts_like(None, high) and high <= final.last_diagonal:
+        why = "causal from the bottom right, but for the last sequence, whose queries end early: mode 7"
+        return CannMode(7, "compressed", why, next_tokens=high - final.last_diagonal)
+    high = initial.bounds[1]
+    if all(first[1:]) and initial.acts_like(None, high):
+        why = "causal from the top left, but for the first sequence, whose queries begin late: mode 8"
+        return CannMode(8, "compressed", why, next_tokens=high - initial.last_diagonal)
+    return None
 
 
 def tokens(low: int | None, high: int | None, diagonal: int) -> tuple[int, int]:
@@ -215,8 +263,8 @@ class SparseMode(Mask):
             low, high = d - pre, d + next_
         return Sequence(query_len, key_len, low, high)
 
-    def plan(self, parts: tuple[Mask, ...], shapes: Shapes) -> SparsePlan:
-        """The plan with the caller's mode."""
+    def plan(self, parts: tuple[Mask, ...], shapes: Shapes) -> MaskPlan:
+        """The plan of the caller's mode."""
         packed = shapes.layout == "TND"
         sequences = ()
         if packed and shapes.query_lens is not None:
@@ -231,16 +279,22 @@ class SparseMode(Mask):
             max((s.key_len for s in sequences), default=0),
         )
         full = any(isinstance(part, Dense) for part in parts)
-        return SparsePlan(
+        return MaskPlan(
             packed,
-            self.sparse_mode,
-            "the caller's mode",
-            "full" if full else COMPRESSED[self.sparse_mode],
-            self.pre_tokens,
-            self.next_tokens,
-            self.prefix,
-            Intersection(parts) if full else None,
-            longest if sequences else None,
-            self.zero_rows or (not packed and any(s.has_fully_masked_row for s in sequences)),
             sequences,
+            band=self._band(),
+            prefix=self.prefix,
+            full=Intersection(parts) if full else None,
+            full_shape=longest if full and sequences else None,
+            zero_rows=self.zero_rows or (not packed and any(s.has_fully_masked_row for s in sequences)),
+            why=f"sparse_mode {self.sparse_mode} of the caller",
         )
+
+    def _band(self) -> Band | None:
+        """The band of a sequence of any lengths, ignoring the prefix."""
+        if self.sparse_mode == 1:
+            return None
+        if self.sparse_mode in (0, 4):
+            align = "bottom_right" if self.sparse_mode == 4 else "top_left"
+            return Band(self.pre_tokens, self.next_tokens, align)
+        return Band(None, 0, "top_left" if self.sparse_mode == 2 else "bottom_right")

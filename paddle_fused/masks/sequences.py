@@ -1,4 +1,4 @@
-"""The shapes of a call in any of the five layouts, its sequences, and the band of keys that each query sees.
+"""The shapes of a call in any of the five layouts, and its plan: sequences, and the band each query sees.
 
 Legend: B batch, S sequence, T tokens of all sequences, N heads, D head size, H = N * D; i counts the queries
 and j the keys of one sequence, both from 0.
@@ -6,7 +6,8 @@ and j the keys of one sequence, both from 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -178,3 +179,94 @@ class Blocks(Mask):
             rows = slice(s.query_offset, s.query_offset + s.query_len)
             hidden[rows, s.key_offset : s.key_offset + s.key_len] = (j < i + low) | (j > i + high)
         return hidden
+
+
+NO_BOUND = 2**40  # in `MaskPlan.bands`: beyond any sequence
+
+
+@dataclass(frozen=True)
+class MaskPlan:
+    """What a call computes: its sequences and their bands, and a full mask if bands do not say everything.
+
+    A plan is something that CANN's operator can express in one call (``modes.mode_of``); the host kernels
+    take its bands.
+
+    Attributes:
+        packed: computed as sequences in layout TND; False: as a batch.
+        sequences: the computed sequences of all packed tokens, or of one batch element; none if a static
+            graph does not know the lengths.
+        band: the band of every sequence, if ``sequences`` is empty; None: every key is visible.
+        prefix: besides the band, the first keys that are visible, for each batch element or sequence.
+        full, full_shape: the full mask, and the size [Sq, Skv] of its matrix.
+        zero_rows: fully masked rows give zeros. If False, the mask must not have such rows; ``check_rows``
+            checks this if it depends on the values of a tensor.
+        why: the reason for this form, which ``explain`` prints; "": that of the mode.
+        fully_masked: bool [B, H, Sq], queries to zero after the call, because the plan shows them a key.
+        tokens: the index in the batch [B * S] of each packed token, if sequences share tokens.
+        own: the index among the packed tokens of each token of the batch.
+        constants: tensors that backends keep for the next call with this plan.
+    """
+
+    packed: bool
+    sequences: tuple[Sequence, ...] = ()
+    band: Band | None = None
+    prefix: tuple[int, ...] | None = None
+    full: Mask | None = None
+    full_shape: tuple[int, int] | None = None
+    zero_rows: bool = False
+    why: str = ""
+    fully_masked: np.ndarray | None = field(default=None, compare=False)
+    tokens: np.ndarray | None = field(default=None, compare=False)
+    own: np.ndarray | None = field(default=None, compare=False)
+    constants: dict = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def query_lens(self) -> tuple[int, ...]:
+        return tuple(s.query_len for s in self.sequences)
+
+    @property
+    def key_lens(self) -> tuple[int, ...]:
+        return tuple(s.key_len for s in self.sequences)
+
+    @cached_property
+    def kind(self) -> str:
+        """ "no mask", "causal", "band", "prefix" or "full mask"."""
+        if self.full is not None:
+            return "full mask"
+        if self.prefix is not None:
+            return "prefix"
+        if not self.sequences:
+            if self.band is None:
+                return "no mask"
+            return "causal" if (self.band.left, self.band.right) == (None, 0) else "band"
+        active = [s for s in self.sequences if s.query_len]
+        if all(s.acts_like(None, None) for s in active):
+            return "no mask"
+        causal = all(s.acts_like(None, 0) or s.acts_like(None, s.last_diagonal) for s in active)
+        return "causal" if causal else "band"
+
+    @property
+    def align(self) -> str:
+        """The diagonal that ``bands`` are counted from."""
+        return "top_left" if self.sequences or self.band is None else self.band.align
+
+    @cached_property
+    def bands(self) -> tuple[tuple[int, int, int], ...]:
+        """low, high and prefix of each batch element or sequence; only once if they are all equal.
+
+        Query i sees the keys ``i + low <= j <= i + high``, counted from the diagonal of ``align``, and the
+        keys ``j < prefix``.
+        """
+        if self.sequences:
+            bounds = [(s.low, s.high) for s in self.sequences]
+        else:
+            left, right = (None, None) if self.band is None else (self.band.left, self.band.right)
+            bounds = [(None if left is None else -left, right)]
+        prefix = self.prefix or (0,)
+        count = max(len(bounds), len(prefix))
+        bounds, prefix = (x * count if len(x) == 1 else x for x in (bounds, prefix))
+        bands = tuple(
+            (-NO_BOUND if low is None else low, NO_BOUND if high is None else high, length)
+            for (low, high), length in zip(bounds, prefix, strict=True)
+        )
+        return bands[:1] if len(set(bands)) == 1 else bands

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, lru_cache
 
 import numpy as np
 import paddle
 
 from .. import contracts
-from .modes import SparsePlan, compressed_mask, compressed_prefix_mask
+from .modes import compressed_mask, compressed_prefix_mask
+from .sequences import MaskPlan
 from .types import OPERATOR, Dense, Intersection, Mask
 
 
@@ -21,17 +23,6 @@ def compressed(prefix: bool = False):
     if paddle.in_dynamic_mode():
         return _compressed_on(paddle.get_device(), prefix)
     return _compressed_in_graph(prefix)
-
-
-def full_mask(plan: SparsePlan, batch: int | None):
-    """The full mask of a plan in CANN's shapes: [Sq, Skv], [1, 1, Sq, Skv] or [B, 1 or N, Sq, Skv]."""
-    hidden = hidden_tensor(plan.full, plan.full_shape)
-    shape = list(hidden.shape)
-    per_batch_element = plan.sparse_mode == 5 or (hidden.ndim == 4 and shape[1] != 1)
-    if per_batch_element and batch is not None and (hidden.ndim == 2 or shape[0] != batch):
-        heads = shape[1] if hidden.ndim == 4 else 1
-        return hidden.expand([batch, heads, *shape[-2:]])
-    return hidden
 
 
 def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
@@ -53,8 +44,10 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
     return hidden
 
 
-def check_rows(plan: SparsePlan, operator: str) -> None:
+def check_rows(plan: MaskPlan, hidden_of_plan: Callable, operator: str) -> None:
     """Raises ContractError if the values of a mask tensor hide all keys of a query.
+
+    ``hidden_of_plan``: returns the full mask of the plan.
 
     Nothing is checked if the plan gives such queries zeros, while a program is captured, or if the tensor is
     distributed. Every call checks, which waits for the device: nothing tells that a tensor holds other values
@@ -65,7 +58,7 @@ def check_rows(plan: SparsePlan, operator: str) -> None:
         return
     if not all(_can_be_read(part.hidden) for part in tensors):
         return
-    hidden = hidden_tensor(plan.full, plan.full_shape)
+    hidden = hidden_of_plan()
     for query_len, key_len in {(s.query_len, s.key_len) for s in plan.sequences}:
         if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
             came = f"{plan.full!r} hides all keys of a query"

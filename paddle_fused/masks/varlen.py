@@ -9,12 +9,12 @@ Legend: Sq queries and Skv keys of one sequence, d = Skv - Sq.
 from __future__ import annotations
 
 from .. import contracts
-from .modes import UNBOUNDED, SparsePlan, tokens
-from .sequences import Blocks, Sequence, Shapes, document_sequences
+from .modes import mode_of_sequences
+from .sequences import Blocks, MaskPlan, Sequence, Shapes, document_sequences
 from .types import OPERATOR, Band, Dense, Documents, Intersection, Mask, Prefix
 
 
-def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> SparsePlan:
+def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> MaskPlan:
     bands = [part for part in parts if isinstance(part, Band)]
     others = [part for part in parts if not isinstance(part, Band)]
     if any(isinstance(part, Prefix) for part in others):
@@ -42,9 +42,7 @@ def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> SparsePlan:
         )
     why = "no mode of layout TND says it: one batch element with a full block-diagonal mask"
     shape = shapes.query_len, shapes.key_len
-    return SparsePlan(
-        False, 1, why, "full", full=Blocks(tuple(sequences)), full_shape=shape, sequences=(Sequence(*shape),)
-    )
+    return MaskPlan(False, (Sequence(*shape),), full=Blocks(tuple(sequences)), full_shape=shape, why=why)
 
 
 def _documents(bands, others, shapes) -> list[Sequence]:
@@ -72,47 +70,15 @@ def _sequences(bands, shapes) -> list[Sequence]:
     return sequences
 
 
-def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -> SparsePlan | None:
+def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -> MaskPlan | None:
     """The plan of these sequences in layout TND, or None if no mode expresses them."""
     active = [s for s in sequences if s.query_len]
     _check_queries(active)
-    common = {"packed": True, "sequences": tuple(sequences)}
     if tensors:
-        return _shared_mask_plan(active, tensors, common)
-    if all(s.acts_like(None, None) for s in active):
-        why = "sequences see themselves whole: layout TND without a mask, which CANN takes in mode 0"
-        return SparsePlan(sparse_mode=0, why=why, **common)
-    last = [s.acts_like(None, s.last_diagonal) for s in active]
-    first = [s.acts_like(None, 0) for s in active]
-    common["mask"] = "compressed"
-    if all(last):
-        return SparsePlan(
-            sparse_mode=3,
-            why="causal from the bottom right of every sequence is mode 3 in layout TND",
-            **common,
-        )
-    if all(first):
-        return SparsePlan(
-            sparse_mode=2, why="causal from the top left of every sequence is mode 2 in layout TND", **common
-        )
-    bands = {tokens(s.low, s.high, s.last_diagonal) for s in active}
-    if len(bands) == 1 and min(bands)[0] >= 0:
-        pre, next_ = min(bands)
-        why = "one band from the bottom right of every sequence is mode 4 in layout TND"
-        return SparsePlan(sparse_mode=4, pre_tokens=pre, next_tokens=next_, why=why, **common)
-    final, initial = active[-1], active[0]
-    high = final.bounds[1]
-    if all(last[:-1]) and final.acts_like(None, high) and high <= final.last_diagonal:
-        next_ = high - final.last_diagonal
-        why = "causal from the bottom right, but for the last sequence, whose queries end early: mode 7"
-        return SparsePlan(sparse_mode=7, next_tokens=next_, why=why, **common)
-    high = initial.bounds[1]
-    if all(first[1:]) and initial.acts_like(None, high):
-        next_ = high - initial.last_diagonal
-        why = "causal from the top left, but for the first sequence, whose queries begin late: mode 8"
-        return SparsePlan(sparse_mode=8, next_tokens=next_, why=why, **common)
-    common.pop("mask")
-    return _shared_mask_plan(active, [], common)
+        return _shared_mask_plan(active, tensors, sequences)
+    if mode_of_sequences(sequences) is None:
+        return _shared_mask_plan(active, [], sequences)
+    return MaskPlan(True, tuple(sequences))
 
 
 def _check_queries(active: list[Sequence]) -> None:
@@ -127,45 +93,32 @@ def _check_queries(active: list[Sequence]) -> None:
             contracts.refuse("attention.hidden_rows_of_intents", OPERATOR, came)
 
 
-def _shared_mask_plan(active, tensors, common) -> SparsePlan | None:
-    """Mode 0 or 1: one mask [longest Sq, longest Skv], aligned at the top left of every sequence."""
+def _shared_mask_plan(active, tensors, sequences) -> MaskPlan | None:
+    """One mask [longest Sq, longest Skv], aligned at the top left of every sequence."""
     bands = {(s.low, s.high) for s in active}
     if len(bands) > 1:
         return None
     low, high = min(bands, default=(None, None))
     shape = (
         max((s.query_len for s in active), default=0),
-        max((s.key_len for s in common["sequences"]), default=0),
+        max((s.key_len for s in sequences), default=0),
     )
     band = Band(None if low is None else -low, high, "top_left")
-    full = Intersection((band, *tensors))
-    common = {**common, "mask": "full", "full": full, "full_shape": shape}
-    if (low, high) == (None, None):
-        return SparsePlan(
-            sparse_mode=1, why="one full mask for all sequences, every block is computed", **common
-        )
-    pre, next_ = tokens(low, high, 0)
-    why = "one full mask for all sequences inside a band from the top left is mode 0, which computes the band"
-    return SparsePlan(sparse_mode=0, pre_tokens=pre, next_tokens=next_, why=why, **common)
+    return MaskPlan(True, tuple(sequences), full=Intersection((band, *tensors)), full_shape=shape)
 
 
-def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> SparsePlan:
+def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> MaskPlan:
     """The plan of a mask that does not depend on the lengths. Raises ValueError for one that does."""
     if not bands and not others:
-        return SparsePlan(packed, 0, "no mask")
+        return MaskPlan(packed)
     if not bands and len(others) == 1 and isinstance(others[0], Dense):
-        dense = others[0]
-        return SparsePlan(packed, 1, "a mask of its own", "full", full=dense, zero_rows=not packed)
+        return MaskPlan(packed, full=others[0], zero_rows=not packed)
     aligns = {band.align for band in bands}
     if not others and len(aligns) == 1:
         left = min((b.left for b in bands if b.left is not None), default=None)
         right = min((b.right for b in bands if b.right is not None), default=None)
-        bottom_right = aligns == {"bottom_right"}
-        if (left, right) == (None, 0):
-            return SparsePlan(packed, 3 if bottom_right else 2, "causal, whatever the lengths", "compressed")
-        if bottom_right:
-            pre, next_ = (UNBOUNDED if bound is None else bound for bound in (left, right))
-            return SparsePlan(packed, 4, "a band, whatever the lengths", "compressed", pre, next_)
+        if (left, right) == (None, 0) or aligns == {"bottom_right"}:  # no mode counts from the top left
+            return MaskPlan(packed, band=Band(left, right, *aligns))
     raise ValueError(
         f"{Intersection((*bands, *others))!r} needs the sequence lengths, which this static graph does not "
         "know: give them in the InputSpec."

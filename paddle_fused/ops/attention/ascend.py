@@ -29,7 +29,7 @@ from paddle_fused.masks.types import Band, Mask
 
 from ..arguments import dtype_name
 from . import tiles
-from .call import AttentionCall
+from .call import AttentionCall, full_mask, once_per_call
 from .layout import as_bsnd, from_bsnd, with_heads, without_heads
 from .packing import constant, packed, unpacked
 
@@ -54,8 +54,7 @@ def run(query, key, value, bias, call: AttentionCall):
         return _run(query, key, value, call)
     value = with_heads(value, layout, heads.key)
     value = F.pad(value, [0] * (2 * value.ndim - 1) + [missing])
-    padded = replace(call, heads=heads._replace(value_dim=heads.head_dim))
-    out, *others = _run(query, key, without_heads(value, layout), padded)
+    out, *others = _run(query, key, without_heads(value, layout), call)
     out = with_heads(out, layout, heads.query)[..., : heads.value_dim]
     return without_heads(out, layout), *others
 
@@ -247,6 +246,7 @@ def _query_factor(call) -> float | None:
     return power if abs(factor / power - 1) < 2.0**-24 else None  # equal in float32, the operator's precision
 
 
+@once_per_call
 def _request(call: AttentionCall) -> _Request | None:
     """The operator's arguments for this mask, or None if it cannot express it."""
     request, has_rows = _one_call(call), isinstance(call.mask, RowIndices)
@@ -263,7 +263,7 @@ def _one_call(call: AttentionCall) -> _Request | None:
     plan, shapes = call.plan, call.shapes
     active = [s for s in plan.sequences if s.query_len]
     if plan.packed and _form() != "v10":
-        if plan.mask == "none":
+        if plan.kind == "no mask":
             return _Request(True)
         if plan.full is None and all(s.acts_like(None, 0) for s in active):
             return _Request(True, causal=True)
@@ -271,17 +271,11 @@ def _one_call(call: AttentionCall) -> _Request | None:
     if call.layout == "TND" and plan.packed:
         return None
     shape = shapes.query_len, shapes.key_len
-    if call.mask is None or (plan.mask == "none" and not plan.packed):
+    if call.mask is None or (plan.kind == "no mask" and not plan.packed):
         return _Request(False)
-    if (
-        not plan.packed
-        and plan.mask == "compressed"
-        and shape[0] == shape[1]
-        and active
-        and active[0].acts_like(None, 0)
-    ):
+    if not plan.packed and plan.kind == "causal" and shape[0] == shape[1]:
         return _Request(False, causal=True)
-    mask = plan.full if call.layout == "TND" else call.mask
+    mask = call.mask if plan.packed or plan.full is None else plan.full
     return _Request(False, False, mask, shape, _hides_what_follows(mask, shape))
 
 
@@ -311,7 +305,10 @@ def _hides_what_follows(mask: Mask, shape) -> bool:
 
 def _mask_tensor(request: _Request, call):
     """[Sq, Skv], [1, 1, Sq, Skv] or [B, 1 or N, Sq, Skv]; in varlen [longest Sq, longest Skv]."""
-    hidden = hidden_tensor(request.mask, request.mask_shape)
+    if request.mask is call.plan.full:
+        hidden = full_mask(call)
+    else:
+        hidden = hidden_tensor(request.mask, request.mask_shape)
     if hidden.ndim == 4 and hidden.shape[0] != call.shapes.batch and hidden.shape[1] != 1:
         return hidden.expand([call.shapes.batch, *hidden.shape[1:]])
     return hidden

@@ -5,12 +5,14 @@ Legend: B batch, Sq and Skv queries and keys, T tokens, N and Nkv heads, D and D
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_fused import contracts, masks
 from paddle_fused.masks.row_indices import RowIndices
-from paddle_fused.masks.tensors import check_rows
+from paddle_fused.masks.tensors import check_rows, hidden_tensor
 from paddle_fused.masks.types import Dense, Documents
 
 from ..arguments import check_one_device, check_tensor, dtype_name
@@ -25,7 +27,7 @@ class AttentionCall:
     heads: Heads
     mask: masks.Mask | None
     shapes: masks.Shapes
-    plan: masks.SparsePlan
+    plan: masks.MaskPlan
     scale: float
     dropout: float
     cu_seqlens_q: Any
@@ -33,6 +35,7 @@ class AttentionCall:
     returns_statistics: bool
     operator: str
     seed: Any = None  # of dropout: int64 [2], or None to draw one
+    results: dict = field(default_factory=dict, init=False, compare=False, repr=False)  # of `once_per_call`
 
     def check(self, bias) -> None:
         """Checks sizes against CANN's limits, the shape of the bias, and that every query sees a key."""
@@ -57,7 +60,7 @@ class AttentionCall:
                 )
         if bias is not None:
             self._check_bias(bias)
-        check_rows(self.plan, self.operator)
+        check_rows(self.plan, functools.partial(full_mask, self), self.operator)
 
     def _check_sequences(self) -> None:
         shapes = self.shapes
@@ -84,6 +87,24 @@ class AttentionCall:
     def _at_most(self, rule: str, what: str, size: int | None) -> None:
         if size is not None and size > contracts.limit(rule):
             contracts.refuse(rule, self.operator, f"{what} is {size}")
+
+
+def once_per_call(function: Callable[[AttentionCall], Any]):
+    """Computes ``function(call)`` at most once for each call; checks, dispatch and run share the result."""
+
+    @functools.wraps(function)
+    def kept(call: AttentionCall):
+        if function not in call.results:
+            call.results[function] = function(call)
+        return call.results[function]
+
+    return kept
+
+
+@once_per_call
+def full_mask(call: AttentionCall):
+    """The full mask of the call's plan: bool [Sq, Skv] or [B or 1, N or 1, Sq, Skv], True = hidden."""
+    return hidden_tensor(call.plan.full, call.plan.full_shape)
 
 
 def check_lengths(mask, layout: str, cu_seqlens_q, operator: str) -> None:

@@ -1,4 +1,4 @@
-"""Attention with the host kernels: pf_flash_attention, in the mode to which the mask was compiled.
+"""Attention with the host kernels: pf_flash_attention, which takes the bands of the plan.
 
 Legend: B batch, S sequence, T tokens, N heads, D head size.
 """
@@ -6,16 +6,15 @@ Legend: B batch, S sequence, T tokens, N heads, D head size.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import paddle
 
 from paddle_fused import native
 from paddle_fused.masks.explain import computed_fraction
-from paddle_fused.masks.tensors import full_mask
 
 from ..arguments import dtype_name
-from .call import AttentionCall
+from .call import AttentionCall, full_mask
 from .layout import from_bsnd
 from .packing import packed, unpacked, zero_queries
 
@@ -24,9 +23,7 @@ _SEEDS = 2**31 - 1  # randint takes no larger bound
 
 def run(query, key, value, bias, call: AttentionCall):
     plan, heads, layout = call.plan, call.heads, call.layout
-    # The kernels need no compressed masks.
-    mask = full_mask(plan, call.shapes.batch) if plan.mask == "full" else None
-    prefix = None if plan.prefix is None else paddle.to_tensor(plan.prefix, dtype="int64")
+    mask = None if plan.full is None else full_mask(call)
     query_ends = key_ends = None
     operator_layout = "TND" if plan.packed else "BSND" if layout == "TND" else layout
     if plan.packed:
@@ -43,16 +40,15 @@ def run(query, key, value, bias, call: AttentionCall):
         seed = paddle.randint(0, _SEEDS, [2], dtype="int64")
     out, softmax_max, softmax_sum, seed_offset = native.call(
         "pf_flash_attention",
-        *(query, key, value, bias, mask, query_ends, key_ends, prefix, seed),
+        *(query, key, value, bias, mask, query_ends, key_ends, seed),
         operator_layout,
         heads.query if operator_layout in ("BSH", "SBH") else 0,
         call.scale,
         call.dropout,
-        _operator_mode(plan),
-        plan.pre_tokens,
-        plan.next_tokens,
+        list(chain.from_iterable(plan.bands)),
+        plan.align,
     )
-    if plan.mask == "full" and not plan.packed and (plan.zero_rows or not paddle.in_dynamic_mode()):
+    if mask is not None and not plan.packed and (plan.zero_rows or not paddle.in_dynamic_mode()):
         fully_masked = mask.all(-1)
         out = zero_queries(
             out,
@@ -81,18 +77,12 @@ def unsupported_reason(query, key, value, bias, call: AttentionCall) -> str | No
 
 
 def mode(query, key, value, bias, call: AttentionCall) -> str:
-    return f"pf_flash_attention, sparse_mode {_operator_mode(call.plan)}{', TND' if call.plan.packed else ''}"
+    return f"pf_flash_attention, {call.plan.kind}{', TND' if call.plan.packed else ''}"
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
     """The fraction of the scores computed, counted as in CANN: in blocks that contain a visible key."""
     return computed_fraction(call.plan, call.shapes) if call.plan.sequences else 1.0
-
-
-def _operator_mode(plan) -> int:
-    """In mode 5 the host operator masks by the prefix alone. The full mask contains the prefix and the rest,
-    so mode 1 is used."""
-    return 1 if plan.sparse_mode == 5 else plan.sparse_mode
 
 
 def _ends(call: AttentionCall):

@@ -39,13 +39,15 @@ def localise(layout: Layout, given: dict, part) -> dict:
     """The call for the local shards: their sizes, and the mask of their sequences and heads."""
     call, query, key, value, bias = (given[name] for name in ("call", "query", "key", "value", "bias"))
     mask = None if call.mask is None else _part_of(call.mask, layout, part)
-    shapes = masks.shapes_of(call.layout, query.shape, key.shape, call.cu_seqlens_q, call.cu_seqlens_k)
+    # Tokens are not sharded, so that the lengths in layout TND need not be read again.
+    shapes = call.shapes if call.layout == "TND" else masks.shapes_of(call.layout, query.shape, key.shape)
+    same = (mask, shapes) == (call.mask, call.shapes)
     own = replace(
         call,
         heads=heads_of(call.layout, query.shape, key.shape, value.shape, _num_heads(call), call.operator),
         mask=mask,
         shapes=shapes,
-        plan=masks.compile_mask(mask, shapes, may_pack=bias is None),
+        plan=call.plan if same else masks.compile_mask(mask, shapes, may_pack=bias is None),
     )
     own.check(bias)
     return {"call": own}

@@ -17,7 +17,7 @@ import paddle
 from paddle_fused.masks.row_indices import RowIndices, hidden_in_graph, rows_of
 
 from ..layer import OperatorLayer
-from .call import AttentionCall
+from .call import AttentionCall, once_per_call
 from .packing import constant
 
 ROWS = 1024  # queries of a tile
@@ -68,6 +68,7 @@ class Tiles:
         return hidden
 
 
+@once_per_call
 def rows_of_call(call: AttentionCall) -> RowIndices | None:
     """The mask of a call as row indices; None if it has none."""
     if isinstance(call.mask, RowIndices):

@@ -13,7 +13,8 @@ from precision import npu
 
 from paddle_fused import native
 
-FAR = 2**31 - 1
+FAR = 2**40  # no bound
+CAUSAL = (-FAR, 0, 0)  # low, high and prefix
 ORDER = {"BSND": (0, 1, 2, 3), "BNSD": (0, 2, 1, 3), "BSH": (0, 1, 2, 3), "SBH": (1, 0, 2, 3)}
 
 
@@ -41,39 +42,26 @@ def attend(
     mask=None,
     query_ends=None,
     key_ends=None,
-    prefix=None,
     layout="BSND",
     num_heads=0,
     scale=None,
     dropout=0.0,
-    mode=0,
-    pre=2**31 - 1,  # not FAR: to_static evaluates defaults without the module's names
-    next=2**31 - 1,
+    bands=(-(2**40), 2**40, 0),  # not FAR: to_static evaluates defaults without the module's names
+    align="top_left",
 ) -> list:
     """out, softmax_max, softmax_sum, seed_offset."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     seed = paddle.randint(0, 2**31 - 1, [2], dtype="int64") if dropout > 0 else None
-    optional = (bias, mask, query_ends, key_ends, prefix, seed)
-    attributes = (layout, num_heads, scale, dropout, mode, pre, next)
+    optional = (bias, mask, query_ends, key_ends, seed)
+    attributes = (layout, num_heads, scale, dropout, list(bands), align)
     return native.call("pf_flash_attention", query, key, value, *optional, *attributes)
 
 
-def enumerated(mode: int, sq: int, skv: int, pre=FAR, next=FAR, prefix=0) -> np.ndarray:
-    """keep [Sq, Skv] of one sequence, written out from CANN's description of modes 0 to 6, without a mask."""
-    keep = np.zeros((sq, skv), bool)
-    shift = skv - sq
-    for i in range(sq):
-        for j in range(skv):
-            keep[i, j] = {
-                0: i - pre <= j <= i + next,
-                1: True,
-                2: j <= i,
-                3: j <= i + shift,
-                4: i + shift - pre <= j <= i + shift + next,
-                5: j <= i + shift or j < prefix,
-                6: j <= i + shift or j < prefix,
-            }[mode]
-    return keep
+def enumerated(sq: int, skv: int, low=-FAR, high=FAR, prefix=0, align="top_left") -> np.ndarray:
+    """keep [Sq, Skv] of one sequence, without a mask, key by key."""
+    shift = skv - sq if align == "bottom_right" else 0
+    keep = [[i + shift + low <= j <= i + shift + high or j < prefix for j in range(skv)] for i in range(sq)]
+    return np.array(keep, bool).reshape(sq, skv)
 
 
 @dataclass
@@ -90,10 +78,10 @@ class Case:
     layout: str = "BSND"
     bias: tuple | None = None
     mask: tuple | None = None
-    mode: int = 0
-    pre: int = FAR
-    next: int = FAR
-    prefix: list = field(default_factory=list)
+    low: int = -FAR
+    high: int = FAR
+    prefix: list = field(default_factory=lambda: [0])  # once, or for each batch entry
+    align: str = "top_left"
     scale: float = 0.3
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -114,8 +102,9 @@ class Case:
 
     def visible(self, mask=None) -> np.ndarray:
         """[B, N, Sq, Skv]"""
-        prefixes = self.prefix or [0] * self.b
-        keep = np.stack([enumerated(self.mode, self.sq, self.skv, self.pre, self.next, p) for p in prefixes])
+        keep = np.stack(
+            [enumerated(self.sq, self.skv, self.low, self.high, p, self.align) for p in self.prefix]
+        )
         keep = np.broadcast_to(keep[:, None], (self.b, self.n, self.sq, self.skv))
         return keep if mask is None else keep & ~mask
 
@@ -128,8 +117,6 @@ class Case:
         for x in differentiable:
             x.stop_gradient = False
         out_grad = in_layout(inputs.pop("out_grad"), self.layout)
-        if self.prefix:
-            inputs["prefix"] = paddle.to_tensor(self.prefix, dtype="int64")
         if self.layout == "TND":
             inputs["query_ends"], inputs["key_ends"] = (
                 paddle.to_tensor([s], dtype="int64") for s in (self.sq, self.skv)
@@ -140,9 +127,8 @@ class Case:
             num_heads=self.n if self.layout[-1] == "H" else 0,
             scale=self.scale,
             dropout=dropout,
-            mode=self.mode,
-            pre=self.pre,
-            next=self.next,
+            bands=[number for prefix in self.prefix for number in (self.low, self.high, prefix)],
+            align=self.align,
         )
         return [*outputs, *paddle.grad(outputs[0], differentiable, out_grad)]
 

@@ -1,12 +1,13 @@
-"""Hypothesis strategies for masks and their shapes, and what a plan computes by CANN's modes."""
+"""Hypothesis strategies for masks and their shapes; what a plan hides, by its bands and by CANN's mode."""
 
 from itertools import pairwise
 
 import numpy as np
+from attention_operator import enumerated
 from hypothesis import strategies as st
 
 from paddle_fused import masks
-from paddle_fused.masks import hidden_matrix, hidden_sequences
+from paddle_fused.masks import hidden_matrix, hidden_sequences, mode_of
 
 LENGTHS = st.integers(1, 12)
 ALIGN = st.sampled_from(["bottom_right", "top_left"])
@@ -91,33 +92,60 @@ def block_diagonal(blocks, query_len, key_len):
     return whole
 
 
-def hidden_by_plan(plan, shapes):
+def hidden_by_mode(plan, shapes):
     """What CANN hides under ``plan``: bool [B, N, Sq, Skv] (broadcast), or [T, T] in layout TND."""
-    tokens = {"pre_tokens": plan.pre_tokens, "next_tokens": plan.next_tokens}
-    full = None if plan.full is None else plan.full.to_dense(*plan.full_shape)
+    mode = mode_of(plan)
+    tokens = {"pre_tokens": mode.pre_tokens, "next_tokens": mode.next_tokens}
     if plan.packed:
-        blocks = hidden_sequences(plan.sparse_mode, plan.query_lens, plan.key_lens, mask=full, **tokens)
-        hidden = block_diagonal(blocks, sum(plan.query_lens), sum(plan.key_lens))
-        if shapes.layout == "TND":
-            return hidden
-        size = shapes.query_len, shapes.key_len
-        return np.stack(
-            [
-                hidden[b * size[0] : (b + 1) * size[0], b * size[1] : (b + 1) * size[1]][None]
-                for b in range(shapes.batch)
-            ]
-        )
+        full = None if plan.full is None else plan.full.to_dense(*plan.full_shape)
+        lens = plan.query_lens, plan.key_lens
+        return _of_sequences(plan, shapes, hidden_sequences(mode.sparse_mode, *lens, mask=full, **tokens))
+    size = shapes.query_len, shapes.key_len
 
-    def of_batch(b):
-        mask = full if full is None or full.ndim == 2 else full[b % len(full)]
+    def of_batch(b, mask):
         prefix = None if plan.prefix is None else plan.prefix[b]
-        return hidden_matrix(
-            plan.sparse_mode, shapes.query_len, shapes.key_len, prefix=prefix, mask=mask, **tokens
-        )
+        return hidden_matrix(mode.sparse_mode, *size, prefix=prefix, mask=mask, **tokens)
 
+    return _of_batch(plan, shapes, of_batch)
+
+
+def hidden_by_bands(plan, shapes):
+    """What the host kernels hide, in the same form."""
+
+    def block(index, q, k, full):
+        band = plan.bands[index if len(plan.bands) > 1 else 0]
+        hidden = ~enumerated(q, k, *band, plan.align)
+        return hidden if full is None else hidden | full[..., :q, :k]
+
+    if plan.packed:
+        full = None if plan.full is None else plan.full.to_dense(*plan.full_shape)
+        blocks = [block(index, s.query_len, s.key_len, full) for index, s in enumerate(plan.sequences)]
+        return _of_sequences(plan, shapes, blocks)
+    return _of_batch(plan, shapes, lambda b, mask: block(b, shapes.query_len, shapes.key_len, mask))
+
+
+def _of_sequences(plan, shapes, blocks):
+    hidden = block_diagonal(blocks, sum(plan.query_lens), sum(plan.key_lens))
     if shapes.layout == "TND":
-        return of_batch(0)
-    return np.stack([of_batch(b).reshape(-1, shapes.query_len, shapes.key_len) for b in range(shapes.batch)])
+        return hidden
+    rows, columns = shapes.query_len, shapes.key_len
+    return np.stack(
+        [
+            hidden[b * rows : (b + 1) * rows, b * columns : (b + 1) * columns][None]
+            for b in range(shapes.batch)
+        ]
+    )
+
+
+def _of_batch(plan, shapes, of_batch):
+    full = None if plan.full is None else plan.full.to_dense(*plan.full_shape)
+    of_element = [
+        full if full is None or full.ndim == 2 else full[b % len(full)] for b in range(shapes.batch)
+    ]
+    hidden = [of_batch(b, mask) for b, mask in enumerate(of_element)]
+    if shapes.layout == "TND":
+        return hidden[0]
+    return np.stack([x.reshape(-1, shapes.query_len, shapes.key_len) for x in hidden])
 
 
 def hidden_by_mask(mask, shapes):

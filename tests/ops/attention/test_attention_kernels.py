@@ -16,28 +16,34 @@ CASES = {
     "square": Case(2, 128, 128, 2, 2, 64, 64),
     "odd sizes": Case(1, 65, 67, 3, 3, 37, 37),
     "one query": Case(8, 1, 129, 8, 4, 64, 64),
-    "head size 1": Case(1, 70, 70, 2, 1, 1, 1, mode=2),
-    "head size 512": Case(1, 66, 66, 2, 1, 512, 512, mode=2),
-    "smaller values": Case(2, 70, 90, 4, 2, 48, 16, mode=3),
+    "head size 1": Case(1, 70, 70, 2, 1, 1, 1, high=0),
+    "head size 512": Case(1, 66, 66, 2, 1, 512, 512, high=0),
+    "smaller values": Case(2, 70, 90, 4, 2, 48, 16, high=0, align="bottom_right"),
     "values of size 1": Case(1, 70, 70, 2, 2, 40, 1),
-    "smaller values, odd": Case(1, 90, 70, 6, 1, 33, 17, mode=2),
-    "layout BNSD": Case(2, 70, 90, 4, 2, 24, 8, "BNSD", mode=3),
-    "layout BSH": Case(2, 70, 90, 4, 2, 24, 8, "BSH", mode=3),
-    "layout SBH": Case(2, 70, 90, 4, 2, 24, 8, "SBH", mode=3),
-    "layout TND": Case(1, 70, 90, 4, 2, 24, 8, "TND", mode=3),
+    "smaller values, odd": Case(1, 90, 70, 6, 1, 33, 17, high=0),
+    "layout BNSD": Case(2, 70, 90, 4, 2, 24, 8, "BNSD", high=0, align="bottom_right"),
+    "layout BSH": Case(2, 70, 90, 4, 2, 24, 8, "BSH", high=0, align="bottom_right"),
+    "layout SBH": Case(2, 70, 90, 4, 2, 24, 8, "SBH", high=0, align="bottom_right"),
+    "layout TND": Case(1, 70, 90, 4, 2, 24, 8, "TND", high=0, align="bottom_right"),
     "bias": Case(2, 70, 90, 4, 2, 24, 16, bias=(2, 4, 70, 90)),
-    "bias for all queries": Case(2, 70, 90, 4, 2, 24, 24, "BNSD", bias=(2, 4, 1, 90), mode=3),
-    "bias for all batches": Case(3, 70, 90, 4, 1, 24, 24, "SBH", bias=(1, 4, 70, 90), mode=2),
+    "bias for all queries": Case(
+        2, 70, 90, 4, 2, 24, 24, "BNSD", bias=(2, 4, 1, 90), high=0, align="bottom_right"
+    ),
+    "bias for all batches": Case(3, 70, 90, 4, 1, 24, 24, "SBH", bias=(1, 4, 70, 90), high=0),
     "bias for all heads": Case(2, 66, 130, 4, 2, 24, 24, bias=(2, 1, 66, 130)),
     "bias of the keys": Case(2, 130, 70, 4, 2, 24, 24, bias=(1, 1, 1, 70)),
-    "bias and window": Case(1, 300, 300, 2, 2, 16, 16, bias=(1, 2, 300, 300), mode=4, pre=20, next=3),
+    "bias and window": Case(
+        1, 300, 300, 2, 2, 16, 16, bias=(1, 2, 300, 300), low=-20, high=3, align="bottom_right"
+    ),
     "bias and mask": Case(2, 70, 90, 4, 2, 24, 24, bias=(1, 4, 70, 90), mask=(2, 1, 70, 90)),
-    "mask of each head": Case(2, 70, 90, 4, 2, 24, 24, mask=(2, 4, 70, 90), mode=1),
-    "mask and band": Case(2, 130, 130, 4, 2, 24, 24, mask=(130, 130), pre=150, next=10),
-    "window": Case(1, 400, 400, 2, 2, 16, 16, mode=4, pre=64, next=0),
-    "queries without keys": Case(2, 200, 70, 2, 1, 16, 16, mode=3),
-    "prefix": Case(2, 70, 300, 2, 2, 16, 16, mode=6, prefix=[230, 290]),
-    "prefix and queries without keys": Case(2, 300, 170, 2, 2, 16, 8, mode=5, prefix=[0, 100]),
+    "mask of each head": Case(2, 70, 90, 4, 2, 24, 24, mask=(2, 4, 70, 90)),
+    "mask and band": Case(2, 130, 130, 4, 2, 24, 24, mask=(130, 130), low=-150, high=10),
+    "window": Case(1, 400, 400, 2, 2, 16, 16, low=-64, high=0, align="bottom_right"),
+    "queries without keys": Case(2, 200, 70, 2, 1, 16, 16, high=0, align="bottom_right"),
+    "prefix": Case(2, 70, 300, 2, 2, 16, 16, high=0, align="bottom_right", prefix=[230, 290]),
+    "prefix and queries without keys": Case(
+        2, 300, 170, 2, 2, 16, 8, high=0, align="bottom_right", prefix=[0, 100]
+    ),
 }
 
 
@@ -67,7 +73,7 @@ def test_output_and_gradients(name, dtype):
 
 
 def test_truth_is_differentiated_correctly():
-    case = Case(2, 5, 6, 4, 2, 3, 2, bias=(1, 4, 5, 6), mode=3)
+    case = Case(2, 5, 6, 4, 2, 3, 2, bias=(1, 4, 5, 6), high=0, align="bottom_right")
     arrays = case.arrays()
     names = ("query", "key", "value", "bias")
 
@@ -81,7 +87,7 @@ def test_truth_is_differentiated_correctly():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_softmax_statistics(dtype):
-    case = Case(2, 70, 90, 4, 2, 24, 16, bias=(1, 4, 70, 90), mode=3)
+    case = Case(2, 70, 90, 4, 2, 24, 16, bias=(1, 4, 70, 90), high=0, align="bottom_right")
     tensors = tensors_of(case, dtype)
     _, row_max, row_sum, *_ = case.run(tensors)
     q, k = (values(tensors[name]).transpose(0, 2, 1, 3) for name in ("query", "key"))
@@ -113,7 +119,7 @@ def test_threads_and_places_give_the_same_bits(name):
 
 def test_hidden_keys_leak_nothing():
     """A key outside of the band changes no bit of the outputs of queries that do not see it."""
-    case = Case(1, 200, 200, 2, 2, 16, 16, mode=4, pre=30, next=0)
+    case = Case(1, 200, 200, 2, 2, 16, 16, low=-30, high=0, align="bottom_right")
     tensors = tensors_of(case, "float32")
     before = case.run(tensors)
     changed = {**tensors, "key": tensors["key"].clone(), "value": tensors["value"].clone()}
@@ -143,7 +149,7 @@ def test_rows_whose_bias_hides_everything():
 
 def test_dropout_of_the_gradients_is_that_of_the_output():
     """With the factors that the output shows, the gradients are those of the formula."""
-    case = Case(1, 70, 90, 2, 1, 128, 96, mode=3)
+    case = Case(1, 70, 90, 2, 1, 128, 96, high=0, align="bottom_right")
     tensors = tensors_of(case, "float32")
     identity = np.zeros((1, 90, 1, 96), np.float32)
     identity[0, np.arange(90), 0, np.arange(90)] = 1  # the output is the dropped probability itself
@@ -170,7 +176,7 @@ def test_dropout_of_the_gradients_is_that_of_the_output():
 
 def test_tiles_outside_of_the_band_are_not_computed():
     """NaN times zero is NaN: if such a tile were computed, the results would show it."""
-    case = Case(1, 1024, 1024, 1, 1, 16, 16, mode=4, pre=60, next=0)
+    case = Case(1, 1024, 1024, 1, 1, 16, 16, low=-60, high=0, align="bottom_right")
     clean = case.run(tensors_of(case, "float32"))
     near, far = slice(640, 1024), slice(0, 512)  # no query in `near` sees a key in `far`
     for names, place, results, whole in (
@@ -222,9 +228,9 @@ def _extra_megabytes(run_program, s, **arguments):
 
 @pytest.mark.slow
 def test_a_long_window_needs_little_memory(run_program):
-    assert _extra_megabytes(run_program, 32768, mode=4, pre=127, next=0) < 100
+    assert _extra_megabytes(run_program, 32768, bands=[-127, 0, 0]) < 100
 
 
 @pytest.mark.slow
 def test_a_long_causal_sequence_needs_little_memory(run_program):
-    assert _extra_megabytes(run_program, 32768, mode=3) < 300
+    assert _extra_megabytes(run_program, 32768, bands=[-(2**40), 0, 0]) < 300

@@ -41,7 +41,7 @@ def test_a_missing_tensor_is_named(missing):
     assert native.unsupported_reason(*tensors.values()) is None
     with pytest.raises(ValueError, match=f"pf_flash_attention: {missing} is missing; accepted: a tensor"):
         paddle._C_ops._run_custom_op(
-            "pf_flash_attention", *tensors.values(), *[None] * 6, "BSND", 0, 1.0, 0.0, 0, 9, 9
+            "pf_flash_attention", *tensors.values(), *[None] * 5, "BSND", 0, 1.0, 0.0, [-9, 9, 0], "top_left"
         )
 
 
@@ -54,7 +54,9 @@ def test_no_sequence_is_refused():
 
 def attend_with_seed(seed, dropout=0.5):
     return native.call(
-        "pf_flash_attention", *qkv(), None, None, None, None, None, seed, "BSND", 0, 1.0, dropout, 0, 99, 99
+        "pf_flash_attention",
+        *(*qkv(), None, None, None, None, seed),
+        *("BSND", 0, 1.0, dropout, [-99, 99, 0], "top_left"),
     )
 
 

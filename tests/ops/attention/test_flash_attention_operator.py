@@ -3,7 +3,7 @@
 import numpy as np
 import paddle
 import pytest
-from attention_operator import FAR, Case, attend, lengths, tensors
+from attention_operator import CAUSAL, FAR, Case, attend, lengths, tensors
 from precision import npu, values
 
 import virtual_npu
@@ -45,23 +45,25 @@ REFUSED = {
     "no heads": ((Q, (2, 9, 0, 8), (2, 9, 0, 8)), {}, "at least one head"),
     "no head size": (((2, 6, 4, 0), (2, 9, 2, 0), (2, 9, 2, 0)), {}, "at least one head of size one"),
     "dropout": ((Q, K, K), {"dropout": 1.5}, "dropout is 1.5.*; accepted: a probability"),
-    "mode": ((Q, K, K), {"mode": 9}, "sparse_mode is 9; accepted: 0 to 8"),
-    "mode 1 without a mask": ((Q, K, K), {"mode": 1}, "needs a mask"),
-    "mode 7": ((Q, K, K), {"mode": 7}, "sparse_mode is 7 with layout BSND; it belongs to TND"),
-    "mode 5 in TND": ((Q[1:], K[1:], K[1:]), {**TND, "mode": 5, "prefix": (1, 1)}, "use mode 6 there"),
-    "mode 6 without prefix": ((Q, K, K), {"mode": 6}, "needs prefix"),
-    "prefix of one": (
+    "no band": ((Q, K, K), {"bands": []}, "bands has 0 numbers; accepted: low, high and prefix, once or"),
+    "half a band": ((Q, K, K), {"bands": [0, 0]}, "bands has 2 numbers"),
+    "bands of three": (
         (Q, K, K),
-        {"mode": 6, "prefix": (3,)},
-        "prefix has 1 elements; accepted: .* the 2 sequences",
+        {"bands": [*CAUSAL] * 3},
+        "bands has 9 numbers; accepted: .* the 2 sequences",
     ),
-    "prefix of three": ((Q, K, K), {"mode": 5, "prefix": (3, 3, 3)}, "prefix has 3 elements"),
+    "bands of one in TND": (
+        (Q[1:], K[1:], K[1:]),
+        {**TND, "query_ends": (2, 4, 6), "key_ends": (3, 5, 9), "bands": [*CAUSAL] * 2},
+        "bands has 6 numbers; accepted: .* the 3 sequences",
+    ),
+    "align": ((Q, K, K), {"align": "left"}, "align is left; accepted: top_left, bottom_right"),
     "long prefix": (
         (Q, K, K),
-        {"mode": 6, "prefix": (3, 10)},
-        r"prefix is \[3, 10\]; accepted: .* which is 9",
+        {"bands": [0, 0, 3, 0, 0, 10]},
+        "a prefix is 10; accepted: .* which is 9 in sequence 1",
     ),
-    "negative prefix": ((Q, K, K), {"mode": 6, "prefix": (3, -1)}, r"prefix is \[3, -1\]"),
+    "negative prefix": ((Q, K, K), {"bands": [0, 0, -1]}, "a prefix is -1"),
     "ends in BSND": ((Q, K, K), {**TND, "layout": "BSND"}, "they belong to TND"),
     "no ends": ((Q[1:], K[1:], K[1:]), {"layout": "TND"}, "needs query_ends and key_ends"),
     "one end only": (
@@ -154,11 +156,11 @@ def test_tokens_behind_the_last_sequence_are_zero():
 
 def test_unused_places_for_sequences_are_zeros():
     q, k, v = tensors((7, 2, 8), (9, 2, 8), (9, 2, 8))
-    out, *_ = attend(
-        q, k, v, layout="TND", query_ends=lengths(3, 7), key_ends=lengths(5, 9), mode=7, pre=FAR, next=0
-    )
+    bands = [*CAUSAL, -FAR, 1, 0]
+    out, *_ = attend(q, k, v, layout="TND", query_ends=lengths(3, 7), key_ends=lengths(5, 9), bands=bands)
     filled = {"query_ends": lengths(3, 7, 0, 0), "key_ends": lengths(5, 9, 0, 0)}
-    assert (attend(q, k, v, layout="TND", **filled, mode=7, pre=FAR, next=0)[0] == out).all()
+    for unused in ([], [*CAUSAL, *CAUSAL]):
+        assert (attend(q, k, v, layout="TND", **filled, bands=bands + unused)[0] == out).all()
 
 
 def test_lengths_may_be_on_the_cpu():
@@ -190,7 +192,7 @@ def test_empty_tensors(sizes):
 
 def test_no_tokens_in_layout_tnd():
     q, k, v = tensors((0, 4, 8), (0, 2, 8), (0, 2, 8))
-    out = attend(q, k, v, layout="TND", query_ends=lengths(0), key_ends=lengths(0), mode=3)[0]
+    out = attend(q, k, v, layout="TND", query_ends=lengths(0), key_ends=lengths(0), bands=CAUSAL)[0]
     assert out.shape == [0, 4, 8] == paddle.grad(out, [q], paddle.ones_like(out))[0].shape
 
 
@@ -199,7 +201,7 @@ def test_no_tokens_in_layout_tnd():
 
 @pytest.mark.parametrize("layout", ["BSND", "BNSD", "BSH", "SBH"])
 def test_views_are_computed_as_their_copies(layout):
-    case = Case(2, 40, 40, 4, 4, 16, 16, layout, bias=(1, 4, 40, 40), mask=(2, 1, 40, 40), mode=0, next=5)
+    case = Case(2, 40, 40, 4, 4, 16, 16, layout, bias=(1, 4, 40, 40), mask=(2, 1, 40, 40), high=5)
     random = np.random.default_rng(0)
     packed = npu(random.standard_normal((2, 40, 3, 4, 16)), "bfloat16", requires_grad=False)
     views = dict(zip(("query", "key", "value"), packed.unbind(axis=2), strict=True))
@@ -237,7 +239,7 @@ def test_dropout_is_reproducible_and_leaves_the_generator_alone_when_unused():
 
 
 def _plain(q, k, v):
-    return attend(q, k, v, scale=0.3, mode=3)
+    return attend(q, k, v, scale=0.3, bands=CAUSAL, align="bottom_right")
 
 
 def _masked(q, k, v, mask):
@@ -245,11 +247,12 @@ def _masked(q, k, v, mask):
 
 
 def _biased(q, k, v, bias):
-    return attend(q, k, v, scale=0.3, bias=bias, mode=2)
+    return attend(q, k, v, scale=0.3, bias=bias, bands=CAUSAL)
 
 
 def _packed(q, k, v, query_ends, key_ends):
-    return attend(q, k, v, scale=0.3, layout="TND", query_ends=query_ends, key_ends=key_ends, mode=3)
+    bands = [*CAUSAL, -4, 1, 2]
+    return attend(q, k, v, scale=0.3, layout="TND", query_ends=query_ends, key_ends=key_ends, bands=bands)
 
 
 @pytest.mark.parametrize("function", [_plain, _masked, _biased, _packed])

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from mask_strategies import batch_masks, hidden_by_mask, hidden_by_plan, packed_masks
+from mask_strategies import batch_masks, hidden_by_bands, hidden_by_mask, hidden_by_mode, packed_masks
 
 from paddle_fused import contracts, masks
-from paddle_fused.masks import compile_mask, shapes_of
+from paddle_fused.masks import compile_mask, mode_of, shapes_of
+from paddle_fused.masks.sequences import NO_BOUND
 
 pytestmark = pytest.mark.sampled
 
@@ -112,6 +113,12 @@ def test_repr_of_a_tensor_names_the_polarity():
 # ---- the compiler: right, and the mode that was meant
 
 
+def assert_means(plan, mask, shapes):
+    """Mode and bands hide what the mask hides."""
+    for hidden in (hidden_by_mode(plan, shapes), hidden_by_bands(plan, shapes)):
+        np.testing.assert_array_equal(*np.broadcast_arrays(hidden, hidden_by_mask(mask, shapes)))
+
+
 def check_plan(mask, shapes):
     try:
         plan = compile_mask(mask, shapes)
@@ -122,9 +129,7 @@ def check_plan(mask, shapes):
         )  # bands that no mask of the sequences can share
         assert hides_a_row or differs, "refused, but every query sees a key"
         return
-    np.testing.assert_array_equal(
-        *np.broadcast_arrays(hidden_by_plan(plan, shapes), hidden_by_mask(mask, shapes))
-    )
+    assert_means(plan, mask, shapes)
     if not plan.zero_rows and plan.full is None:
         assert not hidden_by_mask(mask, shapes).all(-1).any()
 
@@ -181,11 +186,9 @@ MODES = [
 @pytest.mark.parametrize("mask, shapes, sparse_mode, kind", MODES, ids=lambda x: str(x)[:60])
 def test_cheapest_mode(mask, shapes, sparse_mode, kind):
     plan = compile_mask(mask, shapes)
-    assert (plan.sparse_mode, plan.mask) == (sparse_mode, kind), plan.why
+    assert mode_of(plan)[:2] == (sparse_mode, kind)
     if mask is not None and not (shapes.layout == "TND" and shapes.query_lens is None):
-        np.testing.assert_array_equal(
-            *np.broadcast_arrays(hidden_by_plan(plan, shapes), hidden_by_mask(mask, shapes))
-        )
+        assert_means(plan, mask, shapes)
 
 
 def test_compressed_masks():
@@ -307,14 +310,15 @@ def test_wrong_masks(message):
 
 
 @pytest.mark.parametrize(
-    "mask, sparse_mode",
+    "mask, sparse_mode, band, align",
     [
-        (None, 0),
-        (masks.causal(), 3),
-        (masks.causal("top_left"), 2),
-        (masks.band(5, 1), 4),
-        (masks.dense(HIDDEN), 1),
+        (None, 0, (-NO_BOUND, NO_BOUND, 0), "top_left"),
+        (masks.causal(), 3, (-NO_BOUND, 0, 0), "bottom_right"),
+        (masks.causal("top_left"), 2, (-NO_BOUND, 0, 0), "top_left"),
+        (masks.band(5, 1), 4, (-5, 1, 0), "bottom_right"),
+        (masks.dense(HIDDEN), 1, (-NO_BOUND, NO_BOUND, 0), "top_left"),
     ],
 )
-def test_modes_that_need_no_lengths(mask, sparse_mode):
-    assert compile_mask(mask, shapes_of("BSND", [-1, -1, 2, 8], [-1, -1, 2, 8])).sparse_mode == sparse_mode
+def test_masks_that_need_no_lengths(mask, sparse_mode, band, align):
+    plan = compile_mask(mask, shapes_of("BSND", [-1, -1, 2, 8], [-1, -1, 2, 8]))
+    assert (plan.bands, plan.align, mode_of(plan).sparse_mode) == ((band,), align, sparse_mode)

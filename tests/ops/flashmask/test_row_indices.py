@@ -5,7 +5,7 @@ import pytest
 from row_index_kinds import FORMS, draw
 
 from paddle_fused import masks
-from paddle_fused.masks import compile_mask, shapes_of, within_bands
+from paddle_fused.masks import compile_mask, mode_of, shapes_of, within_bands
 from paddle_fused.ops.flashmask_attention.cases import (
     bidirectional_documents,
     documents,
@@ -67,7 +67,7 @@ def test_mode_of_each_kind(kind):
     rows, causal, mode, packed, lengths, fully_masked = KINDS[kind]
     mask = mask_of(*rows, causal=causal)
     plan = plan_of(mask)
-    assert (plan.sparse_mode, plan.packed, list(plan.query_lens)) == (mode, packed, lengths), plan.why
+    assert (mode_of(plan).sparse_mode, plan.packed, list(plan.query_lens)) == (mode, packed, lengths)
     masked_rows = [] if plan.fully_masked is None else np.flatnonzero(plan.fully_masked).tolist()
     assert masked_rows == (
         np.flatnonzero(mask.fully_masked(20)).tolist() if fully_masked is None else fully_masked
@@ -81,7 +81,7 @@ def test_shared_tokens_are_copied_for_each_answer():
     assert plan.own.tolist() == [0, 1, 2, 3, 4, 8, 9]
     assert "repeated for each answer" in plan.why
     many = plan_of(mask_of(shared_question(10, *[1] * 20)))  # 30 tokens would become 220
-    assert (many.sparse_mode, many.mask, many.tokens) == (0, "full", None)
+    assert (*mode_of(many)[:2], many.tokens) == (0, "full", None)
 
 
 def test_more_documents_than_cann_has_sequences(monkeypatch):
@@ -91,7 +91,7 @@ def test_more_documents_than_cann_has_sequences(monkeypatch):
     plan = plan_of(mask)
     assert (plan.packed, plan.full.parts, plan.zero_rows) == (False, (mask,), False)
     without_packing = compile_mask(mask_of(documents(3, 5)), shapes_of("BSND", *[(1, 8, 2, 8)] * 2), False)
-    assert (without_packing.packed, without_packing.mask) == (False, "full")
+    assert (without_packing.packed, without_packing.kind) == (False, "full mask")
 
 
 @pytest.mark.parametrize(("causal", "columns"), FORMS)

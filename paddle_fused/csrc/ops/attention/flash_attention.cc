@@ -1,4 +1,4 @@
-// pf_flash_attention: kernels/attention as an operator, with the layouts and the sparse modes of CANN's FlashAttention.
+// pf_flash_attention: kernels/attention as an operator, with the layouts of CANN's FlashAttention.
 //
 //   S = scale * (Q K^T + bias)     P = softmax over the visible keys of S     out = dropout(P) V
 //
@@ -6,15 +6,21 @@
 //   query, key, value   in `layout`; key and value have Nkv heads (N a multiple of Nkv), value's head size is Dv <= D
 //   bias                [B, N, Sq, Skv], where B, N and Sq may be 1; not for TND. CANN's pse (pse_type 1)
 //   mask                bool, True hides a key: [B or 1, N or 1, Sq, Skv] or [Sq, Skv]; for TND [longest Sq, longest
-//                       Skv], shared by the sequences. Read in the modes 0 and 1; the others imply it
+//                       Skv], shared by the sequences
 //   query_ends, key_ends   int64 [sequences], for TND: cumulative lengths without the leading 0. Tokens behind the last
 //                       end belong to no sequence: zeros come out
-//   prefix              int64 [sequences], for the modes 5 and 6
 //   seed                int64 [2] on any device, needed if dropout > 0: seed and offset of the random numbers. The
 //                       operator draws none, so that it is a function of its arguments: programs may merge equal calls
 //   An optional input without elements counts as missing.
-// Attributes: layout (BSH, SBH, BSND, BNSD, TND); num_heads, the query's, for BSH and SBH; scale; dropout, a
-// probability; sparse_mode, pre_tokens and next_tokens: see attention_sparse_modes.h, with a mask and without one.
+// Attributes
+//   layout              BSH, SBH, BSND, BNSD, TND
+//   num_heads           the query's, for BSH and SBH
+//   scale
+//   dropout             a probability
+//   bands               low, high and prefix of each sequence (batch entry), or once for all: query i sees the keys
+//                       i + d + low <= j <= i + d + high and the keys j < prefix, if the mask does not hide them.
+//                       Without a bound: numbers beyond any sequence
+//   align               top_left: d = 0. bottom_right: d = Skv - Sq of the sequence, the last query on the last key
 // Outputs
 //   out                 query's layout with head size Dv
 //   softmax_max, softmax_sum   float32 [B, N, Sq, 8], or [T, N, 8]; without gradient
@@ -52,11 +58,11 @@ void set_seed_offset(const Tensor& seed_offset, kernels::AttentionProblem* probl
 
 std::vector<Tensor> forward(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& bias,
                             const OptionalTensor& mask, const OptionalTensor& query_ends,
-                            const OptionalTensor& key_ends, const OptionalTensor& prefix, const OptionalTensor& seed,
-                            const std::string& layout, int64_t num_heads, float scale, float dropout, int sparse_mode,
-                            int64_t pre_tokens, int64_t next_tokens) {
-  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix),
-                   layout, num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
+                            const OptionalTensor& key_ends, const OptionalTensor& seed, const std::string& layout,
+                            int64_t num_heads, float scale, float dropout, const std::vector<int64_t>& bands,
+                            const std::string& align) {
+  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), layout, num_heads,
+                   scale, dropout, bands, align});
   const HostCall host_call(kOp, {query, key, value});
   const AttentionSizes& s = problem.sizes();
   const bool written = !problem.empty() && problem.covers_all_tokens();
@@ -82,16 +88,16 @@ void check_shape(const char* name, const Tensor& x, const Shape& expected) {
 // `maybe_bias` is not optional here: the gradient of a bias without elements has its shape all the same.
 std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& maybe_bias,
                              const OptionalTensor& mask, const OptionalTensor& query_ends,
-                             const OptionalTensor& key_ends, const OptionalTensor& prefix, const Tensor& out,
-                             const Tensor& softmax_max, const Tensor& softmax_sum, const Tensor& seed_offset,
-                             const Tensor& out_grad, const std::string& layout, int64_t num_heads, float scale,
-                             float dropout, int sparse_mode, int64_t pre_tokens, int64_t next_tokens) {
+                             const OptionalTensor& key_ends, const Tensor& out, const Tensor& softmax_max,
+                             const Tensor& softmax_sum, const Tensor& seed_offset, const Tensor& out_grad,
+                             const std::string& layout, int64_t num_heads, float scale, float dropout,
+                             const std::vector<int64_t>& bands, const std::string& align) {
   if (!out_grad.defined())
     refuse(kOp, "the loss depends on the softmax statistics but not on out; only out has a gradient. Detach the "
                 "other outputs.");
   const OptionalTensor bias = maybe_bias.defined() ? given(maybe_bias) : OptionalTensor();
-  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), given(prefix),
-                   layout, num_heads, scale, dropout, sparse_mode, pre_tokens, next_tokens});
+  Problem problem({query, key, value, given(bias), given(mask), given(query_ends), given(key_ends), layout, num_heads,
+                   scale, dropout, bands, align});
   check_places(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   check_same_dtype(kOp, {{"query", query}, {"the gradient of out", out_grad}});
   const AttentionSizes& s = problem.sizes();
@@ -136,8 +142,8 @@ std::vector<Shape> infer_gradient_shapes(const Shape& query, const Shape& key, c
 std::vector<DataType> infer_gradient_dtypes(const DataType& query) { return {query, query, query, query}; }
 
 std::vector<std::string> attributes() {
-  return {"layout: std::string", "num_heads: int64_t", "scale: float",        "dropout: float",
-          "sparse_mode: int",    "pre_tokens: int64_t", "next_tokens: int64_t"};
+  return {"layout: std::string", "num_heads: int64_t",          "scale: float",
+          "dropout: float",      "bands: std::vector<int64_t>", "align: std::string"};
 }
 
 }  // namespace
@@ -145,8 +151,7 @@ std::vector<std::string> attributes() {
 
 PD_BUILD_OP(pf_flash_attention)
     .Inputs({"query", "key", "value", paddle::Optional("bias"), paddle::Optional("mask"),
-             paddle::Optional("query_ends"), paddle::Optional("key_ends"), paddle::Optional("prefix"),
-             paddle::Optional("seed")})
+             paddle::Optional("query_ends"), paddle::Optional("key_ends"), paddle::Optional("seed")})
     .Outputs({"out", "softmax_max", "softmax_sum", "seed_offset"})
     .Attrs(paddle_fused::ops::flash_attention::attributes())
     .SetKernelFn(PF_KERNEL(paddle_fused::ops::flash_attention::forward))
@@ -155,8 +160,8 @@ PD_BUILD_OP(pf_flash_attention)
 
 PD_BUILD_GRAD_OP(pf_flash_attention)
     .Inputs({"query", "key", "value", paddle::Optional("bias"), paddle::Optional("mask"),
-             paddle::Optional("query_ends"), paddle::Optional("key_ends"), paddle::Optional("prefix"), "out",
-             "softmax_max", "softmax_sum", "seed_offset", paddle::Grad("out")})
+             paddle::Optional("query_ends"), paddle::Optional("key_ends"), "out", "softmax_max", "softmax_sum",
+             "seed_offset", paddle::Grad("out")})
     .Outputs({paddle::Grad("query"), paddle::Grad("key"), paddle::Grad("value"),
               paddle::Grad(paddle::Optional("bias"))})
     .Attrs(paddle_fused::ops::flash_attention::attributes())

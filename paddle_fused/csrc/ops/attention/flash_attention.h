@@ -19,12 +19,12 @@ inline OptionalTensor given(const OptionalTensor& x) { return x && x->numel() > 
 // Inputs and attributes as registered in flash_attention.cc.
 struct Call {
   Tensor query, key, value;
-  OptionalTensor bias, mask, query_ends, key_ends, prefix;
+  OptionalTensor bias, mask, query_ends, key_ends;
   std::string layout;
   int64_t num_heads;
   float scale, dropout;
-  int sparse_mode;
-  int64_t pre_tokens, next_tokens;
+  std::vector<int64_t> bands;
+  std::string align;
 };
 
 // Everything that the kernels' problem points to. It stays where it was made: the problem points into it.

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "ops/attention/attention_sparse_modes.h"
 #include "ops/attention/flash_attention.h"
 #include "paddle/common/ddim.h"
 
@@ -24,6 +23,10 @@ void check_ends(const char* name, const std::vector<int64_t>& ends, int64_t toke
     refuse(kOp, came + ", but the tensor has " + std::to_string(tokens) +
                     " tokens; its last element must not be beyond them.");
 }
+
+struct SegmentLengths {
+  int64_t query, kv;
+};
 
 std::vector<SegmentLengths> lengths_of(const std::vector<int64_t>& query_ends, const std::vector<int64_t>& kv_ends) {
   std::vector<SegmentLengths> lengths;
@@ -115,7 +118,7 @@ Problem::Problem(const Call& call)
   read_sequences(call);
   read_bands(call);
   if (call.bias) read_bias(*call.bias);
-  if (call.mask && reads_mask(call.sparse_mode)) read_mask(*call.mask);
+  if (call.mask) read_mask(*call.mask);
 }
 
 bool Problem::empty() const { return query.numel() == 0 || key.numel() == 0; }
@@ -159,28 +162,28 @@ void Problem::read_sequences(const Call& call) {
 }
 
 void Problem::read_bands(const Call& call) {
-  const int mode = call.sparse_mode;
-  const std::string came = "sparse_mode is " + std::to_string(mode);
-  if (mode < 0 || mode > 8) refuse(kOp, came + "; accepted: 0 to 8.");
-  if (mode == 1 && !call.mask) refuse(kOp, came + ", which needs a mask; pass one, or use mode 0.");
-  if (mode == 5 && layout().varlen()) refuse(kOp, came + " with layout TND; use mode 6 there.");
-  if (mode >= 7 && !layout().varlen()) refuse(kOp, came + " with layout " + call.layout + "; it belongs to TND.");
-  SparseMode sparse{mode, call.pre_tokens, call.next_tokens, {}};
-  if (reads_prefix(mode) && kernel.segments > 0) {
-    if (!call.prefix) refuse(kOp, came + ", which needs prefix, a length for each sequence.");
-    sparse.prefix = read_lengths("prefix", *call.prefix);
-    const int64_t count = static_cast<int64_t>(sparse.prefix.size());
-    if (count < kernel.segments || (count > kernel.segments && !layout().varlen()))
-      refuse(kOp, "prefix has " + std::to_string(count) + " elements; accepted: one for each of the " +
-                      std::to_string(kernel.segments) + " sequences.");
-  }
-  std::vector<SegmentLengths> lengths(kernel.segments, {kernel.query_len, kernel.kv_len});
+  // Beyond any sequence, and small enough that the sum with Skv - Sq does not overflow.
+  constexpr int64_t kUnbounded = int64_t{1} << 40;
+  const size_t count = call.bands.size() / 3, segments = static_cast<size_t>(kernel.segments);
+  // In TND there may be places for sequences that are not there, as in query_ends.
+  const bool fits = count == 1 || count == segments || (count > segments && layout().varlen());
+  if (count == 0 || call.bands.size() % 3 != 0 || !fits)
+    refuse(kOp, "bands has " + std::to_string(call.bands.size()) + " numbers; accepted: low, high and prefix, once or "
+                    "for each of the " + std::to_string(segments) + " sequences.");
+  if (call.align != "top_left" && call.align != "bottom_right")
+    refuse(kOp, "align is " + call.align + "; accepted: top_left, bottom_right.");
+  std::vector<SegmentLengths> lengths(segments, {kernel.query_len, kernel.kv_len});
   if (layout().varlen()) lengths = lengths_of(query_ends_, kv_ends_);
-  for (size_t i = 0; reads_prefix(mode) && i < lengths.size(); ++i)
-    if (sparse.prefix[i] < 0 || sparse.prefix[i] > lengths[i].kv)
-      refuse(kOp, "prefix is " + text(sparse.prefix) + "; accepted: lengths from 0 to the number of keys, which is " +
-                      std::to_string(lengths[i].kv) + " in sequence " + std::to_string(i) + ".");
-  bands_ = bands_of(sparse, lengths);
+  for (size_t i = 0; i < segments; ++i) {
+    const int64_t* band = call.bands.data() + (count == 1 ? 0 : 3 * i);
+    const int64_t low = std::clamp(band[0], -kUnbounded, kUnbounded);
+    const int64_t high = std::clamp(band[1], -kUnbounded, kUnbounded), prefix = band[2];
+    if (prefix < 0 || prefix > lengths[i].kv)
+      refuse(kOp, "a prefix is " + std::to_string(prefix) + "; accepted: a length from 0 to the number of keys, which "
+                      "is " + std::to_string(lengths[i].kv) + " in sequence " + std::to_string(i) + ".");
+    const int64_t d = call.align == "bottom_right" ? lengths[i].kv - lengths[i].query : 0;
+    bands_.push_back({-(low + d), high + d, prefix});
+  }
   kernel.bands = bands_.data();
 }
 

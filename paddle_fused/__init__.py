@@ -13,6 +13,8 @@ another Paddle.
     masks              attention masks, compiled to CANN's sparse modes
     compat             the operators under the names of torch_npu and MindSpeed
     contracts          CANN's rules, dtypes, limits and error numbers
+    acl_errors         stops at operators that CANN refuses
+    operator_hooks     observes the operators that Python calls
     sharding           operators on distributed tensors
     dispatch           backend selection, ``use_backend``, ``dispatch_log``
     registry           the registrations of the operators
@@ -36,12 +38,14 @@ from . import built_for, registry
 
 # The modules of the public names other than operators.
 _PUBLIC = {
+    "AclError": "acl_errors",
     "BackendError": "dispatch",
     "explain_dispatch": "dispatch",
     "reset_dispatch_log": "dispatch",
     "use_backend": "dispatch",
     "dispatch_log": "dispatch",
     "load_operators": "registry",
+    "watch_acl_errors": "acl_errors",
 }
 _MODULES = ("compat", "contracts", "masks")
 

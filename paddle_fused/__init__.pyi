@@ -3,6 +3,8 @@
 from . import compat as compat
 from . import contracts as contracts
 from . import masks as masks
+from .acl_errors import AclError as AclError
+from .acl_errors import watch_acl_errors as watch_acl_errors
 from .dispatch import BackendError as BackendError
 from .dispatch import dispatch_log as dispatch_log
 from .dispatch import explain_dispatch as explain_dispatch

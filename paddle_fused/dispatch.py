@@ -120,6 +120,7 @@ class Sharding(Protocol):
 _preference = _Preference(AUTO, False)
 _resharded: tuple[str, ...] = ()
 _calls: dict[Selection, int] = {}
+_observers: list[Observer] = []
 OPERATORS: dict[str, FusedOp] = {}  # every operator imported so far, by its public name
 
 
@@ -178,6 +179,20 @@ def resharded(notes: tuple[str, ...]) -> Iterator[None]:
         _resharded = before
 
 
+# Called before the backend runs with (operator, selection, arguments); the result is called with the outputs.
+Observer = Callable[["FusedOp", "Selection", tuple], Callable[[Any], None]]
+
+
+@contextmanager
+def observed_calls(observer: Observer) -> Iterator[None]:
+    """Calls ``observer`` for each call of an operator in the block, on local tensors."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
 class Selection(NamedTuple):
     """The backend selected for a call; ``record`` adds the call to ``dispatch_log``."""
 
@@ -221,9 +236,16 @@ class FusedOp:
         if self.sharding is not None and self.sharding.applies(arguments):
             return self.sharding.run(self.name, self, arguments)
         selection = self.select(*arguments)
+        observed = self.observe(selection, arguments)
         outputs = self.backends[selection.backend].run(*arguments)
         selection.record()
+        for after in observed:
+            after(outputs)
         return outputs
+
+    def observe(self, selection: Selection, arguments: tuple) -> list[Callable[[Any], None]]:
+        """Calls the observers before the backend runs; their results are to be called with its outputs."""
+        return [observer(self, selection, arguments) for observer in _observers]
 
     def select(self, *arguments) -> Selection:
         """The first backend that accepts the arguments. Callers may batch the calls of one backend."""

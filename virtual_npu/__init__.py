@@ -43,10 +43,11 @@ from .record import (
     mark_journal,
     placement,
     record_call_sites,
+    refuse,
     registered_dtypes,
     reset_kernel_record,
 )
-from .settings import cann_level, device_count
+from .settings import aclnn_kernels, cann_level, device_count
 
 __all__ = [
     "LAUNCHED_DEVICE",
@@ -58,6 +59,7 @@ __all__ = [
     "HostFallback",
     "KernelRecord",
     "Transfer",
+    "aclnn_kernels",
     "activate",
     "cann_level",
     "card_dtypes",
@@ -76,6 +78,7 @@ __all__ = [
     "placement",
     "prepare_ring",
     "record_call_sites",
+    "refuse",
     "registered_dtypes",
     "reset_kernel_record",
     "reset_transfers",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from .activation import PACKAGE_FOLDER, is_active, loaded_plugin
+from .settings import aclnn_kernels
 
 Placement = Literal["npu", "host", "aicpu"]
 # dtypes that a card's cores do not support, and the supported one to cast to
@@ -130,6 +131,20 @@ def _raise_failure(function, *arguments) -> None:
     function.restype = ctypes.c_char_p
     if reason := function(*arguments):
         raise OSError(reason.decode())
+
+
+def refuse(kernel: str, call: int = 1) -> None:
+    """Refuses the ``call``-th call of ``kernel`` from now on as ``VIRTUAL_NPU_REFUSE`` does; 0 refuses none.
+
+    Raises ValueError for a kernel that does not run through aclnn, RuntimeError if the plugin is not loaded.
+    """
+    if kernel not in aclnn_kernels():
+        raise ValueError(
+            f"refuse: {kernel!r} does not run through aclnn; accepted: one of {', '.join(aclnn_kernels())}."
+        )
+    function = plugin().virtual_npu_refuse
+    function.restype = None
+    function(kernel.encode(), call)
 
 
 def record_call_sites(on: bool) -> None:

@@ -7,10 +7,13 @@ plugin reads the same variables from the environment. An empty value counts as u
 from __future__ import annotations
 
 import difflib
+import functools
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 PREFIX = "VIRTUAL_NPU_"
 MAX_DEVICES = 16  # Paddle keeps memory statistics for device ids 0 to 15 only
@@ -50,6 +53,18 @@ def _is_switch(text: str) -> bool:
 
 def _is_new_file(text: str) -> bool:
     return os.path.isdir(os.path.dirname(text) or ".") and not os.path.isdir(text)
+
+
+@functools.cache
+def aclnn_kernels() -> tuple[str, ...]:
+    """The kernels of paddle-custom-npu that call aclnn."""
+    table = Path(__file__).parent / "data" / "aclnn_kernels.json"
+    return tuple(json.loads(table.read_text(encoding="utf-8")))
+
+
+def _is_call_of_aclnn(text: str) -> bool:
+    kernel = text.partition(":")[0]
+    return kernel in aclnn_kernels() and re.fullmatch("(:[1-9][0-9]{0,8})?", text[len(kernel) :]) is not None
 
 
 def _is_cann_level(text: str) -> bool:
@@ -132,6 +147,12 @@ SETTINGS: dict[str, Setting] = {
         "1",
         "one of " + ", ".join(WARNINGS),
         WARNINGS.__contains__,
+    ),
+    "VIRTUAL_NPU_REFUSE": Setting(
+        "a call that CANN refuses: its output stays uninitialized, and no error is raised",
+        "none",
+        "a kernel that runs through aclnn, and the number of the call, such as matmul or matmul:3",
+        _is_call_of_aclnn,
     ),
     "VIRTUAL_NPU_QUIET": Setting("1 suppresses the banner", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_CANN": Setting(

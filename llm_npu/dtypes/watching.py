@@ -22,7 +22,7 @@ from virtual_npu import AICPUWarning, HostFallback
 from virtual_npu.source_lines import of_frame, program_of_frame
 
 from . import sources
-from .operators import OperatorHooks
+from .operators import FallbackHooks
 from .placing import Call, leaves, of_program
 from .report import WIDE, Finding, Report, report_of
 
@@ -70,11 +70,11 @@ class Watch:
             named = self._model.named_sublayers(include_self=True)
             self._paths = {id(layer): path for path, layer in named}
         if not paddle.device.get_device().startswith("npu"):
-            self._running.enter_context(OperatorHooks(self._called))
+            self._running.enter_context(FallbackHooks(self._called))
         elif virtual_npu.is_active():
             self._running.enter_context(virtual_npu.watch_host_fallbacks(self._on_fallback))
         else:
-            self._running.enter_context(OperatorHooks(self._called))
+            self._running.enter_context(FallbackHooks(self._called))
             self._running.enter_context(_vlog())
             self._running.enter_context(lines_removed_from_stderr(self._logged.take))
         return self

@@ -211,7 +211,9 @@ ADAMW = FusedOp(
 def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
     """Runs ``ADAMW`` on all calls. Native calls are batched: a call costs more than a small update."""
     together: dict[tuple, list[tuple]] = {}
-    for selection, call in [(ADAMW.select(*call), call) for call in calls]:
+    selected = [(ADAMW.select(*call), call) for call in calls]
+    observed = [after for selection, call in selected for after in ADAMW.observe(selection, call)]
+    for selection, call in selected:
         param, _, state, settings = call
         if selection.backend == "native":
             rate, largest, master = state.learning_rate, state.moment2_max, state.master
@@ -222,6 +224,8 @@ def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
         selection.record()
     for alike in together.values():
         _native_many(alike)
+    for after in observed:
+        after(None)
 
 
 class FusedAdamW(paddle.optimizer.AdamW):

@@ -11,6 +11,7 @@
 #include "dry/kernel.h"
 #include "observe/host_fallback.h"
 #include "observe/launch.h"
+#include "observe/refusal.h"
 #include "runtime/config.h"
 #include "runtime/stream.h"
 
@@ -72,11 +73,24 @@ void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
   before_kernel(reinterpret_cast<C_Stream>(static_cast<const phi::CustomContext*>(context)->stream()));
 }
 
+// What a refused kernel leaves: outputs that are allocated, with whatever the memory holds.
+void allocate_outputs(const KernelEntry& entry, const phi::DeviceContext& context, const TensorPointers& outputs) {
+  for (const phi::TensorBase* output : outputs) {
+    if (!dense(output) || dense(output)->numel() < 0) continue;
+    const DataType dtype = output->dtype() == DataType::UNDEFINED ? entry.dtype : output->dtype();
+    context.Alloc(const_cast<phi::TensorBase*>(output), dtype);
+  }
+}
+
 // The one way by which kernels start: recorded, ordered behind what is queued, observed, and computed, which in dry mode
-// dry::call decides.
+// dry::call decides. A refused kernel ends before it is observed.
 template <typename Arguments, typename Compute>
 void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
-  if (record_call(entry)) report_host_fallback(entry, arguments);
+  if (record_call(entry)) {
+    report_host_fallback(entry, arguments);
+    if (refuses_call(entry.name, entry.dtype))
+      return allocate_outputs(entry, *arguments.context(), outputs_of(arguments));
+  }
   keep_order(entry, arguments.context());
   if (!config().dry && !Launch::is_observed()) {
     const RecordPause pause;

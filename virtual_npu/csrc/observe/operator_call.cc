@@ -4,6 +4,7 @@
 
 #include "paddle/phi/api/include/tensor.h"
 #include "paddle/phi/core/enforce.h"
+#include "observe/refusal.h"
 #include "runtime/config.h"
 #include "runtime/device.h"
 
@@ -27,7 +28,7 @@ OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype,
                            std::initializer_list<const paddle::Tensor*> inputs)
     : launch_(name, dtype, Placement::kNpu, current_device()) {
   record_operator(name, dtype, Placement::kNpu);
-  if (config().dry) no_compute_.emplace();
+  if (refuses_call(name, dtype) || config().dry) no_compute_.emplace();
   for (const paddle::Tensor* tensor : inputs)
     if (tensor->defined()) launch_.add_input(tensor->dtype(), tensor->dims());
   launch_.begin();

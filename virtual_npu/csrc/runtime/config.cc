@@ -89,6 +89,7 @@ Config read() {
   config.strict = flag("VIRTUAL_NPU_STRICT", false);
   config.bridge = flag("VIRTUAL_NPU_BRIDGE", true);
   config.trace = flag("VIRTUAL_NPU_TRACE", false);
+  if (const char* call = value_of("VIRTUAL_NPU_REFUSE")) config.refuse = call;
   if (const char* value = value_of("VIRTUAL_NPU_AICPU_WARNINGS")) {
     const std::string text = value;
     if (text != "0" && text != "1" && text != "host") throw refusal("VIRTUAL_NPU_AICPU_WARNINGS", text, "0, 1 or host");

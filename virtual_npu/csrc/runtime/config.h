@@ -22,6 +22,7 @@ struct Config {
   bool sync_sends = false;     // VIRTUAL_NPU_SYNC_SENDS: a send is done when its data have been received
   double collective_timeout = 5;  // VIRTUAL_NPU_COLLECTIVE_TIMEOUT: seconds until a rank that cannot come is an error
   double collective_limit = 600;  // VIRTUAL_NPU_COLLECTIVE_LIMIT: seconds until any rank that does not come is an error
+  std::string refuse;          // VIRTUAL_NPU_REFUSE: kernel:number of the call of observe/refusal.h, or empty
 };
 
 // Throws std::invalid_argument, with a sentence for the user, if a variable cannot be parsed.

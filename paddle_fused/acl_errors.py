@@ -1,0 +1,255 @@
+"""Stops a program at the first aclnn call that CANN refuses.
+
+    watch = paddle_fused.watch_acl_errors()
+    train()
+
+paddle-custom-npu ignores the return codes of aclnn, so a refused call raises nothing and leaves its output
+uninitialized. CANN keeps the reason as the error message of the calling thread (``aclGetRecentErrMsg``). The
+message names no operator; the watch does, because it reads the message after the operator.
+
+- Kernels run asynchronously on a card, but aclnn checks its arguments in the call, on the calling thread.
+- Only the thread that started the watch is watched. Captured programs (``to_static``) would run their kernels
+  on threads of Paddle's executor, whose messages no other thread can read; the watch sets
+  ``FLAGS_enable_pir_in_executor_trace_run``, so that those that first run afterwards use the calling thread.
+  Their error names the program, ``run_program``. After ``paddle.static.Executor.run``, call ``check()``.
+- A message that reports no refused operator (a warning, a fault event of the device, an allocation that
+  Paddle repeats) is reported and does not stop the program.
+
+Without CANN and without the virtual NPU there is no message, and the watch does nothing.
+
+Source: op_log.h of CANN's opbase (codes); acl.cpp of hicann/runtime (aclGetRecentErrMsg).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable
+
+import paddle
+
+from .operator_hooks import OperatorHooks, tensors
+
+LIBRARIES = ("libpaddle-custom-npu.so", "libascendcl.so")  # the plugin links the second one
+# CANN's code of a refused operator, its error numbers, and their meaning.
+FAMILIES = {
+    "EZ1001": ("161xxx", "an argument is not accepted: a dtype, a shape, a format or a value"),
+    "EZ9903": ("361xxx", "a call of the runtime failed inside the operator"),
+    "EZ9999": ("561xxx", "an error inside the operator, such as tiling or a missing kernel"),
+}
+_CODE = re.compile(r"\b(EZ\d{4})\b|errno\[([135])61\d{3}\]")
+_NAME = re.compile(r"OpName:\[(\w+?)(?:_\d+)?\]")
+_OF_NUMBER = dict(zip("135", FAMILIES, strict=True))
+SHAPES = 4  # arguments whose shapes distinguish calls: reading a shape takes a microsecond
+ON_CALLING_THREAD = "FLAGS_enable_pir_in_executor_trace_run"
+LOG = "ASCEND_SLOG_PRINT_TO_STDOUT=1 ASCEND_GLOBAL_LOG_LEVEL=3"
+
+
+class AclError(RuntimeError):
+    """CANN refused an operator, whose output is uninitialized.
+
+    Attributes:
+        operator: its name, such as ``matmul``; in the backward pass ``matmul_grad``, with the sums of
+            gradients that follow it. Otherwise a description, such as "an operator of the step".
+        message: CANN's words.
+        cause: the meaning of CANN's error number.
+    """
+
+    # Empty in the copy that Paddle makes from the text where a captured program runs.
+    operator: str = ""
+    message: str = ""
+    cause: str = ""
+
+    @classmethod
+    def of(cls, operator: str, message: str) -> AclError:
+        code = _CODE.search(message)
+        code = code[1] or _OF_NUMBER[code[2]]
+        number, meaning = FAMILIES.get(code, ("", "an error of an operator"))
+        cause = f"{code} ({number}): {meaning}" if number else f"{code}: {meaning}"
+        error = cls(
+            f"CANN refused {operator}, whose output is uninitialized; {cause}. Change the call to what the "
+            f"operator accepts, or see CANN's log with {LOG}. CANN says: {' '.join(message.split())}"
+        )
+        error.operator, error.message, error.cause = operator, message, cause
+        return error
+
+
+def is_refusal(message: str) -> bool:
+    """Whether CANN's message reports an operator that failed, not a warning or an error of another part."""
+    return _CODE.search(message) is not None
+
+
+def recent_message() -> str:
+    """The calling thread's error message, which CANN clears; "" without one."""
+    message = _function() and _function()()
+    return message.decode(errors="replace").strip() if message else ""
+
+
+@functools.cache
+def _function():
+    for name in LIBRARIES:
+        try:
+            library = ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_LAZY)
+        except OSError:  # RTLD_NOLOAD: this process has not loaded it
+            continue
+        if hasattr(library, "aclGetRecentErrMsg"):
+            function = library.aclGetRecentErrMsg
+            function.restype, function.argtypes = ctypes.c_char_p, ()
+            return function
+    return None
+
+
+def watch_acl_errors(every: int = 1, report: Callable[[str], None] = warnings.warn) -> AclErrorWatch:
+    """Raise AclError from now on where CANN refuses an operator; see the module for the limits.
+
+    The message is read after each operator from the first call of a new operator, dtype or shape to the end
+    of the step, and at the end of every ``every``-th backward pass.
+
+    Args:
+        every: backward passes between readings; at least 1.
+        report: gets messages that stop nothing, such as one from before the watch.
+
+    Returns:
+        The watch, a context; ``stop()`` ends it, ``check()`` reads the message now.
+    """
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ValueError(f"watch_acl_errors: every is {every!r}; accepted: an integer of at least 1.")
+    return AclErrorWatch(every, report)
+
+
+class AclErrorWatch:
+    """See ``watch_acl_errors``.
+
+    Attributes:
+        error: the AclError that was raised, also where Paddle has replaced it by another exception.
+    """
+
+    def __init__(self, every: int, report: Callable[[str], None]):
+        self.error: AclError | None = None
+        self._every, self._report = every, report
+        self._thread = threading.get_ident()
+        self._known: set[tuple] = set()
+        self._reads_each = False  # after each operator, until the step ends
+        self._in_backward = False
+        self._pending: AclError | None = None  # of the backward pass
+        self._reached = ""  # the operator whose gradient is being computed
+        self._backward_passes = 0
+        self._hooks, self._is_hooked = OperatorHooks(self._after), False
+        self._eager = paddle.base.core.eager
+        self._replaced: dict[str, Callable] = {}
+        self._flags: dict[str, bool] = {}
+        if _function() is None:
+            return
+        if message := recent_message():
+            report(f"CANN's error message from before the watch: {' '.join(message.split())}")
+        self._flags = paddle.get_flags([ON_CALLING_THREAD])
+        paddle.set_flags({ON_CALLING_THREAD: True})
+        self.watch_operators(True)
+        for name in ("run_backward", "run_partial_grad"):
+            self._replaced[name] = getattr(self._eager, name)
+            setattr(self._eager, name, self._backward(self._replaced[name]))
+
+    def __enter__(self) -> AclErrorWatch:
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the watch."""
+        self.watch_operators(False)
+        paddle.set_flags(self._flags)
+        while self._replaced:
+            setattr(self._eager, *self._replaced.popitem())
+
+    def watch_operators(self, on: bool) -> None:
+        """Whether to look at each operator, which takes some microseconds; the ends of passes always count.
+
+        Turn it off for steps whose operators and shapes have all been watched before.
+        """
+        if on == self._is_hooked or _function() is None:
+            return
+        self._is_hooked = on
+        (self._hooks.__enter__ if on else self._hooks.__exit__)()
+
+    def check(self, operator: str = "an operator of the step") -> None:
+        """Read the message now, at the end of a step. ``operator``: what the error calls the operator."""
+        if self._replaced:
+            self._reads_each = False
+            self._read(operator)
+
+    def _after(self, kernel: str, arguments: tuple, result: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        key = _key(kernel, arguments)
+        if key not in self._known:
+            self._known.add(key)
+            self._reads_each = True
+        if not self._reads_each:
+            return
+        self._read(kernel)
+        for output in tensors((result,)):
+            if not output.stop_gradient and not output.is_leaf:
+                output.register_hook(functools.partial(self._reach, kernel))
+
+    def _reach(self, kernel: str, gradient: paddle.Tensor) -> None:
+        """Called in the backward pass, before the gradient of ``kernel`` is computed."""
+        if self._in_backward and threading.get_ident() == self._thread:
+            self._read(self._gradient_name())
+            self._reached = kernel
+
+    def _gradient_name(self) -> str:
+        return f"{self._reached}_grad" if self._reached else "an operator at the start of the backward pass"
+
+    def _backward(self, run: Callable) -> Callable:
+        @functools.wraps(run)
+        def watched(*args, **kwargs):
+            if threading.get_ident() != self._thread or self._in_backward:
+                return run(*args, **kwargs)
+            self._in_backward, self._reached, self._pending = True, "", None
+            try:
+                result = run(*args, **kwargs)
+                self._backward_passes += 1
+                if self._reads_each or self._backward_passes % self._every == 0:
+                    self._read(self._gradient_name() if self._reads_each else "an operator of the step")
+            finally:
+                self._in_backward = False
+            if self._pending is not None:
+                self.error = self._pending
+                raise self.error
+            return result
+
+        return watched
+
+    def _read(self, operator: str) -> None:
+        message = recent_message()
+        if not message:
+            return
+        if not is_refusal(message):
+            self._report(f"CANN's message after {operator}: {' '.join(message.split())}")
+            return
+        name = _NAME.search(message)
+        error = AclError.of(name[1] if name else operator, message)
+        if self._in_backward:  # Paddle would lose the exception
+            self._pending = self._pending or error
+            return
+        self.error = error
+        raise error
+
+
+def _key(kernel: str, arguments: tuple) -> tuple:
+    """The operator, the dtype of the first tensor and the first shapes; of a list, its first tensor."""
+    key: list = [kernel]
+    first = None
+    for argument in arguments[:SHAPES]:
+        if isinstance(argument, (list, tuple)) and argument:
+            key.append(len(argument))
+            argument = argument[0]
+        if isinstance(argument, paddle.Tensor):
+            first = argument if first is None else first
+            key += argument.shape
+    return *key, first is not None and first.dtype

@@ -36,6 +36,7 @@ PUBLIC = {
         ".command_line",
         ".paddle_release",
         ".info",
+        ".operator_hooks",
         ".parity",
         ".masks",
         ".compat",

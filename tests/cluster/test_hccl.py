@@ -15,7 +15,7 @@ def test_one_machine_with_a_wrong_interface(tmp_path):
         process = machine.start(argv, tmp_path / "log", tmp_path, **variables)
         assert process.wait(60) == 2, (tmp_path / "log").read_text()
     (sentence,) = (tmp_path / "log").read_text().splitlines()
-    assert sentence.startswith("error: HCCL_SOCKET_IFNAME is '=missing0', which matches none of this host's")
+    assert sentence.startswith("error: HCCL_SOCKET_IFNAME is '=missing0'")
     end = f"(on {socket.gethostname()}). Name another, or run `unset HCCL_SOCKET_IFNAME`."
     assert sentence.endswith(end)
 

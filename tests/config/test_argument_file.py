@@ -79,7 +79,7 @@ def test_null_means_the_default_and_is_reported_where_there_is_one(tmp_path):
     assert read_as.explicit == {}
     assert read_as.notes == ("--output_dir is null in the argument file; it keeps its default, output",)
     assert read(tmp_path, "output_dir: 'null'").values.output_dir == "null"
-    with pytest.raises(UserError, match=r"--outputdir is not an argument.*did you mean --output_dir"):
+    with pytest.raises(UserError, match=r"--outputdir .*--output_dir"):
         read(tmp_path, "outputdir: null")
 
 
@@ -103,7 +103,7 @@ def test_truth_values_of_text_flags_that_have_two_meanings(tmp_path):
     ("text", "words"),
     [
         ("output_dir: [a, 2]", r"takes one value.*\[a, 2\]"),
-        ("seed: 010", "'010' is not a whole number.*without leading zeros"),
+        ("seed: 010", "'010' .*leading zeros"),
         ("seed: 1:30", "'1:30' is not a whole number"),
         ("seed: 1e3", "'1e3' is not a whole number"),
         (f"seed: {'9' * 5000}", r"--seed: '9{50,}\.\.\. is not a whole number"),

@@ -114,7 +114,7 @@ def test_no_name_of_another_launcher_hides_a_flag():
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_another_way_here_is_refused_by_name(file, name):
     for argv in ([f"--{name}", "1"], [f"--{name}=1"], [file(f"{name}: 1")]):
-        with pytest.raises(ValueError, match=f"^--{name} is not an argument of this script: ") as caught:
+        with pytest.raises(ValueError, match=f"^--{name} ") as caught:
             config.parse(argv)
         assert REFUSED[name] in str(caught.value)
 

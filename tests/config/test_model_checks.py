@@ -17,10 +17,10 @@ def test_a_run_that_the_model_cannot_do_is_refused(tmp_path):
     scaling = {"rope_type": "dynamic", "factor": 2.0}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "rope_scaling": scaling}))
     packed = ["--model_name_or_path", str(tmp_path), "--packing", "first_fit"]
-    with pytest.raises(ValueError, match=r"dynamic rotary scaling of .* give --padding longest"):
+    with pytest.raises(ValueError, match=r"dynamic .*--padding longest"):
         config_for(config.parse(packed))
     config_for(config.parse([*packed, "--padding", "longest"]))
-    with pytest.raises(ValueError, match="names layer 6, but the model has layers 0 to 5"):
+    with pytest.raises(ValueError, match=r"layer 6, .* 0 to 5"):
         config_for(config.parse(["--recompute", "--no_recompute_layers", "0", "6"]))
 
 
@@ -38,7 +38,7 @@ def test_lora_does_not_train_weights_that_are_split():
         run = config.parse([])
         run.model.finetuning_type = "lora"
         setattr(run.training, degree, 2)
-        with pytest.raises(ValueError, match="lora trains with data parallel and sharding only"):
+        with pytest.raises(ValueError, match=r"lora .* data parallel and sharding"):
             config.check_model(run, model)
 
 
@@ -47,7 +47,7 @@ def test_what_gpt_cannot_do_is_refused():
     run = config.parse(gpt)
     model = config_for(run)
     run.model.finetuning_type = "lora"
-    with pytest.raises(ValueError, match="lora cannot write an adapter of GPT"):
+    with pytest.raises(ValueError, match=r"lora .* GPT"):
         config.check_model(run, model)
     upstream = [*gpt, "--recompute", "--disable_fused_options"]
     with pytest.raises(ValueError, match=r"recomputes nothing .* give full_attn or core_attn"):

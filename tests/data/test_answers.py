@@ -82,12 +82,11 @@ def test_long_conversations_lose_their_end_and_the_notes_say_so(samples):
     assert not any(
         "y" * 9 in text for i in range(len(parts.train)) for text, _ in texts(tokenizer, parts.train[i])
     )
-    assert parts.notes[0].startswith("7 conversations in 7 samples, filled to ")
-    assert parts.notes[1:] == (
-        "the tokenizer has no chat template: turns are formatted as User: and Assistant:",
-        "1 conversations of more than 64 tokens are truncated",
-        "1 conversations are dropped: no answer begins within 64 tokens",
-    )
+    kept, template, truncated, dropped = parts.notes
+    assert kept.startswith("7 conversations in 7 samples, ")
+    assert "no chat template" in template
+    assert truncated.startswith("1 conversations of more than 64 tokens ")
+    assert dropped.startswith("1 conversations are dropped: ") and "64 tokens" in dropped
 
 
 def test_a_dev_file_is_what_is_held_out(samples):
@@ -112,14 +111,14 @@ def test_a_template_file_takes_the_place_of_the_tokenizers(samples, tmp_path):
         (
             SUMS[:3],
             {"split": "949,50,1"},
-            r"the validation part of .* has none of its 3 conversations .* or --do_eval false",
+            r"validation part .* 3 conversations .*--do_eval false",
         ),
         (
             SUMS,
             {"max_seq_length": 5},
-            "no conversation of the training part of .* has an answer in its first 5",
+            "training part .* first 5",
         ),
-        (SUMS, {"vocab_size": 60}, "they were made with another tokenizer"),
+        (SUMS, {"vocab_size": 60}, "another tokenizer"),
     ],
 )
 def test_data_without_anything_to_learn_are_refused(samples, pairs, fields, sentence):
@@ -153,7 +152,7 @@ def test_what_a_template_refuses_is_named_by_its_line(samples, tmp_path):
         "{{ raise_exception('no') if messages[0].content == '0 + 2?' }}"
         "{% for each in messages %}{{ each.content }};{% endfor %}"
     )
-    with pytest.raises(ValueError, match=r"train\.json, line 2: the chat template rejects it: no"):
+    with pytest.raises(ValueError, match=r"train\.json, line 2: .*: no"):
         samples(SUMS, chat_template=str(tmp_path / "own.jinja"))
 
 
@@ -177,10 +176,7 @@ def test_a_template_that_rewrites_turns_gives_each_answer_its_context(samples):
     ]
     assert answers[2][0].count(thought) == 1 and "assistant\n5<|im_end|>" in answers[2][0]
     assert parts.notes[0].startswith("4 texts of conversations in 4 samples")
-    assert parts.notes[1] == (
-        "the chat template rewrites earlier turns: 2 of 4 conversations become several texts, 8 in all, so "
-        "that each answer is trained in its own context"
-    )
+    assert "2 of 4 conversations become several texts, 8 in all" in parts.notes[1]
 
 
 def test_marks_of_a_template_get_a_line(samples, tmp_path):
@@ -191,7 +187,8 @@ def test_marks_of_a_template_get_a_line(samples, tmp_path):
     )
     parts, tokenizer = samples(SUMS, chat_template=str(tmp_path / "own.jinja"))
     assert next(texts(tokenizer, parts.train[0])) == ("0 + 1?[1]", "1")
-    assert parts.notes[1:] == ("the chat template marks what is trained: its generation blocks",)
+    (note,) = parts.notes[1:]
+    assert "generation blocks" in note
 
 
 def test_weights_decide_what_is_trained(samples):
@@ -200,8 +197,8 @@ def test_weights_decide_what_is_trained(samples):
     nothing = {"messages": [question, answered]}
     parts, tokenizer = samples([label, nothing, label], split="1,0,0", need_valid=False)
     assert [answer for _, answer in learnt(tokenizer, parts.train)] == [" 5<|end_of_text|>"] * 2
-    assert "1 conversations are dropped: all their answers have weight 0" in parts.notes
-    with pytest.raises(ValueError, match="has an answer to train on; all have weight 0"):
+    assert any("1 conversations are dropped: " in note for note in parts.notes)
+    with pytest.raises(ValueError, match=r"answer.* weight 0"):
         samples([nothing], split="1,0,0", need_valid=False)
 
 
@@ -216,7 +213,5 @@ def test_what_is_not_used_is_counted_once_a_run(samples):
         parts, _ = samples(
             [record, *SUMS, {**record, "source": "x"}], dev=[{"src": "a", "tgt": "b", "id": 7}]
         )
-        assert parts.notes[-2:] == (
-            "these keys of the data are not used: id (3 times), source (1 times)",
-            "the chat template leaves out: messages[].reasoning_content (2 times), tools (2 times)",
-        )
+        assert parts.notes[-2].endswith(": id (3 times), source (1 times)")
+        assert parts.notes[-1].endswith(": messages[].reasoning_content (2 times), tools (2 times)")

@@ -111,14 +111,14 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
         (
             INSTRUCT,
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
-            "the chat template rejects it: roles must alternate",
+            "roles must alternate",
         ),
-        ("{{ messages[0].content }}", MESSAGES, "the chat template leaves nothing of answer 1"),
-        ("{# nothing #}", MESSAGES, "the chat template leaves nothing of answer 1"),
+        ("{{ messages[0].content }}", MESSAGES, "nothing of answer 1"),
+        ("{# nothing #}", MESSAGES, "nothing of answer 1"),
         (
             "{{ messages[-1].content }}{{ '!' if add_generation_prompt }}",
             MESSAGES,
-            "writes answer 1 in another context than its prompt for an answer",
+            "answer 1 in another context",
         ),
         pytest.param(
             PADDLENLP,
@@ -129,7 +129,7 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
         pytest.param(
             {"conversation": PADDLENLP["conversation"]},
             MESSAGES,
-            "has no place for a system message",
+            "system message",
             marks=pytest.mark.paddlenlp,
         ),
     ],
@@ -198,7 +198,7 @@ def test_empty_templates_do_not_count(tmp_path):
     assert chat_template.find(tmp_path) == "in config"
     config.write_text(json.dumps({"chat_template": ""}))
     assert chat_template.find(tmp_path) is None
-    with pytest.raises(ValueError, match=r"chat_template\.jinja is empty; give a file with a chat template"):
+    with pytest.raises(ValueError, match=r"chat_template\.jinja is empty"):
         chat_template.read(file)
 
 
@@ -208,7 +208,7 @@ def test_empty_templates_do_not_count(tmp_path):
         ("{", "chat_template.json cannot be read as JSON"),
         ("[]", "must hold a JSON object"),
         ("{}", "contains neither conversation"),
-        ('{"conversation": ["x"]}', "must hold conversation, the templates of the user's and the bot's turn"),
+        ('{"conversation": ["x"]}', "must hold conversation"),
         ('{"conversation": ["x", "y"], "extra": "z"}', "must hold conversation"),
         ('{"chat_template": 3}', "chat_template must be a Jinja template"),
     ],
@@ -220,9 +220,9 @@ def test_files_that_are_no_templates_are_refused(tmp_path, content, sentence):
 
 
 def test_what_is_no_jinja_is_refused(tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=r"the chat template is not valid Jinja: .* \(line 2\)"):
+    with pytest.raises(ValueError, match=r"chat template .* Jinja: .* \(line 2\)"):
         chat_template.attach(tokenizer, "ok\n{% for %}")
-    with pytest.raises(ValueError, match="the chat template is not valid Unicode"):
+    with pytest.raises(ValueError, match=r"chat template .* Unicode"):
         chat_template.attach(tokenizer, "\ud800")
     with pytest.raises(ValueError, match=r"none\.jinja cannot be read"):
         chat_template.read(tmp_path / "none.jinja")
@@ -250,7 +250,7 @@ def test_a_question_is_what_stands_before_the_answer_in_training(tokenizer, sour
 
 @pytest.mark.paddlenlp
 def test_a_question_in_paddlenlps_template(tokenizer):
-    with pytest.raises(ValueError, match="no chat template; give the prompts as text"):
+    with pytest.raises(ValueError, match="no chat template"):
         chat_template.question(tokenizer, "2 + 2?")
     chat_template.attach(tokenizer, PADDLENLP)
     assert tokenizer.decode(chat_template.question(tokenizer, "2 + 2?")) == "<s>\nQ: 2 + 2?\n"

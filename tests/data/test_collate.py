@@ -45,7 +45,7 @@ def test_padding_to_a_fixed_length():
     batch = Collator("max_length", length=6)([ONE, PACKED])
     assert batch["input_ids"].tolist() == [[5, 6, 7, 0, 0, 0], [1, 2, 3, 4, 5, 0]]
     assert batch["attention_mask"] == masks.documents([[3, 3], [2, 3, 1]])
-    with pytest.raises(ValueError, match="a sample has 5 tokens, but length is 4"):
+    with pytest.raises(ValueError, match=r"5 tokens, .* 4"):
         Collator("max_length", length=4)([ONE, PACKED])
 
 

@@ -108,7 +108,7 @@ class Unlabelled:
 
 
 def test_a_step_without_labels_is_one_sentence():
-    with pytest.raises(ValueError, match="step 2 has no label: all tokens of its samples are ignored"):
+    with pytest.raises(ValueError, match="step 2 has no label"):
         ShuffledSamples(Unlabelled(), 8, seed=1, per_step=2)[3]
     with pytest.raises(ValueError, match="the evaluation has no label"):
         FirstSamples(Unlabelled(), 3)
@@ -125,7 +125,7 @@ def test_a_sample_needs_one_token_more_than_its_length(tokens, length, count):
 def test_ids_outside_the_vocabulary_are_refused(wrong):
     samples = samples_of([5, 6, 7], [wrong, 8], length=2)
     samples[0]
-    with pytest.raises(ValueError, match=f"token id {wrong}, but the model's vocabulary has ids 0 to 99"):
+    with pytest.raises(ValueError, match=f"token id {wrong}, .* 0 to 99"):
         samples[1]
 
 
@@ -264,7 +264,7 @@ def test_a_pair_made_with_another_tokenizer_is_refused(texts, tmp_path):
     write_indexed(tmp_path / "p", documents(corpus(texts), tokenizer), len(tokenizer))
     data = DataArguments(input_dir=str(tmp_path / "p"), split="8,2", max_seq_length=8)
     assert len(load(data, find(data), tokenizer, 300).train)
-    with pytest.raises(ValueError, match="they were made with another tokenizer"):
+    with pytest.raises(ValueError, match="another tokenizer"):
         load(data, find(data), tokenizer, 200)
 
 

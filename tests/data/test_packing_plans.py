@@ -55,5 +55,5 @@ def test_first_fit_takes_many_sequences():
 @pytest.mark.parametrize("name", PACKING_PLANS)
 @pytest.mark.parametrize("wrong", [0, CAPACITY + 1])
 def test_lengths_that_fit_no_row_are_refused(name, wrong):
-    with pytest.raises(ValueError, match=f"sequence 1 has {wrong} tokens, but a row takes 1 to {CAPACITY}"):
+    with pytest.raises(ValueError, match=f"sequence 1 has {wrong} tokens, .* 1 to {CAPACITY}"):
         PACKING_PLANS[name]([3, wrong], CAPACITY)

@@ -129,25 +129,25 @@ def test_long_pairs_are_left_out_with_file_and_line(samples, tmp_path):
     parts, _ = samples([*PAIRS[:2], long, *PAIRS[2:], long])
     assert len(parts.train.sizes) == 20
     (note,) = [note for note in parts.notes if "left out" in note]
-    assert "more than 64 tokens are left out: 1, the first with " in note
+    assert "more than 64 tokens are left out: 1, " in note
     assert f"{tmp_path / 'pairs.jsonl'}, line 3; raise --max_seq_length" in note
-    with pytest.raises(ValueError, match=r"the training part of .* is empty: .*pairs.jsonl, line 1;"):
+    with pytest.raises(ValueError, match=r"training part .* is empty: .*pairs.jsonl, line 1;"):
         samples([long] * 9, need_valid=False)
 
 
 def test_what_the_model_and_the_data_do_not_fit(samples):
     with pytest.raises(ValueError, match="contains no preference pairs"):
         samples([])
-    with pytest.raises(ValueError, match=r"validation part of .* has none of its 2 preference pairs"):
+    with pytest.raises(ValueError, match=r"validation part .* 2 preference pairs"):
         samples(PAIRS[:2])
     parts, _ = samples(PAIRS, vocab_size=100)
-    with pytest.raises(ValueError, match="they were made with another tokenizer"):
+    with pytest.raises(ValueError, match="another tokenizer"):
         parts.train[0]
 
 
 def test_answers_that_are_equal_as_tokens_are_refused_with_file_and_line(samples, tmp_path):
     (tmp_path / "own.jinja").write_text("{% for each in messages %}{{ each.content | trim }};{% endfor %}")
-    with pytest.raises(ValueError, match=r"pairs\.jsonl, line 2: the chosen answer .* have the same tokens"):
+    with pytest.raises(ValueError, match=r"pairs\.jsonl, line 2: the chosen answer "):
         samples([PAIRS[0], ("3 + 4?", "7", "7 ")], chat_template=str(tmp_path / "own.jinja"))
 
 
@@ -155,7 +155,7 @@ def test_a_damaged_cache_is_refused(samples, tmp_path):
     samples(PAIRS)
     (folder,) = (tmp_path / "cache").glob("pairs-*")
     np.save(folder / "sizes.npy", np.zeros_like(np.load(folder / "sizes.npy")))
-    with pytest.raises(ValueError, match=r"are damaged \(inconsistent sizes\); delete the folder"):
+    with pytest.raises(ValueError, match=r"inconsistent sizes"):
         samples(PAIRS)
 
 

@@ -109,9 +109,7 @@ def test_switches_without_effect(tmp_path):
         "fuse_softmax_mask: True",
     ]
     (sentence,) = switches.without_effect([str(tmp_path / "none.yaml"), "bf16=false"])
-    assert sentence == (
-        "bf16: False does nothing. PaddleFormers takes the dtype from compute_type: bf16, fp16 or float32."
-    )
+    assert "bf16, fp16 or float32" in sentence
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "a: [", json.dumps({"bf16": True})])
@@ -180,7 +178,7 @@ def test_what_fails_on_one_rank_is_said_before_the_run(tmp_path, monkeypatch):
 
 def test_unknown_keys_are_refused_with_the_nearest(tmp_path):
     (tmp_path / "job.yaml").write_text("device: npu\nmax_stps: 3\n")
-    with pytest.raises(UserError, match=r"'max_stps' is no key of PaddleFormers; did you mean max_steps"):
+    with pytest.raises(UserError, match=r"'max_stps' .* max_steps"):
         switches.check([str(tmp_path / "job.yaml")])
     (tmp_path / "job.yaml").write_text("device: npu\n")
     switches.check([str(tmp_path / "job.yaml"), "max_steps=3"])

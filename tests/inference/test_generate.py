@@ -203,7 +203,7 @@ def test_bad_input():
         continuation(model, Letters(), "")
     with pytest.raises(ValueError, match="There is no prompt"):
         continuations(model, Letters(), [])
-    with pytest.raises(ValueError, match="32 tokens leaves none of the model's 32 positions free"):
+    with pytest.raises(ValueError, match=r"32 tokens .* 32 positions"):
         continuation(model, Letters(), "A" * 32)
     with pytest.raises(ValueError, match="decode is 'nucleus'; accepted: greedy, sampling, beam"):
         continuations(model, Letters(), ["A"], decode="nucleus")

@@ -130,7 +130,7 @@ def test_a_family_without_annotations_is_refused(tmp_path):
             {"tensor": 2, "pipeline": 2, "auto": True, "to_static": True},
             "--to_static generates without stages",
         ),
-        ({"pipeline": 3}, "--pipeline_parallel_degree is 3, but .* has 2 layers; give 2 or less"),
+        ({"pipeline": 3}, "--pipeline_parallel_degree is 3, .* 2 layers"),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_refused(tmp_path, fields, sentence):
@@ -144,5 +144,5 @@ def test_a_mesh_that_does_not_fit_is_refused(tmp_path, fields, sentence):
 def test_stages_of_families_that_change_the_embeddings_are_refused(tmp_path, family):
     (tmp_path / "config.json").write_text(json.dumps(run_inputs.LLAMA | run_inputs.OTHERS[family]))
     Mesh(tensor=2).check(tmp_path)
-    with pytest.raises(ValueError, match=f"is a {family}, which is not cut into stages for inference"):
+    with pytest.raises(ValueError, match=f"{family}.* stages"):
         Mesh(pipeline=2).check(tmp_path)

@@ -77,7 +77,7 @@ def test_kernels_and_thunks(installed, tmp_path):
     offered = {"baseline", "neon"}
     assert all(f"{isa:11} matmul " in output for isa in offered) and "All results hold." in output
     for isa in NEEDS.keys() - offered:
-        assert f"{isa:11} is not offered by this processor" in output
+        assert f"{isa:11} is not offered" in output
 
 
 def test_every_operator_on_both_devices(installed):

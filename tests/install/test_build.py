@@ -103,14 +103,14 @@ def test_another_paddle_is_refused_before_anything_is_built(source, tmp_path, ve
 def test_an_old_compiler_is_refused_before_anything_is_built(source, tmp_path, macros, words):
     done = run(source, "-c", ASK, CXX=str(answers(tmp_path, macros)))
     assert done.returncode != 0
-    assert words in done.stderr and "gcc from 9 on or clang from 14 on" in done.stderr
+    assert words in done.stderr and all(key in done.stderr for key in ("gcc from 9 ", "clang from 14 "))
     assert "PADDLE_FUSED_BUILD=off" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_broken_compiler_is_refused_before_anything_is_built(source, tmp_path):
     done = run(source, "-c", ASK, CXX=str(failing_compiler(tmp_path, at="/dev/null")))
     assert done.returncode != 0
-    assert "ends with 1: fatal error: this compiler is broken" in done.stderr
+    assert "fatal error: this compiler is broken" in done.stderr
     assert "PADDLE_FUSED_BUILD=off" in done.stderr and "Traceback" not in done.stderr
 
 

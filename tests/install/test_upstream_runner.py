@@ -186,8 +186,8 @@ def test_the_known_reasons_can_be_matched(runner):
 @pytest.mark.parametrize(
     ("missing", "sentence"),
     [
-        ("backends/npu/tests/unittests", "give the root of a PaddleCustomDevice checkout"),
-        ("python/tests/op_test.py", "the tests need the Paddle submodule"),
+        ("backends/npu/tests/unittests", "PaddleCustomDevice checkout"),
+        ("python/tests/op_test.py", "Paddle submodule"),
     ],
 )
 def test_a_checkout_that_cannot_be_used_is_refused(run_python, checkout, missing, sentence):

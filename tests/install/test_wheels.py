@@ -70,7 +70,7 @@ def test_the_libraries_link_to_nothing_of_python(tmp_path):
 
 def test_a_library_that_links_to_python_is_refused(tmp_path):
     extension = next(Path(numpy.__file__).parent.rglob("*.so"))
-    with pytest.raises(SetupError, match=r"links to _?Py\w+ of Python, but the wheel is for every Python"):
+    with pytest.raises(SetupError, match=r"links to _?Py\w+ "):
         wheels.check_contents(wheel_of(tmp_path, **{libraries.OPERATORS: extension}))
 
 

@@ -66,7 +66,7 @@ def test_a_run_that_has_lost_its_lock_publishes_no_checkpoint(tmp_path, replaced
         if replaced:
             file.unlink()
         file.write_text(json.dumps(OTHER))  # as another machine does when NFS has dropped the lock
-        with pytest.raises(UserError, match=r"belongs to another run .process 4711 on node7"):
+        with pytest.raises(UserError, match=r"another run .process 4711 on node7"):
             folders.commit(staging, folders.path_of(tmp_path, 5), checksums)
     assert folders.complete(tmp_path) == []
 
@@ -120,7 +120,7 @@ def test_a_lock_that_is_no_file_of_its_own(tmp_path, monkeypatch, kind):
     kind(out / folder_lock.NAME, elsewhere)
     refusing = [folder_lock.hold] if kind is hard_link else [folder_lock.hold, folder_lock.refuse_if_taken]
     for action in refusing:
-        with pytest.raises(UserError, match=r"run\.lock is a .* move it away"):
+        with pytest.raises(UserError, match=r"run\.lock is a "):
             action(out)
     assert kind is dangling or elsewhere.read_text() == "of somebody"
     assert kind is not dangling or not elsewhere.exists()

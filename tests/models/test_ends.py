@@ -40,7 +40,5 @@ def test_ends_of_text_are_those_of_both_files_and_outlive_training(tmp_path, fie
 
 @pytest.mark.parametrize("ends", ["2", -1, True, [2, "x"], {"a": 1}, 2.5])
 def test_ends_of_text_that_are_no_ids_are_refused(tmp_path, ends):
-    with pytest.raises(
-        UserError, match=r"generation_config\.json: eos_token_id is .*, but must be a token id"
-    ):
+    with pytest.raises(UserError, match=r"generation_config\.json: eos_token_id is "):
         model_config(model_folder(tmp_path, {"eos_token_id": ends}))

@@ -163,7 +163,7 @@ def test_a_trained_llama_goes_back_to_internlm2(folder, tmp_path):
 
 
 def test_what_is_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match=r"exists already; name a folder that does not"):
+    with pytest.raises(ValueError, match=r"exists already"):
         internlm2.to_llama(folder, tmp_path)
     with pytest.raises(ValueError, match=r"model_type 'internlm2'; accepted here: 'llama'"):
         internlm2.from_llama(folder, tmp_path / "new")
@@ -173,9 +173,7 @@ def test_what_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="has biases"):
         internlm2.to_llama(biased, tmp_path / "new")
     other = write(tmp_path / "other", random_weights(), num_key_value_heads=4, num_attention_heads=12)
-    with pytest.raises(
-        ValueError, match=r"wqkv.weight is \[128, 64\], and its rows are no multiple of 4 key"
-    ):
+    with pytest.raises(ValueError, match=r"wqkv.weight is \[128, 64\], .* 4 key"):
         internlm2.to_llama(other, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

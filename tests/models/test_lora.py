@@ -187,9 +187,9 @@ def test_weights_of_other_lora_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds no peft_model\.safetensors"):
         lora.load(adapted(), tmp_path)
     lora.save(adapted(), tmp_path)
-    with pytest.raises(ValueError, match=r"lora_A is \[64, 4\], but this run's is \[64, 2\]"):
+    with pytest.raises(ValueError, match=r"lora_A is \[64, 4\], .* \[64, 2\]"):
         lora.load(adapted(lora_rank=2), tmp_path)
-    with pytest.raises(ValueError, match="which has no LoRA in this run"):
+    with pytest.raises(ValueError, match="no LoRA"):
         lora.load(adapted(lora_target="o_proj"), tmp_path)
     lora.save(adapted(lora_target="o_proj"), tmp_path)
     with pytest.raises(ValueError, match=r"qkv_proj\.lora_A is missing"):

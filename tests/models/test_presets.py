@@ -126,7 +126,7 @@ def test_the_padding_token_of_a_mistral_is_learnt():
 def test_the_family_must_be_the_models():
     assert config_for(config.parse(["--model_name_or_path", "qwen2-tiny"])).model_type == "qwen2"
     argv = ["--model_type", "mistral", "--model_name_or_path", "qwen2-tiny"]
-    with pytest.raises(ValueError, match="--model_type is mistral, but qwen2-tiny is a qwen2; leave"):
+    with pytest.raises(ValueError, match="--model_type is mistral, but qwen2-tiny is a qwen2"):
         config_for(config.parse(argv))
 
 
@@ -243,7 +243,7 @@ def test_weights_are_continued_from_where_a_directory_has_them(tmp_path):
     with pytest.raises(ValueError, match=r"model_state\.pdparams is a pickle.*--continue_training false"):
         config.parse(argv)  # a run from random weights would pass for a continued one
     assert not config.parse([*argv, "--continue_training", "false"]).model.continue_training
-    with pytest.raises(ValueError, match=r"holds no \.safetensors: model_state\.pdparams is a pickle"):
+    with pytest.raises(ValueError, match=r"no \.safetensors: model_state\.pdparams is a pickle"):
         config.parse([*argv, "--continue_training"])
     (tmp_path / "m" / "model.safetensors").write_bytes(b"")
     assert has_weights(path)

@@ -46,7 +46,7 @@ def test_a_mask_of_pairs_means_what_it_means_to_the_upstream_model(family, rank,
 def test_a_mask_of_another_length_is_refused(family, shape, tokens):
     model = build(family)
     apply_fused_kernels(model)
-    with pytest.raises(ValueError, match=r"attention_mask has shape .* accepted for 12 tokens"):
+    with pytest.raises(ValueError, match=r"attention_mask has shape .* 12 tokens"):
         model(input_ids=tokens, attention_mask=paddle.ones(shape, "int64"))
 
 
@@ -89,9 +89,8 @@ def test_a_layer_with_a_forward_of_its_own_stays_and_works(kernels, tokens):
     attention.__class__ = Own
     expected = model(input_ids=tokens, use_cache=False)[0].numpy()
     report = apply_fused_kernels(model, kernels)
-    assert report.reasons(report.operators()[0]) == [
-        "Own has a forward of its own, not that of LlamaAttention"
-    ]
+    (reason,) = report.reasons(report.operators()[0])
+    assert reason.startswith("Own ") and "LlamaAttention" in reason
     logits = model(input_ids=tokens, use_cache=False)[0].numpy()
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 
@@ -99,7 +98,8 @@ def test_a_layer_with_a_forward_of_its_own_stays_and_works(kernels, tokens):
 def test_a_forward_that_was_replaced_on_the_instance_stays(tokens):
     model = build("llama")
     model.llama.norm.forward = lambda hidden: hidden
-    assert apply_fused_kernels(model).reasons("rms_norm") == ["its forward has been replaced on the instance"]
+    (reason,) = apply_fused_kernels(model).reasons("rms_norm")
+    assert "replaced on the instance" in reason
 
 
 def test_mixtures_only_leave_models_without_any_alone():

@@ -64,7 +64,7 @@ def test_use_backend_as_a_call_and_its_end():
 
 
 def test_unknown_backend():
-    with pytest.raises(ValueError, match="'gpu' is not a backend; accepted: auto, ascend, native, composed"):
+    with pytest.raises(ValueError, match=r"'gpu' .*: auto, ascend, native, composed"):
         use_backend("gpu")
 
 

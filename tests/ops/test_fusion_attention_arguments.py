@@ -66,5 +66,5 @@ def test_errors_are_in_its_own_names(case):
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), -float("inf")])
 def test_flash_attention_refuses_a_scale_that_is_not_finite(scale):
     x = paddle.zeros([1, 8, 2, 4])
-    with pytest.raises(ValueError, match=f"flash_attention: scale is {scale}; accepted: a finite number"):
+    with pytest.raises(ValueError, match=f"flash_attention: scale is {scale}"):
         flash_attention(x, x, x, scale=scale)

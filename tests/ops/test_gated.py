@@ -42,7 +42,7 @@ def test_no_elements(shape):
 def test_a_scalar_has_no_halves_but_a_product():
     x = random()
     np.testing.assert_allclose(float(swiglu(x, x)), float(paddle.nn.functional.silu(x) * x), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"swiglu: x has shape \[\]; accepted: .* an even size"):
+    with pytest.raises(ValueError, match=r"swiglu: x has shape \[\]"):
         swiglu(x)
 
 

@@ -51,9 +51,7 @@ def test_every_folder_has_the_cases_of_its_operators():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(
-        ValueError, match="'softmax' is not an operator; there are add_rms_norm, apply_rotary"
-    ):
+    with pytest.raises(ValueError, match=r"'softmax' .* add_rms_norm, apply_rotary"):
         registry.find("softmax")
 
 

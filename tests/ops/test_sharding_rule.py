@@ -65,12 +65,10 @@ def test_axes_split_each_on_its_own():
 
 
 def test_an_axis_that_splits_two_names_is_refused():
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(
+        ValueError, match=r"^operator: .* 'y' splits heads of query, but batch of key; .*reshard"
+    ):
         layout((2, 2), query=(None, 2), key=(None, 0))
-    assert str(refused.value) == (
-        "operator: the mesh axis 'y' splits heads of query, but batch of key; accepted: the same for all "
-        "tensors. Reshard one of them with paddle.distributed.reshard."
-    )
 
 
 def test_the_error_names_the_first_tensor_of_each_name():

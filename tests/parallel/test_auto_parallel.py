@@ -73,12 +73,12 @@ def test_wrong_placements_are_refused(found_on_npu):
     for rank in found_on_npu:
         planted = rank["planted"]
         assert "the mesh axis 'x' splits heads of query, but batch of key" in planted["inputs"]
-        assert "a result of shape [2, 256], which is no shard of [columns, rows]" in planted["rule"]
+        assert all(key in planted["rule"] for key in ("shape [2, 256]", "[columns, rows]"))
 
 
 def test_what_else_a_caller_may_hand_over(found_on_npu):
     for rank in found_on_npu:
-        assert "[2] of the processes [0, 1] and [2] of the processes [1, 0]" in rank["two_meshes"]
+        assert all(key in rank["two_meshes"] for key in ("[0, 1]", "[1, 0]"))
         assert "cu_seqlens_q is a distributed tensor" in rank["split_lengths"]
         assert rank["split_mask"] == 0
         gathered, of_hidden, of_weight = rank["tied_weight"]  # the weight yields

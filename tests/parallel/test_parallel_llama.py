@@ -143,7 +143,7 @@ def test_mp_is_another_name_of_tp():
 def test_models_that_cannot_be_cut():
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "vocab_size": 8}
     config = LlamaConfig(num_hidden_layers=2, **sizes)
-    with pytest.raises(ValueError, match="pp is 3, but the model has 2 layers"):
+    with pytest.raises(ValueError, match=r"pp is 3, .* 2 layers"):
         stages.cut(families.new_model(config), 0, 3)
     config.tie_word_embeddings = True
     with pytest.raises(ValueError, match="tie_word_embeddings"):

@@ -73,7 +73,7 @@ def test_a_directory_and_a_file_of_arguments(directory, capsys):
     [
         ("nowhere.py:build", "nowhere.py is not a file"),
         ("{program}:nothing", "has no function nothing"),
-        ("{program}:model_alone", "must return a layer and a sample, not a Planted"),
+        ("{program}:model_alone", "not a Planted"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_refused(program, model, sentence):

@@ -75,7 +75,7 @@ def test_fused_and_unfused_differ_by_rounding_only(dtype):
     comparison = compare(recorded(model), unfused, noise_floors)
     assert not comparison.beyond_rounding, "\n".join(comparison.lines())
     assert not all(difference.same_bits for difference in comparison.differences)
-    assert "no difference exceeds rounding; the largest is" in comparison.lines()[-1]
+    assert "no difference exceeds rounding" in comparison.lines()[-1]
 
     mlp = model.llama.layers[1].mlp
     forward = mlp.forward
@@ -145,10 +145,10 @@ def test_experts_are_chosen_as_in_the_first_run():
         assert (choices.count, choices.otherwise) == (2, 1)
     values.sum().backward()
     assert near.grad.tolist() == [[1, 1, 0], [0, 1, 1]]
-    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.replayed():
+    with pytest.raises(ValueError, match="experts"), choices.replayed():
         for _ in range(2):
             paddle.topk(near, 2)
-    with pytest.raises(ValueError, match="do not choose experts equally often"), choices.replayed():
+    with pytest.raises(ValueError, match="experts"), choices.replayed():
         paddle.topk(near, 1)
     assert paddle.topk is original
 
@@ -183,7 +183,7 @@ def test_the_command_compares_dumps(run_python, tmp_path, capsys, monkeypatch):
     assert program.run(main, ["compare", "one", "same"]) == 0
     assert "2 tensors compared, 2 bit-identical" in capsys.readouterr().out
     assert program.run(main, ["compare", "one", "nowhere"]) == 2
-    assert capsys.readouterr().err.startswith("error: nowhere contains no dump")
+    assert capsys.readouterr().err.startswith("error: nowhere ")
 
 
 def test_steps_are_one_or_a_range():
@@ -199,5 +199,5 @@ def test_deterministic_sets_what_libraries_read():
     set_now = reproducible.prepare(True, virtual, environ := {})
     assert set_now == environ and "MKL_CBWR" in environ and "HCCL_DETERMINISTIC" not in environ
     assert "npu_deterministic" in reproducible.prepare(True, card, {})
-    with pytest.raises(ValueError, match="HCCL_DETERMINISTIC=true, but the environment has false"):
+    with pytest.raises(ValueError, match=r"HCCL_DETERMINISTIC=true, .* false"):
         reproducible.prepare(True, card, {"HCCL_DETERMINISTIC": "false"})

@@ -84,11 +84,12 @@ def test_a_bad_norm_leaves_the_weights_alone(choice):
     guard.around(optimizer)
     (weight * paddle.to_tensor([float("inf"), 1.0])).sum().backward()
     if choice == "stop":
-        with pytest.raises(ValueError, match=r"the norm of the gradients is inf \(rank 0: here\)"):
+        with pytest.raises(ValueError, match=r"gradients is inf \(rank 0: here\)"):
             optimizer.step()
     else:
         optimizer.step()
-        assert lines == ["the norm of the gradients is inf (rank 0: here); the step is skipped"]
+        (line,) = lines
+        assert "inf (rank 0: here)" in line and "skipped" in line
     assert weight.tolist() == [1.0, 1.0] and math.isinf(norm.take())
     optimizer.clear_grad()
     (weight * 3).sum().backward()

@@ -77,9 +77,11 @@ def test_the_script_of_paddlenlp_runs(run_python, tmp_path):
     records = metrics.read(tmp_path / "output" / metrics.FILE)
     losses = [record["loss"] for record in records if "loss" in record]
     assert len(losses) == 2 and all(5 < loss < 8 for loss in losses)
-    assert "8 processes: sharding stage1 2, tensor parallel with sequence parallel 4" in log
+    assert all(
+        key in log for key in ("8 processes", "sharding stage1 2", "tensor parallel with sequence parallel 4")
+    )
     for name in ("MC2", "MC2_Recompute", "HCCL_INTRA_PCIE_EHABLE", "MULTI_STREAM_MEMORY_REUSE"):
-        assert f"the environment variable {name} has no effect" in log
+        assert f"{name} has no effect" in log
     for name in ("load_sharded_model", "pipeline_parallel_config", "recompute_use_reentrant"):
         assert f"--{name} has no effect" in log
 

@@ -49,13 +49,13 @@ def test_as_many_in_a_row_end_the_run(tmp_path):
         run.steps(*[NAN] * 9)
         run.steps(2.0, skipped=False)
     run.steps(*[NAN] * 9)
-    with pytest.raises(ValueError, match=r"last 10 steps were skipped: .*checkpoint-8 is complete and stays"):
+    with pytest.raises(ValueError, match=r"10 steps .*checkpoint-8 is complete"):
         run.steps(NAN)
 
 
 def test_a_weight_ends_it_at_once(tmp_path):
     run = Run(tmp_path, weight=float("inf"))
-    with pytest.raises(ValueError, match="the weight head is not finite: no step can be taken any more"):
+    with pytest.raises(ValueError, match="weight head is not finite"):
         run.steps(2.0)
 
 
@@ -65,10 +65,10 @@ def test_the_search_for_a_loss_scale_does_not_count(tmp_path):
         run.steps(2.0)  # the loss is finite, and the scaled gradients are not
         run.scale /= 2
     run.steps(*[2.0] * 9)
-    with pytest.raises(ValueError, match=r"the last 26 steps were skipped at a loss scale of 0\.5"):
+    with pytest.raises(ValueError, match=r"26 steps .* 0\.5"):
         run.steps(2.0)
     run = Run(tmp_path, scale=2.0**15)
-    with pytest.raises(ValueError, match="the last 10 steps were skipped"):
+    with pytest.raises(ValueError, match="last 10 steps"):
         run.steps(*[NAN] * 10)  # no scale changes the loss
 
 
@@ -90,17 +90,17 @@ def test_a_run_that_ends_in_skipped_steps_has_not_succeeded(tmp_path):
     run.steps(2.0)  # as after every 2,000 steps, when the scale has grown
     run.skipped.check_end(tmp_path)
     run.steps(NAN, NAN)
-    with pytest.raises(ValueError, match="the last 3 steps were skipped"):
+    with pytest.raises(ValueError, match="last 3 steps"):
         run.skipped.check_end(tmp_path)
     run = Run(tmp_path, scale=2.0**15)
     run.steps(2.0, 2.0)
-    with pytest.raises(ValueError, match="the last 2 steps were skipped"):
+    with pytest.raises(ValueError, match="last 2 steps"):
         run.skipped.check_end(tmp_path)
 
 
 def test_no_checkpoint_holds_a_bad_weight(tmp_path):
     check_weights([("a", paddle.ones([2])), ("none", None)], "", tmp_path)
-    with pytest.raises(ValueError, match="the weight b is not finite: checkpoint-3 is not written"):
+    with pytest.raises(ValueError, match="weight b is not finite: checkpoint-3 "):
         check_weights([("b", paddle.full([2], NAN, "bfloat16"))], "checkpoint-3 is not written", tmp_path)
 
 
@@ -114,7 +114,7 @@ LONGER = "--resume_from_checkpoint --max_steps 40 --decay_steps 1000000 --warmup
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--fp16 --learning_rate 1e3", "the last 10 steps were skipped at a loss scale of .*checkpoint-"),
+        ("--fp16 --learning_rate 1e3", "10 steps .*checkpoint-"),
         ("--nonfinite skip --learning_rate 1e38", "(steps were skipped|the weight .* is not).*checkpoint-"),
         ("--max_grad_norm 0 --learning_rate 1e39", "the weight .* is not finite|the loss is"),
     ],

@@ -67,7 +67,7 @@ def test_once_for_each_kernel_dtype_and_line(start, wide, caught):
     _ = wide + wide, paddle.matmul(wide, wide)
     assert sites(caught) == [(3, "scale"), (4, "add"), (4, "matmul")]
     assert "float64 [8, 8] on its AICPU" in str(caught[0].message)
-    assert "cast it to float32 where it is made" in str(caught[0].message)
+    assert "float32" in str(caught[0].message)
     heading, first, *_ = watch.summary().splitlines()
     assert heading.startswith("5 kernel calls at 3 sites")
     line = test_once_for_each_kernel_dtype_and_line.__code__.co_firstlineno + 3

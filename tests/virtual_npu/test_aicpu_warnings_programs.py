@@ -51,7 +51,7 @@ def test_a_plain_program(run_python, program, tmp_path, how):
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
     kernel = "multiply" if "--operators" in how else "scale"
     assert warned_lines(done.stderr, program()) == [(LINE, kernel)]
-    assert "AICPU: 3 kernel calls at 1 sites would leave the cores of a card" in done.stderr
+    assert "AICPU: 3 kernel calls at 1 sites" in done.stderr
     assert f"3 x {kernel} float64, {program()}:{LINE} in <module>" in done.stderr
 
 
@@ -63,7 +63,7 @@ def test_the_variable_turns_it_off(run_python, program):
 def test_a_wrong_value_is_one_sentence(run_python, program):
     done = run_python(*ON_NPU, program(), VIRTUAL_NPU_AICPU_WARNINGS="all", **QUIET)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "it accepts one of 0, 1, host" in done.stderr
+    assert "0, 1, host" in done.stderr
 
 
 @pytest.mark.parametrize("how", [ON_NPU, (*RUN, "--operators")])

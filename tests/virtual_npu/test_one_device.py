@@ -71,9 +71,6 @@ def test_tensors_of_two_devices_are_refused_by_an_operator(operator, on_npu):
 def test_the_reason_of_a_backend_names_what_is_mixed(on_npu):
     here, there, host = (paddle.zeros([2]).to(place) for place in ("npu:0", "npu:1", "cpu"))
     assert elsewhere(("cpu", "npu"), [here, None, here]) is None
-    assert elsewhere(("npu",), [host]) == "the tensors are on cpu, not on npu"
-    mixed = "the tensors are on cpu and npu:0, not all on one of the cpu or npu devices"
-    assert elsewhere(("cpu", "npu"), [here, host]) == mixed
-    assert elsewhere(("npu",), [here, there]) == (
-        "the tensors are on npu:0 and npu:1, not all on one of the npu devices"
-    )
+    assert "are on cpu, not on npu" in elsewhere(("npu",), [host])
+    assert "are on cpu and npu:0, " in elsewhere(("cpu", "npu"), [here, host])
+    assert "are on npu:0 and npu:1, " in elsewhere(("npu",), [here, there])

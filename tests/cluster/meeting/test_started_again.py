@@ -114,8 +114,6 @@ def test_a_launcher_that_comes_when_all_have_met_is_refused(launchers, machine):
     launchers.wait_until_met(*two)
     late, log = launchers.start(machine, 1)
     assert late.wait(START) == 2, log.read_text()
-    assert log.read_text().endswith(
-        "error: the rendezvous at 10.77.0.1:8090 is already complete, with another launcher of NODE_RANK 1; "
-        "end the launchers of all machines, and start them again.\n"
-    )
+    error = log.read_text().splitlines()[-1]
+    assert error.startswith("error: the rendezvous at 10.77.0.1:8090 ") and "NODE_RANK 1" in error
     launchers.finish(*two)

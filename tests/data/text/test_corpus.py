@@ -132,7 +132,7 @@ def test_what_is_skipped_is_counted(tmp_path):
 
 def test_a_broken_link_is_refused(tmp_path):
     (tmp_path / "a.txt").symlink_to(tmp_path / "gone")
-    with pytest.raises(ValueError, match=r"a\.txt cannot be read: No such file"):
+    with pytest.raises(ValueError, match=r"a\.txt .*No such file"):
         list(corpus(tmp_path).documents())
 
 
@@ -166,7 +166,7 @@ def test_parts_follow_names(tmp_path, names, parts):
 
 
 def test_only_held_out_files_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"contains only test\.txt, and no training data"):
+    with pytest.raises(ValueError, match=r"only test\.txt"):
         corpus(written(tmp_path, ["test.txt"]))
 
 
@@ -178,7 +178,7 @@ def test_long_files_are_read_in_chunks(tmp_path, monkeypatch):
     chunks = list(document.chunks)
     assert len(chunks) > 10 and "".join(chunks) == text.replace("\r\n", "\n")
     (tmp_path / "a.txt").write_bytes(b"0123456789\xe4\xbd" + b"x")
-    with pytest.raises(ValueError, match=r"a\.txt is not valid utf-8-sig at byte 10"):
+    with pytest.raises(ValueError, match=r"a\.txt .* utf-8-sig at byte 10"):
         list(corpus(tmp_path).documents())
 
 
@@ -187,9 +187,7 @@ def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text(
         json.dumps({"text": "x"}) + "\n" + json.dumps({"text": "x" * (1 << 20)})
     )
-    with pytest.raises(
-        ValueError, match=r"a\.jsonl, line 2 has more than 1 MiB; put such a text into a \.txt"
-    ):
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2 .* 1 MiB"):
         list(corpus(tmp_path).documents())
 
 

@@ -166,9 +166,7 @@ def test_long_texts_are_cut(trained_tokenizers, small, name):
 def test_a_model_that_weighs_the_whole_text_is_not_cut(small):
     tokenizer = Rust(unigram(split=False))
     assert len(in_pieces(tokenizer, SAMPLE[:4000])) == 1
-    with pytest.raises(
-        UserError, match=r"a text: .* characters, beginning with .* cannot be encoded in pieces"
-    ):
+    with pytest.raises(UserError, match=r"a text: .* characters, .* in pieces"):
         in_pieces(tokenizer, SAMPLE)
 
 
@@ -264,7 +262,7 @@ def test_a_tokenizer_without_an_end_is_stopped(monkeypatch):
 
 def test_the_document_with_an_error_is_named(trained_tokenizers):
     tokenizer = Rust(Tokenizer(models.Unigram([("a", -1.0)], None)))
-    with pytest.raises(UserError, match=r"one to two: the tokenizer cannot encode it: .*unk_id"):
+    with pytest.raises(UserError, match=r"one to two: .*unk_id"):
         [
             [*parts]
             for parts in encoding.encoded(tokenizer, [Document("one", ["a" * 99]), Document("two", "b" * 99)])

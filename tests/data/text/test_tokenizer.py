@@ -88,7 +88,7 @@ def test_the_key_depends_on_the_content_of_the_corpus(text, trained, tmp_path):
 
 
 def test_a_vocabulary_too_small_for_all_bytes_is_refused(text, tmp_path):
-    with pytest.raises(ValueError, match="needs 259 tokens, but the requested vocabulary has 258"):
+    with pytest.raises(ValueError, match=r"259 tokens, .* 258"):
         trained_tokenizer(text, 258, str(tmp_path))
     assert trained_tokenizer(text, 259, str(tmp_path)).is_dir()
 
@@ -298,9 +298,7 @@ def test_directories_without_a_usable_tokenizer_are_refused(trained, tmp_path, f
 
 
 def test_nothing_is_downloaded():
-    with pytest.raises(
-        ValueError, match="'meta-llama/Llama-2-7b' is not a local directory, and nothing is downloaded"
-    ):
+    with pytest.raises(ValueError, match="'meta-llama/Llama-2-7b' is not a local directory"):
         load_tokenizer("meta-llama/Llama-2-7b")
 
 
@@ -314,9 +312,7 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
     named = ModelArguments(tokenizer_name_or_path=str(trained))
     size = len(tokenizer_for(named, tmp_path / "ids", 300, cache))
     assert size == len(load_tokenizer(trained))
-    with pytest.raises(
-        ValueError, match=f"ids up to {size - 1}, but the vocabulary of llama-tiny has {size - 1} tokens"
-    ):
+    with pytest.raises(ValueError, match=f"ids up to {size - 1}, .* llama-tiny has {size - 1} tokens"):
         tokenizer_for(named, text, size - 1, cache)
     model = ModelArguments(model_name_or_path=str(trained))
     assert len(tokenizer_for(model, text, size, cache)) == size

@@ -93,7 +93,7 @@ def test_ids_with_gaps_are_kept(trained, folder, tmp_path):
     )
     assert open_indexed(tmp_path / "p").tokens.tolist() == [70019, 2]
     named = ModelArguments(tokenizer_name_or_path=str(folder))
-    with pytest.raises(UserError, match="ids up to 70019, but the vocabulary of llama-tiny has 70019 tokens"):
+    with pytest.raises(UserError, match=r"ids up to 70019, .* llama-tiny has 70019 tokens"):
         tokenizer_for(named, corpus(tmp_path), 70019)
     tokenizer_for(named, corpus(tmp_path), 70020)
 

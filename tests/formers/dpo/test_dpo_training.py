@@ -185,7 +185,7 @@ def test_the_cache_is_verified(started, finished):
     written, logps = (folder / "reference.json").read_text(), np.load(folder / "0.npy")
     (folder / "reference.json").write_text(json.dumps({**json.loads(written), "weights": "others"}))
     refused = started(cache=out.parent / "cache")[0]
-    assert refused.returncode == 2 and "names another model or other data than this run's" in refused.stderr
+    assert refused.returncode == 2 and "another model or other data" in refused.stderr
     (folder / "reference.json").write_text(written)
     for damaged in (logps[:-1], np.full_like(logps, np.nan)):
         np.save(folder / "0.npy", damaged)
@@ -204,12 +204,9 @@ def test_another_reference_is_refused_on_resume(started, finished, model, tmp_pa
     shutil.copytree(model("llama"), other, ignore=shutil.ignore_patterns("*.safetensors*"))
     shutil.copy(out / f"checkpoint-{STEPS}" / "model.safetensors", other)
     refused = started(*resumed, model_name_or_path=other)[0]
-    assert refused.returncode == 2 and "was written with reference weights " in refused.stderr
+    assert refused.returncode == 2 and "reference weights " in refused.stderr
     refused = started(*resumed, "--dpo_loss", "ipo")[0]
-    assert (
-        refused.returncode == 2
-        and "was written with dpo_loss sigmoid, but this run has ipo" in refused.stderr
-    )
+    assert refused.returncode == 2 and all(key in refused.stderr for key in ("dpo_loss sigmoid", "ipo"))
 
 
 @pytest.mark.slow
@@ -219,13 +216,13 @@ def test_a_bad_line_is_named(started, pairs, tmp_path):
     done, _ = started(input_dir=file)
     assert done.returncode == 2
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert f"{file}, line {PAIRS + 1} has prompt, rejected, but no chosen answer" in error
+    assert f"{file}, line {PAIRS + 1} has prompt, rejected, " in error
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--model_type", "qwen3"), "--stage dpo needs a directory with a model's weights"),
+        (("--model_type", "qwen3"), "--stage dpo needs a directory"),
         (("--tensor_parallel_degree", "2", "--nproc", "2"), "--stage dpo does not split the model"),
         (("--pipeline_parallel_degree", "2", "--nproc", "2"), "--stage dpo does not split the model"),
         (("--packing", "stream"), "--stage dpo keeps preference pairs whole"),
@@ -239,7 +236,7 @@ def test_what_is_not_there_is_refused_in_a_sentence(arguments, sentence):
 
 
 def test_it_needs_pairs_and_weights(tmp_path):
-    with pytest.raises(ValueError, match="--stage dpo needs --input_dir with preference pairs in"):
+    with pytest.raises(ValueError, match=r"--stage dpo .*--input_dir"):
         config.read(["--stage", "DPO"])
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
@@ -264,9 +261,7 @@ def test_a_sliding_window_below_the_length_is_refused(tmp_path):
         str(tmp_path),
         "--max_seq_length",
     ]
-    with pytest.raises(
-        ValueError, match="has a sliding window of 64 tokens; give --max_seq_length 64 or less"
-    ):
+    with pytest.raises(ValueError, match="64 tokens; give --max_seq_length 64"):
         config_for(config.parse([*arguments, "128"]))
     config_for(config.parse([*arguments, "64"]))
 

@@ -64,9 +64,8 @@ def test_context_parallel_attention_is_not_fused():
         if type(layer).__name__ == "LLamaAttention":
             layer.config.context_parallel_size = 2
     report = apply_fused_kernels(model)
-    assert report.reasons("attention") == [
-        "context parallel attention exchanges keys and values between processes"
-    ]
+    (reason,) = report.reasons("attention")
+    assert "context parallel" in reason
     assert report.count("rms_norm") == 5
 
 

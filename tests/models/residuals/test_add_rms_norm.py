@@ -164,7 +164,8 @@ def test_a_layer_with_another_forward_is_not_fused_and_the_others_are():
     layer.forward = types.MethodType(lambda self, *args, **kwargs: upstream(self, *args, **kwargs), layer)
     report = apply_fused_kernels(model, ["add_rms_norm"])
     rows = {row.layer: row.fused for row in report.rows}
-    assert report.reasons("add_rms_norm") == ["its forward has been replaced on the instance"]
+    (reason,) = report.reasons("add_rms_norm")
+    assert "replaced on the instance" in reason
     assert rows == {
         "llama.layers.0.post_attention_layernorm": False,
         "llama.layers.1.input_layernorm": False,

@@ -64,7 +64,7 @@ def test_lengths_that_are_not_known(mask, device):
 def test_masks_that_need_lengths_say_so():
     paddle.set_device("cpu")
     program = captured(lambda q, k, v: flash_attention(q, k, v, masks.prefix(3)), *UNKNOWN)
-    with pytest.raises(ValueError, match=r"prefix\(3\) needs the sequence lengths, which this static graph"):
+    with pytest.raises(ValueError, match=r"prefix\(3\) .*sequence lengths"):
         program(*inputs("cpu", random_batch("BSND", (6, 6))))
 
 
@@ -188,5 +188,5 @@ def test_heads_that_are_not_known_are_asked_for(layout, rank):
         lambda q, k, v: flash_attention(q, k, v, layout=layout, num_heads=num_heads),
         *[InputSpec([-1] * rank, "float32")] * 3,
     )
-    with pytest.raises(ValueError, match="the numbers of heads and the head sizes must be known"):
+    with pytest.raises(ValueError, match="numbers of heads and the head sizes"):
         program(*inputs("cpu", random_batch(layout, (6, 6))))

@@ -205,7 +205,7 @@ def test_bad_masks():
     with pytest.raises(ValueError, match="row_indices\\(\\) got list"):
         masks.row_indices([1, 2])
     rows = masks.row_indices(np.full((1, 1, 8, 1), 8, np.int32))
-    with pytest.raises(ValueError, match="it has rows for 8 keys; there are 9"):
+    with pytest.raises(ValueError, match=r"8 keys; .* 9"):
         rows.to_dense(9)
     with pytest.raises(ValueError, match="layouts BSND, BNSD, BSH and SBH"):
         rows.explain((8, 2, 16), layout="TND", cu_seqlens_q=[0, 8], cu_seqlens_k=[0, 8])

@@ -98,7 +98,7 @@ def test_the_plugin_s_operator_refuses_a_float32_weight_of_16_bit_tensors():
     t = tensors("rms_norm", (2, 8), "bfloat16", "npu")
     with use_backend("ascend", strict=True), pytest.raises(paddle_fused.BackendError) as refused:
         paddle_fused.rms_norm(t["x"], t["weight"].astype("float32"))
-    assert "gamma of x's dtype: the operator makes y with gamma's dtype" in refused.value.reasons["ascend"]
+    assert "gamma of x's dtype" in refused.value.reasons["ascend"]
 
 
 def test_rstd_of_the_torch_npu_name():
@@ -118,11 +118,12 @@ def test_mode_says_what_the_card_runs():
     paddle_fused.reset_dispatch_log()
     call("add_rms_norm", t)
     (ran,) = dispatch_log()
-    assert (ran.backend, ran.mode) == ("ascend", "add and rms_norm_npu: the plugin binds no aclnnAddRmsNorm")
+    assert ran.backend == "ascend"
+    assert ran.mode.startswith("add and rms_norm_npu: ") and "aclnnAddRmsNorm" in ran.mode
 
 
 def test_no_tensor():
-    with pytest.raises(ValueError, match="rms_norm: weight is ndarray; accepted: a paddle tensor"):
+    with pytest.raises(ValueError, match="rms_norm: weight is ndarray"):
         paddle_fused.rms_norm(paddle.ones([2, 8]), np.ones(8))
 
 
@@ -132,9 +133,9 @@ def test_host_operators_refuse_what_would_read_other_memory():
     x, weight = paddle.ones([4, 8]), paddle.ones([8])
     names = ("x0", "residual", "weight", "bias", "rowscale", "layerscale", "seed")
     arguments = {**dict.fromkeys(names, weight.detach()), "x0": x, "weight": weight}
-    with pytest.raises(ValueError, match=r"pf_rms_norm: x has shape \[4, 8\] and weight \[4\]"):
+    with pytest.raises(ValueError, match=r"pf_rms_norm: x .*\[4, 8\].* weight \[4\]"):
         run("pf_rms_norm", x, weight[:4], 1e-5)
-    with pytest.raises(ValueError, match=r"pf_add_rms_norm: x has shape \[4, 8\] and residual \[1, 8\]"):
+    with pytest.raises(ValueError, match=r"pf_add_rms_norm: x .*\[4, 8\].* residual \[1, 8\]"):
         run("pf_add_rms_norm", x, x[:1], weight, 1e-5)
     for name, bit in (("residual", 1), ("bias", 2), ("rowscale", 4), ("layerscale", 8)):
         wrong = {**arguments, name: paddle.ones([3])}

@@ -113,9 +113,7 @@ def test_moments_of_16_bits(device):
     if device == "cpu":
         assert ran.backend == "composed" and "the powers of beta are float16" in ran.refused["native"]
     else:
-        assert (
-            ran.mode == "composition of the card's kernels: the plugin's adamw keeps its moments in float32"
-        )
+        assert all(key in ran.mode for key in ("composition", "moments in float32"))
 
 
 def test_float64(on_cpu):

@@ -195,14 +195,14 @@ def test_what_runs_on_npu(on_npu):
     modes = [(ran.backend, ran.mode, ran.count) for ran in dispatch_log()]
     assert modes[0][0] == modes[1][0] == "ascend"
     assert "ApplyAdamD" in modes[0][1] and modes[0][2] == 2
-    assert modes[1][1:] == ("composition of the card's kernels: the plugin's adamw has no amsgrad", 3)
+    assert modes[1][1].startswith("composition ") and "amsgrad" in modes[1][1] and modes[1][2] == 3
 
 
 def test_sparse_gradients_are_refused(on_cpu):
     table = paddle.nn.Embedding(4, 2, sparse=True)
     optimizer = FusedAdamW(parameters=table.parameters())
     table(paddle.to_tensor([1])).sum().backward()
-    with pytest.raises(ValueError, match=r"FusedAdamW: the gradient of .* is sparse; accepted: dense"):
+    with pytest.raises(ValueError, match=r"FusedAdamW: the gradient of .* is sparse"):
         optimizer.step()
 
 

@@ -77,7 +77,7 @@ def test_groups_hold_the_unfused_model_and_what_the_family_has():
 @pytest.mark.parametrize("other", [9.5, float("nan")])
 def test_different_answers_are_refused(other):
     contest.agree("float32", {"unfused": [9.0, 8.0], "fused": [9.0, 8.0000001]})
-    with pytest.raises(contest.Wrong, match=r"step 1: the loss is 8\.000000 with unfused"):
+    with pytest.raises(contest.Wrong, match=r"step 1: .* 8\.000000 with unfused"):
         contest.agree("float32", {"unfused": [9.0, 8.0], "fused": [9.0, other]})
     turns.verify_logits("float32", {"unfused": [[9.0, 1e-9]], "fused": [[9.0, 0.0]]})
     with pytest.raises(contest.Wrong, match="the largest is 9"):

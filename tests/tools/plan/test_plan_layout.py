@@ -105,10 +105,10 @@ def test_layers_are_shared_as_paddlenlp_shares_them():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"cards": 0}, "--cards is 0, but must be a whole number"),
-        ({"cards": 30}, "times --pipeline_parallel_degree 4 is 32, which does not divide --cards 30"),
+        ({"cards": 0}, "--cards is 0"),
+        ({"cards": 30}, "--pipeline_parallel_degree 4 is 32, .* --cards 30"),
         ({"cards": 64, "global_batch_size": 3}, "--global_batch_size is 3, .* a multiple of 2"),
-        ({"sharding": "stage4"}, "--sharding is 'stage4', but must be one of stage1, stage2, stage3"),
+        ({"sharding": "stage4"}, "--sharding is 'stage4', .* stage1, stage2, stage3"),
         ({"sharding": "stage2"}, "stage2 cannot be combined with a pipeline"),
         (
             {"pipeline_parallel_degree": 1, "sharding": "stage3"},
@@ -140,7 +140,7 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
         (
             "llama2-7b",
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 16, "global_batch_size": 32},
-            "is 64, which does not divide the 32 layers",
+            "is 64, .* 32 layers",
         ),
         (
             "llama2-7b",

@@ -110,7 +110,7 @@ def test_the_search_tries_what_the_trainer_runs_of_every_family(family):
     text = table.write(answer)
     assert answer.layout in layouts or answer.layout.overlap != "serial"
     assert ("The search left pipelines out" in text) != family.pipeline
-    assert ("The search left tensor parallelism out" in text) != splits
+    assert ("left tensor parallelism out" in text) != splits
     assert table.command(answer)
 
 
@@ -123,7 +123,5 @@ def test_models_of_paddleformers_are_searched_as_it_runs_them():
     layouts = list(search.layouts(shape, like, cards_per_server=8))
     assert {layout.recompute_granularity for layout in layouts} == {"full"}
     assert max(layout.pipeline_parallel_degree for layout in layouts) == 8
-    with pytest.raises(
-        ValueError, match="--overlap is mc2, but this trainer runs qwen3-8b with PaddleFormers"
-    ):
+    with pytest.raises(ValueError, match=r"--overlap is mc2, .* qwen3-8b .*PaddleFormers"):
         command.planned([*argv, "--tensor_parallel_degree", "4", "--overlap", "mc2"])

@@ -55,4 +55,4 @@ def test_totals_of_two_ranks(tmp_path):
     products = next(operator for operator in report.operators if operator.name == "matmul")
     assert (products.work, products.dtypes, products.shapes) == ("matmul", "float32", "256,256;256,256")
     assert report.stragglers.compared == 6
-    assert "The virtual NPU on a host CPU wrote this profile" in plain.write(report)
+    assert "virtual NPU on a host CPU" in plain.write(report)

@@ -42,8 +42,7 @@ def test_the_slow_rank_is_named(tmp_path, slow):
     advice = next(advice for advice in report.advice if "wait" in advice.title)
     assert advice.title == f"The other ranks wait for rank {slow}"
     assert (
-        "in 5 collectives of their group the others waited 500.0 us longer" in advice.evidence
-        and "matmul" in advice.evidence
+        all(key in advice.evidence for key in ("5 collectives", "500.0 us")) and "matmul" in advice.evidence
     )
 
 

@@ -65,9 +65,8 @@ def test_a_time_that_is_none_costs_its_row_and_a_note(file, row, column, odd):
     rows[row + 1][column] = odd
     tasks, notes = read(file, written(rows))
     assert tasks == durations(TASKS[:row] + TASKS[row + 1 :])
-    assert [note.partition(": ")[2] for note in notes] == [
-        "1 rows without a start or a duration were skipped."
-    ]
+    (note,) = notes
+    assert ": 1 rows " in note
 
 
 @settings(max_examples=30)

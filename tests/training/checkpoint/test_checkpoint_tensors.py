@@ -149,7 +149,7 @@ def test_other_readers_read_the_file(tmp_path):
 def test_what_is_no_safetensors_file_is_named(tmp_path, content):
     file = tmp_path / "bad.safetensors"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"bad\.safetensors cannot be read as safetensors"):
+    with pytest.raises(ValueError, match=r"bad\.safetensors cannot be read"):
         places(file)
 
 
@@ -179,9 +179,9 @@ def test_what_a_checkpoint_lacks_is_named(tmp_path):
     held = tensors.of_parameters({"a": paddle.ones([2, 3])}, None)
     saving.Checkpoints(tmp_path).save(1, {"model": held})
     (folder,) = complete(tmp_path)
-    with pytest.raises(ValueError, match="lacks b, which this run needs"):
+    with pytest.raises(ValueError, match="lacks b"):
         tensors.load(folder, "model", tensors.of_parameters({"b": paddle.ones([1])}, None))
-    with pytest.raises(ValueError, match=r"has a of shape \[2, 3\], but this run's is \[3, 2\]"):
+    with pytest.raises(ValueError, match=r"a of shape \[2, 3\], .* \[3, 2\]"):
         tensors.load(folder, "model", tensors.of_parameters({"a": paddle.ones([3, 2])}, None))
 
 
@@ -212,7 +212,7 @@ def test_parts_that_overlap_are_refused():
     def held(*rows):
         return {("model", "a", "float32", (4, 2), (first, 0), (2, 2)): [0] for first in rows}
 
-    with pytest.raises(ValueError, match=r"the parts \[0:2, 0:2\] and \[1:3, 0:2\] of a, .* overlap"):
+    with pytest.raises(ValueError, match=r"\[0:2, 0:2\] and \[1:3, 0:2\] of a, "):
         write_plan.whole_tensors(held(0, 1))
     assert write_plan.whole_tensors(held(0, 2)) == {"model": {"a": TensorSpec("float32", (4, 2))}}
 

@@ -66,13 +66,13 @@ def _without_memory(call: journal.Call) -> journal.Call:
 def test_a_dry_run_records_its_steps(run_python, tmp_path, inputs):
     done, recorded = trained(run_python, tmp_path / "dry", True, inputs)
     assert len(recorded.steps) == ARGUMENTS["max_steps"]
-    assert "nothing computed: there is no loss" in done.stdout
+    assert "nothing computed" in done.stdout
 
 
 @pytest.mark.slow
 def test_a_dry_run_is_the_real_one_without_its_numbers(run_python, tmp_path, inputs):
     done = compare(run_python, tmp_path, inputs)
-    assert "nothing computed: there is no loss" in done.stdout
+    assert "nothing computed" in done.stdout
     assert "loss     " not in done.stdout and "tokens/s" not in done.stdout
     out = tmp_path / "dry" / "out"
     written = [path.name for path in out.rglob("*") if path.is_file()]
@@ -186,7 +186,7 @@ def test_what_would_be_measured_is_refused(run_python, tmp_path, inputs, name, v
 def test_a_file_that_is_no_journal_is_named(tmp_path):
     file = tmp_path / "journal"
     file.write_text('{"event":"mark","text":"step begins"}\nnothing\n')
-    with pytest.raises(ValueError, match="line 2, is not a line of a journal: 'nothing"):
+    with pytest.raises(ValueError, match=r"line 2, .*'nothing"):
         journal.read(file)
 
 

@@ -1,9 +1,9 @@
-"""What the documentation's build writes: pages and tables from the code, and the list of operators.
+"""Generates pages and tables of the documentation from the code when the site is built.
 
-A page in docs/ marks the place of a table, or of all it has, with ``<!-- generated: NAME -->``; the sentence
-below the mark is for readers of the sources, and the build replaces both (PARTS). A file in FILES has none in
-docs/. ``python docs/generated_pages.py NAME`` prints a part. Pages that take long to make are written into
-build/pages by commands of their own; the build shows a page from there in place of the one in docs/.
+``<!-- generated: NAME -->`` in a page of docs/ marks the place of a table, or of the whole page (PARTS). The
+build replaces the mark and the sentence below it, which is for readers of the sources. Files in FILES exist only
+in the built site. ``python docs/generated_pages.py NAME`` prints a part. Slow pages are written to build/pages by
+separate commands; a page there replaces the page of the same name in docs/.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CHINESE_LINE_END = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])\n *(?=[\u3000-
 
 HEAD = """# Flags
 
-The flags of `llm-npu train`; those of PaddleNLP's `TrainingArguments` come last. A YAML or
-JSON file (`--config`) uses the same names. A flag that is true by default has a `--no_` form.
+The flags of `llm-npu train`; flags of PaddleNLP's `TrainingArguments` come last. A YAML or
+JSON file (`--config`) uses the same names. Flags that are true by default have a `--no_` form.
 """
 
 
 def on_config(config):
     """Called by mkdocs: the navigation gets a page for each registered operator."""
-    sys.path += map(str, SOURCES)  # here, because mkdocs takes back what a hook's import adds
+    sys.path += map(str, SOURCES)  # here, because mkdocs undoes changes made at import
     from paddle_fused import registry
 
     (reference,) = (section["Reference"] for section in config.nav if "Reference" in section)
@@ -98,7 +98,7 @@ def rules() -> str:
 
 
 def api_sweep() -> str:
-    """The page of the public APIs on npu, as far as the cases tell it without running."""
+    """The page of the public APIs on npu, without measured results."""
     from api_sweep.document import document
 
     return document()
@@ -119,7 +119,7 @@ def planner() -> str:
 
 
 def planner_chart() -> bytes:
-    """The picture on it."""
+    """The plot of the planner's page."""
     from benchmarks.planner.page import chart
 
     chart(_validation(), image := io.BytesIO())
@@ -127,7 +127,7 @@ def planner_chart() -> bytes:
 
 
 def operators() -> str:
-    """The operators with what each computes, as the first line of its docstring says."""
+    """The table of operators, with the first paragraph of their docstrings."""
     from paddle_fused import registry
 
     rows = ["| operator | computes |", "|---|---|"]
@@ -139,7 +139,7 @@ def operators() -> str:
 
 
 def backends() -> str:
-    """Which backend runs which operator: asked in a process of its own, which activates the virtual NPU."""
+    """The table of operators and backends, from a separate process, which activates the virtual NPU."""
     command = [sys.executable, "-m", "paddle_fused.info", "--markdown"]
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -172,7 +172,7 @@ def card_variables() -> str:
 
 
 def upstream_failures() -> str:
-    """The failures of upstream's unit tests that are understood."""
+    """The failures of upstream's unit tests with known reasons."""
     known = json.loads((ROOT / "scripts/upstream_tests/known.json").read_text(encoding="utf-8"))
     rows: dict[str, list[str]] = {}
     for reason in known["reasons"]:

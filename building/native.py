@@ -28,11 +28,11 @@ PURE = f"set {VARIABLE}=off: then only the operators of a card and compositions 
 
 def choice() -> str:
     """The value of the variable PADDLE_FUSED_BUILD; SetupError if it is not one of ``CHOICES``."""
-    asked = os.environ.get(VARIABLE, "")
-    if asked not in CHOICES:
+    value = os.environ.get(VARIABLE, "")
+    if value not in CHOICES:
         accepted = "; ".join(f"{name or 'nothing'}: {what}" for name, what in CHOICES.items())
-        raise SetupError(f"{VARIABLE}={asked} is unknown.", f"Accepted are {accepted}.")
-    return asked
+        raise SetupError(f"{VARIABLE}={value} is unknown.", f"Accepted are {accepted}.")
+    return value
 
 
 def is_wanted() -> bool:
@@ -52,21 +52,21 @@ def check_compiler() -> None:
             f"Install one (Debian and Ubuntu: apt-get install g++), name it in the variable CXX, or {PURE}",
         )
     question = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]  # its macros, which include its version
-    asked = subprocess.run(question, capture_output=True, text=True, timeout=60)
-    if code := asked.returncode:
-        said = asked.stderr.strip() or "no output"
+    probe = subprocess.run(question, capture_output=True, text=True, timeout=60)
+    if code := probe.returncode:
+        errors = probe.stderr.strip() or "no output"
         raise SetupError(
-            f"The native code cannot be built: `{shlex.join(question)}` ends with {code}: {said}.",
+            f"The native code cannot be built: `{shlex.join(question)}` ends with {code}: {errors}.",
             f"Name a compiler that works in the variable CXX, or {PURE}",
         )
     for name, macro in (("clang", "__clang_major__"), ("gcc", "__GNUC__")):  # clang defines both
-        found = re.search(rf"^#define {macro} (\d+)", asked.stdout, re.MULTILINE)
-        if found is None:
+        version = re.search(rf"^#define {macro} (\d+)", probe.stdout, re.MULTILINE)
+        if version is None:
             continue
-        if int(found[1]) < OLDEST_COMPILERS[name]:
+        if int(version[1]) < OLDEST_COMPILERS[name]:
             accepted = " or ".join(f"{name} from {oldest} on" for name, oldest in OLDEST_COMPILERS.items())
             raise SetupError(
-                f"The native code cannot be built: {command[0]} is {name} {found[1]}; accepted: {accepted}.",
+                f"The native code cannot be built: {command[0]} is {name} {version[1]}; accepted: {accepted}.",
                 f"Name a newer one in the variable CXX, or {PURE}",
             )
         return
@@ -78,8 +78,8 @@ def forget_tools(build: Path) -> None:
     ``cmake --fresh`` would, too, but deletes the compiled objects.
     """
     (build / "CMakeCache.txt").unlink(missing_ok=True)
-    for found in (build / "CMakeFiles").glob("[0-9]*"):  # one folder per version of cmake
-        shutil.rmtree(found)
+    for tools in (build / "CMakeFiles").glob("[0-9]*"):  # one folder per version of cmake
+        shutil.rmtree(tools)
 
 
 def build(source: Path, build: Path, destination: Path) -> None:

@@ -119,7 +119,7 @@ def environment(target: Target, python: str = sys.executable) -> Environment:
         platforms = [f"--platform={name}_{target.processor}" for name in (*GLIBC, "linux")]
         command = [sys.executable, "-m", "pip", "install", "--target", site, "--upgrade", *platforms]
         command += ["--implementation=cp", f"--python-version={version}"]
-        made = Environment(emulation.python(emulated_python()), site, tuple(command))
+        python_environment = Environment(emulation.python(emulated_python()), site, tuple(command))
     else:
         version = run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
         venv = target.folder / f"venv-{version}"
@@ -127,10 +127,10 @@ def environment(target: Target, python: str = sys.executable) -> Environment:
             run([python, "-m", "venv", "--clear", "--without-pip", venv])
         site = venv / f"lib/python{version}/site-packages"
         command = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install"]
-        made = Environment(venv / "bin/python", site, tuple(command))
+        python_environment = Environment(venv / "bin/python", site, tuple(command))
     if not list(site.glob("paddlepaddle-*.dist-info/RECORD")):  # the last file that pip writes
-        made.install("--no-deps", f"paddlepaddle=={target.release}")
-    return made
+        python_environment.install("--no-deps", f"paddlepaddle=={target.release}")
+    return python_environment
 
 
 def build(target: Target, site: Path, destination: Path) -> Path:
@@ -156,13 +156,13 @@ def build(target: Target, site: Path, destination: Path) -> Path:
         variables |= {"CXX": CROSS_COMPILER, "CMAKE_TOOLCHAIN_FILE": str(toolchain)}
     for left in work.glob("lib*"):  # modules of earlier sources
         shutil.rmtree(left)
-    made = work / "made"
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
-    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", made]
-    command += ["build", "--build-base", work, "bdist_wheel", "--skip-build", "--dist-dir", made]
+    output = work / "made"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir()
+    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", output]
+    command += ["build", "--build-base", work, "bdist_wheel", "--skip-build", "--dist-dir", output]
     run(command, cwd=ROOT, env=variables)
-    (wheel,) = made.glob("*.whl")
+    (wheel,) = output.glob("*.whl")
     destination.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy2(wheel, destination))
 
@@ -182,9 +182,9 @@ def check_contents(wheel: Path) -> str:
             if not name.endswith(".so"):
                 continue
             symbols = run(["readelf", "--dyn-syms", "--wide", archive.extract(name, folder)])
-            if found := re.search(r" UND (_?Py\w+)", symbols):
+            if symbol := re.search(r" UND (_?Py\w+)", symbols):
                 raise SetupError(
-                    f"{name} links to {found[1]} of Python, but the wheel is for every Python.",
+                    f"{name} links to {symbol[1]} of Python, but the wheel is for every Python.",
                     "Let Wheel.get_tag in setup.py name the one.",
                 )
             versions = re.findall(r" UND \S+@GLIBC_(\d+)\.(\d+)", symbols)
@@ -221,10 +221,12 @@ def check(environment: Environment, target: Target, timeout: float) -> str:
         lines = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
         command = " ".join(CHECK)
         raise SetupError(f"`python {command}` ended with {done.returncode}:", lines) from None
-    said = report["environment"]
-    if (said["paddle"], said["machine"]) != target:
-        raise SetupError(f"Paddle {said['paddle']} on {said['machine']} ran, not {target}.", "Start anew.")
-    ran = [each for each in report["results"] if not each["refused"] and each["backend"] != "composed"]
+    host = report["environment"]
+    if (host["paddle"], host["machine"]) != target:
+        raise SetupError(f"Paddle {host['paddle']} on {host['machine']} ran, not {target}.", "Start anew.")
+    ran = [
+        result for result in report["results"] if not result["refused"] and result["backend"] != "composed"
+    ]
     for result in ran:
         for name, tensor in result["tensors"].items():
             if tensor["max_error"] > tensor["allowed"]:
@@ -236,5 +238,5 @@ def check(environment: Environment, target: Target, timeout: float) -> str:
 
 
 def _requirements(site: Path, name: str) -> list[str]:
-    (found,) = importlib.metadata.distributions(name=name, path=[str(site)])
-    return [line for line in found.requires or () if "extra ==" not in line]
+    (distribution,) = importlib.metadata.distributions(name=name, path=[str(site)])
+    return [line for line in distribution.requires or () if "extra ==" not in line]

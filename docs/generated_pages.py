@@ -1,9 +1,9 @@
 """Generates pages and tables of the documentation from the code when the site is built.
 
-``<!-- generated: NAME -->`` in a page of docs/ marks the place of a table, or of the whole page (PARTS). The build
-replaces the mark and the sentence below it, which is for readers of the sources. Files in FILES exist only in the
-built site. ``python docs/generated_pages.py NAME`` prints a part. Slow pages are written to build/pages by separate
-commands; a page there replaces the page of the same name in docs/.
+``<!-- generated: NAME -->`` in a page of docs/ marks the place of a table, or of the whole page (PARTS).
+The build replaces the mark and the sentence below it, which is for readers of the sources. Files in FILES
+exist only in the built site. ``python docs/generated_pages.py NAME`` prints a part. Slow pages are written to
+build/pages by separate commands; a page there replaces the page of the same name in docs/.
 """
 
 from __future__ import annotations

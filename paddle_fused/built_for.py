@@ -28,14 +28,14 @@ def built_for(stamp_file: Path) -> PaddleBuild:
 
 def check_fits(stamp_file: Path, subject: str) -> PaddleBuild:
     """The installed Paddle. Raises SetupError if ``subject``, with this stamp file, was built for another."""
-    wanted, found = built_for(stamp_file), installed_paddle()
-    if wanted != found:
+    wanted, installed = built_for(stamp_file), installed_paddle()
+    if wanted != installed:
         raise SetupError(
-            f"{subject} was built for {wanted}, but {found} is installed. It uses private parts of Paddle "
-            "and fits one build only.",
+            f"{subject} was built for {wanted}, but {installed} is installed. It uses private parts of "
+            "Paddle and fits one build only.",
             f"Install paddlepaddle {wanted.version}, or build it again. {libraries.how_to_build()}",
         )
-    return found
+    return installed
 
 
 @functools.cache

@@ -131,7 +131,7 @@ def _place_beside_missing(op) -> None:
     attributes = [value.dist_attr() for value in values if value.initialized()]
     makers = [value.get_defining_op() for value in op.operands_source() if value.initialized()]
     attributes += [maker.dist_attr for maker in makers]
-    meshes = [each.process_mesh for each in attributes if each is not None]
+    meshes = [attribute.process_mesh for attribute in attributes if attribute is not None]
     if meshes:
         _place(op, meshes[0])
 
@@ -168,6 +168,7 @@ def _place(op, mesh) -> None:
         for values in (op.operands_source(), op.results())
     )
     attributes = (
-        [pir.Attribute() if each is None else each for each in part] for part in (of_inputs, of_results)
+        [pir.Attribute() if attribute is None else attribute for attribute in part]
+        for part in (of_inputs, of_results)
     )
     op.dist_attr = pir.create_op_dist_attribute(mesh, *attributes)

@@ -70,17 +70,17 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     known = list(known)
     if name.removeprefix("no_") in known:
         return name.removeprefix("no_")
-    likely = [each for each in known if _joined(name, each) or _same_words(name, each)]
+    likely = [candidate for candidate in known if _joined(name, candidate) or _same_words(name, candidate)]
     if likely:
-        return max(likely, key=lambda each: difflib.SequenceMatcher(None, name, each).ratio())
-    holding = [each for each in known if set(name.split("_")) <= set(each.split("_"))]
+        return max(likely, key=lambda candidate: difflib.SequenceMatcher(None, name, candidate).ratio())
+    holding = [candidate for candidate in known if set(name.split("_")) <= set(candidate.split("_"))]
     return holding[0] if len(holding) == 1 else None
 
 
 def _joined(name: str, known: str) -> bool:
     """``inputdir`` and ``input_dir``."""
-    one, other = name.replace("_", ""), known.replace("_", "")
-    return difflib.SequenceMatcher(None, one, other).ratio() >= WHOLE
+    left, right = name.replace("_", ""), known.replace("_", "")
+    return difflib.SequenceMatcher(None, left, right).ratio() >= WHOLE
 
 
 def _same_words(name: str, known: str) -> bool:

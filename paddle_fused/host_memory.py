@@ -21,10 +21,10 @@ _NEVER = -1
 
 def choice() -> str:
     """``keep``, the default, or ``system``. ValueError if PADDLE_FUSED_MALLOC is neither of them."""
-    asked = os.environ.get(VARIABLE) or KEEP
-    if asked not in (KEEP, SYSTEM):
-        raise ValueError(f"{VARIABLE} is {asked!r}; accepted: {KEEP!r} (the default) and {SYSTEM!r}.")
-    return asked
+    value = os.environ.get(VARIABLE) or KEEP
+    if value not in (KEEP, SYSTEM):
+        raise ValueError(f"{VARIABLE} is {value!r}; accepted: {KEEP!r} (the default) and {SYSTEM!r}.")
+    return value
 
 
 def keep_freed_memory() -> None:

@@ -80,10 +80,10 @@ def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
     from . import ascend
     from .contracts import OPERATORS_BY_NAME
 
-    found = {name: ascend.signature(name) for name in OPERATORS_BY_NAME}
+    signatures = {name: ascend.signature(name) for name in OPERATORS_BY_NAME}
     return {
         name: signature and {"inputs": list(signature.inputs), "attributes": list(signature.attributes)}
-        for name, signature in found.items()
+        for name, signature in signatures.items()
     }
 
 

@@ -66,12 +66,12 @@ def build_in(folder: Path) -> PaddleBuild:
 def number(version: str) -> tuple[int, int, int]:
     """(3, 2, 2) for 3.2.2 and 3.2.2+cpu. Raises SetupError for an unsupported version, such as 3.0.0rc1."""
     parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:\.post\d+)?(?:\+.*)?", version)
-    found = tuple(map(int, parts.groups())) if parts else (0, 0, 0)
-    if not OLDEST <= found < BEYOND:
+    release = tuple(map(int, parts.groups())) if parts else (0, 0, 0)
+    if not OLDEST <= release < BEYOND:
         raise SetupError(
             f"Paddle is {version}; accepted: {ACCEPTED}, no earlier or development builds.", INSTALL
         )
-    return found
+    return release
 
 
 @functools.cache

@@ -73,8 +73,8 @@ class Result:
         return all(accuracy.passed for accuracy in self.tensors.values())
 
 
-def _as_it_is(given):
-    return given
+def _unchanged(value):
+    return value
 
 
 class Case:
@@ -107,16 +107,16 @@ class Case:
             rounding *= paddle_release.float16_rounding_on_cpu()
         for baseline in (self._baseline, self._baseline_of_draws):
             errors = baseline(device)
-            found = {
+            accuracies = {
                 name: self._accuracy(name, value, errors[name], rounding) for name, value in computed.items()
             }
-            if all(accuracy.passed for accuracy in found.values()):
-                return found
+            if all(accuracy.passed for accuracy in accuracies.values()):
+                return accuracies
         drawn = self._draws(lambda case: case._errors(case.compute(backend, device, self.dtype)))
-        for name, accuracy in found.items():
+        for name, accuracy in accuracies.items():
             if not accuracy.passed and accuracy.max_error <= self._ceiling(name):
-                found[name] = replace(accuracy, max_error=fmean(drawn[name]))
-        return found
+                accuracies[name] = replace(accuracy, max_error=fmean(drawn[name]))
+        return accuracies
 
     def _baseline(self, device: str) -> dict[str, float]:
         # Paddle's CPU kernels have no 16-bit types: there the baseline runs on the npu.
@@ -185,7 +185,7 @@ class Case:
         tensor = paddle.to_tensor(array.astype(np.float32), place=paddle.CPUPlace()).astype(dtype)
         return tensor.astype("float32").numpy().astype(np.float64)
 
-    def compute(self, backend: str, device: str, dtype: str, wrap=_as_it_is, arrange=_as_it_is) -> dict:
+    def compute(self, backend: str, device: str, dtype: str, wrap=_unchanged, arrange=_unchanged) -> dict:
         """Outputs and gradients by name, float64 arrays, computed by ``backend`` on ``device`` in ``dtype``.
 
         ``wrap`` is applied to the called function (such as ``paddle.jit.to_static``), ``arrange`` to every
@@ -218,8 +218,8 @@ class Case:
             if self.case.gradients:
                 # Not paddle.autograd.backward, which fails in 3.0 for two outputs of one operator.
                 inputs = [tensors[name] for name in self.case.gradients]
-                found = paddle.grad(list(outputs), inputs, gradients)
-                for name, gradient in zip(self.case.gradients, found, strict=True):
+                parameter_gradients = paddle.grad(list(outputs), inputs, gradients)
+                for name, gradient in zip(self.case.gradients, parameter_gradients, strict=True):
                     computed[f"gradient of {name}"] = _values(gradient)
             return computed
         finally:

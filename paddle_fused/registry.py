@@ -76,7 +76,9 @@ class Operator:
 def operators() -> dict[str, Operator]:
     """All operators by name, in the order of their folders."""
     ops = importlib.import_module(f"{__package__}.ops")
-    packages = [found.name for found in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}.") if found.ispkg]
+    packages = [
+        module.name for module in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}.") if module.ispkg
+    ]
     rows = [row for package in sorted(packages) for row in importlib.import_module(package).OPERATORS]
     assert len({row.name for row in rows}) == len(rows), "a name is registered twice"
     return {row.name: row for row in rows}

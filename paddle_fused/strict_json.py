@@ -21,7 +21,7 @@ def dumps(value: object, **options) -> str:
 
 def _finite(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(element) for key, element in value.items()}
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_finite(element) for element in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -67,10 +67,10 @@ class AICPUWarnings:
 
         ``site``: for ``is_known`` from now on; 0 for none.
         """
-        found = responsible_line(fallback, frame)
-        if found is None:
+        responsible = responsible_line(fallback, frame)
+        if responsible is None:
             return
-        source, caller = found
+        source, caller = responsible
         row = self.warn_at(fallback, source, caller.f_globals.get("__name__") if caller else None)
         if site and row is not None and caller is not None:
             self._rows[site, caller.f_code, caller.f_lasti] = row
@@ -225,8 +225,10 @@ def responsible_line(
     if program is not None and (source := _line_in_program(program, fallback)):
         return source, None
     for packages in (source_lines.LIBRARIES, source_lines.FRAMEWORKS):
-        if found := source_lines.caller(frame, packages) or source_lines.caller(_main_frame(), packages):
-            return found[1], found[0]
+        if frame_and_line := source_lines.caller(frame, packages) or source_lines.caller(
+            _main_frame(), packages
+        ):
+            return frame_and_line[1], frame_and_line[0]
     return None
 
 
@@ -246,7 +248,7 @@ def _line_in_program(program, fallback: HostFallback) -> Source | None:
 @functools.lru_cache(maxsize=16)
 def _operators_in(program) -> dict[str, list[tuple[Source, set[tuple[str, tuple[int, ...]]]]]]:
     """The operators of a PIR program by kernel: their lines, the dtypes and shapes of their tensors."""
-    found: dict[str, list] = {}
+    by_kernel: dict[str, list] = {}
     for operator in source_lines.operators(program.global_block()):
         source = source_lines.of_callstack(operator.callstack, source_lines.LIBRARIES)
         if source is not None:
@@ -257,8 +259,8 @@ def _operators_in(program) -> dict[str, list[tuple[Source, set[tuple[str, tuple[
                 if value.initialized() and value.is_dense_tensor_type()
             }
             kernel = operator.name().removeprefix("pd_op.").removesuffix("_")
-            found.setdefault(kernel, []).append((source, tensors))
-    return found
+            by_kernel.setdefault(kernel, []).append((source, tensors))
+    return by_kernel
 
 
 def _action(text: str, module: str, line: int) -> str:

@@ -35,8 +35,8 @@ def _mkl_code_path(cpu_description: Path) -> dict[str, str]:
     vendor = re.search(r"^vendor_id\s*:\s*(\S+)", text, re.MULTILINE)
     if vendor is None or vendor[1] == "GenuineIntel":
         return {}
-    found = re.search(r"^flags\s*:(.*)", text, re.MULTILINE)
-    flags = set(found[1].split()) if found else set()
+    line = re.search(r"^flags\s*:(.*)", text, re.MULTILINE)
+    flags = set(line[1].split()) if line else set()
     for code_path, needed in MKL_CODE_PATHS.items():
         if needed <= flags:
             return {"MKL_DEBUG_CPU_TYPE": code_path}

@@ -81,20 +81,20 @@ def caller(
     frame: FrameType | None, packages: tuple[str, ...] = FRAMEWORKS
 ) -> tuple[FrameType, Source] | None:
     """The innermost frame outside of ``packages``, and its line; the original's, if to_static rewrote it."""
-    for each in frames(frame):
-        file = each.f_code.co_filename
+    for candidate in frames(frame):
+        file = candidate.f_code.co_filename
         if is_inside(file, packages):
             continue
-        found = original(file, each.f_lineno, each.f_code.co_name)
-        if not is_inside(found.file, packages):
-            return each, found
+        source = original(file, candidate.f_lineno, candidate.f_code.co_name)
+        if not is_inside(source.file, packages):
+            return candidate, source
     return None
 
 
 def of_frame(frame: FrameType | None) -> Source | None:
     """The innermost line outside of the frameworks."""
-    found = caller(frame)
-    return None if found is None else found[1]
+    frame_and_line = caller(frame)
+    return None if frame_and_line is None else frame_and_line[1]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -108,9 +108,9 @@ def runs_programs(code: CodeType) -> str | None:
 
 def program_of_frame(frame: FrameType | None):
     """The PIR program that paddle.jit.to_static has captured, or that an Executor runs, if one does."""
-    for each in frames(frame):
-        if name := runs_programs(each.f_code):
-            program = each.f_locals.get(name)
+    for candidate in frames(frame):
+        if name := runs_programs(candidate.f_code):
+            program = candidate.f_locals.get(name)
             program = getattr(program, "_origin_main_program", program)
             if _is_program(program):
                 return program
@@ -139,9 +139,9 @@ def of_callstack(callstack: Sequence[str], packages: tuple[str, ...] = FRAMEWORK
     for entry in reversed(callstack):
         call = _CALL.match(entry)
         if call:
-            found = original(call["file"], int(call["line"]), call["function"].strip())
-            if not is_inside(found.file, packages):
-                return found
+            source = original(call["file"], int(call["line"]), call["function"].strip())
+            if not is_inside(source.file, packages):
+                return source
     return None
 
 

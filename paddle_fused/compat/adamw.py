@@ -52,12 +52,12 @@ def npu_apply_fused_adamw_v2(
         if dtype_name(tensor) not in contracts.dtypes("adamw.dtype"):
             contracts.refuse("adamw.dtype", _OPERATOR, f"{name} is {dtype_name(tensor)}")
         if tensor.shape != param.shape:
-            came = f"{name} has shape {list(tensor.shape)} and param {list(param.shape)}"
-            contracts.refuse("adamw.shape", _OPERATOR, came)
+            received = f"{name} has shape {list(tensor.shape)} and param {list(param.shape)}"
+            contracts.refuse("adamw.shape", _OPERATOR, received)
     for name in ("exp_avg", "exp_avg_sq"):
         if tensors[name].dtype != param.dtype:
-            came = f"{name} is {dtype_name(tensors[name])} and param {dtype_name(param)}"
-            contracts.refuse("adamw.moment_dtype", _OPERATOR, came)
+            received = f"{name} is {dtype_name(tensors[name])} and param {dtype_name(param)}"
+            contracts.refuse("adamw.moment_dtype", _OPERATOR, received)
     check_one_device(_OPERATOR, **tensors)
     _check_memory(tensors)
     lr, beta1, beta2, weight_decay, eps = _numbers(lr, beta1, beta2, weight_decay, eps)
@@ -105,8 +105,8 @@ def _step(state_step) -> float:
     if isinstance(state_step, paddle.Tensor):
         known = dtype_name(state_step) in contracts.dtypes("adamw.step_dtype")
         if not known or state_step.size != 1:
-            came = f"state_step is {dtype_name(state_step)} of shape {list(state_step.shape)}"
-            contracts.refuse("adamw.step", _OPERATOR, came)
+            received = f"state_step is {dtype_name(state_step)} of shape {list(state_step.shape)}"
+            contracts.refuse("adamw.step", _OPERATOR, received)
     step = check_number(_OPERATOR, "state_step", state_step)
     if not 0 < step < math.inf:
         contracts.refuse("adamw.step", _OPERATOR, f"state_step is {step:g}")

@@ -18,8 +18,8 @@ from ..ops.attention.mask_contract import COMPRESSED_MODES, DENSE_MODES, VARLEN_
 OPERATOR = "npu_fusion_attention"
 
 
-def _refuse(key: str, came: str):
-    contracts.refuse(f"attention.{key}", OPERATOR, came)
+def _refuse(key: str, received: str):
+    contracts.refuse(f"attention.{key}", OPERATOR, received)
 
 
 def lengths_of(layout: str, query_ends, key_ends) -> tuple:
@@ -35,11 +35,11 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
         None if ends is None else list(check_ints(OPERATOR, name, ends))
         for name, ends in (("actual_seq_qlen", query_ends), ("actual_seq_kvlen", key_ends))
     )
-    came = f"actual_seq_qlen is {query_ends} and actual_seq_kvlen is {key_ends}"
+    received = f"actual_seq_qlen is {query_ends} and actual_seq_kvlen is {key_ends}"
     if not query_ends or not key_ends:
-        _refuse("lengths", came)
+        _refuse("lengths", received)
     if len(query_ends) != len(key_ends):
-        _refuse("lengths_count", came)
+        _refuse("lengths_count", received)
     if len(query_ends) > contracts.limit("attention.sequences"):
         _refuse("sequences", f"actual_seq_qlen holds {len(query_ends)} sequences")
     while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # unused places
@@ -49,7 +49,7 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
         tuple(end - start for start, end in pairwise([0, *ends])) for ends in (query_ends, key_ends)
     )
     if min(map(min, lengths)) < 0:
-        _refuse("lengths_order", came)
+        _refuse("lengths_order", received)
     return lengths
 
 
@@ -137,32 +137,32 @@ def _check_mask(mask, mode, layout, shapes, head_num) -> None:
     if dtype_name(mask) not in contracts.dtypes("attention.mask_dtype"):
         _refuse("mask_dtype", f"atten_mask is {dtype_name(mask)}")
     shape, size = list(mask.shape), contracts.limit("attention.compressed_mask")
-    came = f"atten_mask has shape {shape} in mode {mode}"
+    received = f"atten_mask has shape {shape} in mode {mode}"
     if mode in COMPRESSED_MODES or mode == 6:
         rule = "mask_shape_prefix_compressed" if mode == 6 else "mask_shape_compressed"
         rows = contracts.limit("attention.compressed_prefix_mask_rows") if mode == 6 else size
         if shape != [rows, size]:
-            _refuse(rule, came)
+            _refuse(rule, received)
         if isinstance(mask, paddle.Tensor):
             expected = masks.compressed(prefix=mode == 6)
             same = mask is expected or bool((mask.astype("bool") == expected.to(mask.place)).all())
             if not same:
-                _refuse(rule, f"{came}, but other values than that mask")
+                _refuse(rule, f"{received}, but other values than that mask")
         return
     if layout == "TND":
         longest = [max(shapes.query_lens, default=0), max(shapes.key_lens, default=0)]
         if shape != longest:
             _refuse(
                 "mask_shape_varlen",
-                f"{came} for a longest Sq of {longest[0]} and a longest Skv of {longest[1]}",
+                f"{received} for a longest Sq of {longest[0]} and a longest Skv of {longest[1]}",
             )
         return
     b, q, k = shapes.batch, shapes.query_len, shapes.key_len
     one_for_each = [[b, head_num, q, k], [b, 1, q, k]]
     if mode == 5 and b != 1 and shape not in one_for_each:
-        _refuse("mask_shape_prefix", came)
+        _refuse("mask_shape_prefix", received)
     if shapes.known and shape not in [*one_for_each, [1, 1, q, k], [q, k]]:
-        _refuse("mask_shape", f"{came} for B {b}, N {head_num}, Sq {q} and Skv {k}")
+        _refuse("mask_shape", f"{received} for B {b}, N {head_num}, Sq {q} and Skv {k}")
 
 
 def _check_prefix(chosen, layout, shapes) -> None:
@@ -191,15 +191,15 @@ def _check_varlen_band(chosen, shapes) -> None:
     for s, (q, k) in enumerate(lens):
         if q == 0 or k == 0:
             continue
-        came = f"sequence {s} has {q} queries and {k} keys"
+        received = f"sequence {s} has {q} queries and {k} keys"
         is_band = chosen.of_sequence(s, shapes.query_lens).is_band
         if mode == 3 and q > k:
-            _refuse("mode3_varlen", came)
+            _refuse("mode3_varlen", received)
         if mode == 7 and is_band and not (pre >= k and q - k <= next_ <= 0):
-            _refuse("mode7_last", f"{came}, with {band}")
+            _refuse("mode7_last", f"{received}, with {band}")
         if mode == 7 and not is_band and q > k:
-            _refuse("mode7_others", came)
+            _refuse("mode7_others", received)
         if mode == 8 and is_band and not (pre >= k and next_ >= q - k):
-            _refuse("mode8_first", f"{came}, with {band}")
+            _refuse("mode8_first", f"{received}, with {band}")
         if mode in (0, 4) and chosen.sequence(q, k).has_fully_masked_row:
-            _refuse("hidden_rows", f"{came}, with {band}")
+            _refuse("hidden_rows", f"{received}, with {band}")

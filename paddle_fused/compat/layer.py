@@ -153,20 +153,20 @@ def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
 
 def _check_angles(shape: list[int], r1: list[int], r2: list[int], mode: str, angle_gradients: bool) -> None:
     """Raises ContractError unless these shapes fit some layout within the limits of batch and heads."""
-    came = f"input has shape {shape}, r1 {r1} and r2 {r2}"
+    received = f"input has shape {shape}, r1 {r1} and r2 {r2}"
     rows = [] if r1 != r2 else _batches_and_heads(shape, r1, mode)
     if not rows:
-        contracts.refuse("rotary.angles", _ROTARY, came)
+        contracts.refuse("rotary.angles", _ROTARY, received)
     if mode == "interleave":
         below = contracts.limit("rotary.interleaved_rows")
         if all(batch * heads >= below for batch, heads in rows):
-            contracts.refuse("rotary.interleaved_rows", _ROTARY, came)
+            contracts.refuse("rotary.interleaved_rows", _ROTARY, received)
     batches, most_heads = contracts.limit("rotary.batch"), contracts.limit("rotary.heads")
     if all(batch >= batches or heads >= most_heads for batch, heads in rows):
-        contracts.refuse("rotary.batch_heads", _ROTARY, came)
+        contracts.refuse("rotary.batch_heads", _ROTARY, received)
     most = contracts.limit("rotary.angle_gradient_rows")
     if angle_gradients and all(batch * heads > most for batch, heads in rows):
-        contracts.refuse("rotary.angle_gradient_rows", _ROTARY, came)
+        contracts.refuse("rotary.angle_gradient_rows", _ROTARY, received)
 
 
 def _batches_and_heads(shape: list[int], angles: list[int], mode: str) -> list[tuple[int, int]]:

@@ -115,16 +115,16 @@ def npu_grouped_matmul(
         _refuse("split_item", f"split_item is {split_item}")
     if group_type not in (None, ROWS, DEPTH, UNGROUPED):
         _refuse("group_type", f"group_type is {group_type}")
-    one = split_item in ONE_RESULT
+    single_result = split_item in ONE_RESULT
     if group_type == DEPTH:
-        return _groups_of_depth(x, weight, group_list, group_list_type, one)
+        return _groups_of_depth(x, weight, group_list, group_list_type, single_result)
     if group_list is None:
-        return _pairs(x, weight, one)
-    return _groups_of_rows(x, weight, group_list, group_type, group_list_type or 0, one)
+        return _pairs(x, weight, single_result)
+    return _groups_of_rows(x, weight, group_list, group_type, group_list_type or 0, single_result)
 
 
-def _refuse(rule: str, came: str):
-    contracts.refuse(f"grouped_matmul.{rule}", _GMM, came)
+def _refuse(rule: str, received: str):
+    contracts.refuse(f"grouped_matmul.{rule}", _GMM, received)
 
 
 def _check_list(name: str, tensors) -> None:
@@ -156,9 +156,9 @@ def _check_group_list(group_list, group_list_type) -> None:
 
 
 def _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype) -> None:
-    given = [name for name, value in quantised.items() if value is not None]
-    if given:
-        _refuse("quantised", f"{', '.join(given)} came")
+    quantised_arguments = [name for name, value in quantised.items() if value is not None]
+    if quantised_arguments:
+        _refuse("quantised", f"{', '.join(quantised_arguments)} came")
     if bias is not None and not (isinstance(bias, (list, tuple)) and not bias):
         _refuse("bias", f"bias is {type(bias).__name__}")
     if act_type not in (None, 0):
@@ -167,14 +167,14 @@ def _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype) -> None:
         _refuse("output_dtype", f"output_dtype is {output_dtype} and x is {dtype_name(x[0])}")
 
 
-def _pairs(x, weight, one: bool):
+def _pairs(x, weight, single_result: bool):
     if len(x) != len(weight):
         _refuse("list", f"{len(x)} tensors of x and {len(weight)} of weight came, and no group_list")
     _check_ranks("weight", weight, 2, 2)
-    return _joined([_product(*pair) for pair in zip(x, weight, strict=True)], one)
+    return _joined([_product(*pair) for pair in zip(x, weight, strict=True)], single_result)
 
 
-def _groups_of_rows(x, weight, group_list, group_type, group_list_type, one: bool):
+def _groups_of_rows(x, weight, group_list, group_type, group_list_type, single_result: bool):
     listed = isinstance(group_list, (list, tuple))
     if group_type == UNGROUPED or (group_type is None and not listed):
         _refuse("group_type", f"group_type is {group_type} with a group_list")
@@ -189,31 +189,31 @@ def _groups_of_rows(x, weight, group_list, group_type, group_list_type, one: boo
         sizes = group_sizes(group_list, group_list_type, sum(tensor.shape[0] for tensor in x))
         if sizes != [tensor.shape[0] for tensor in x]:
             _refuse("group_total", f"the groups hold {sizes} rows")
-        return _pairs(x, weight, one)
-    if one:
+        return _pairs(x, weight, single_result)
+    if single_result:
         return [grouped_matmul(x[0], weight if len(weight) > 1 else weight[0], group_list, group_list_type)]
     if len(weight) == 1 or not listed:
         _refuse("split_item", "split_item is 0 or 1 with one weight, or with a tensor group_list")
     sizes = group_sizes(group_list, group_list_type, x[0].shape[0])
-    return _pairs(paddle.split(x[0], sizes), weight, one)
+    return _pairs(paddle.split(x[0], sizes), weight, single_result)
 
 
-def _groups_of_depth(x, weight, group_list, group_list_type, one: bool):
+def _groups_of_depth(x, weight, group_list, group_list_type, single_result: bool):
     if len(x) > 1 or isinstance(group_list, (list, tuple)):
         _refuse("group_type", f"group_type is 2 with {len(x)} tensors of x and a {type(group_list).__name__}")
     _check_ranks("x", x, 2, 2)
     _check_ranks("weight", weight, 2, 2)
     if group_list is not None:
-        if not one or len(weight) > 1:
+        if not single_result or len(weight) > 1:
             _refuse("split_item", f"split_item is 0 or 1, or weight {len(weight)} tensors, with group_type 2")
         return [grouped_matmul_dweight(x[0].t(), weight[0], group_list, group_list_type)]
-    if one:
+    if single_result:
         _refuse("split_item", "split_item is 2 or 3 with group_type 2 and no group_list")
     sizes = [tensor.shape[0] for tensor in weight]
     left = x[0].shape[1] - sum(sizes)
     if left < 0:
         _refuse("group_total", f"the weights have {sum(sizes)} rows for {x[0].shape[1]} columns of x")
-    return _pairs(paddle.split(x[0], [*sizes, left], axis=1)[:-1], weight, one)
+    return _pairs(paddle.split(x[0], [*sizes, left], axis=1)[:-1], weight, single_result)
 
 
 def _product(x, weight):
@@ -223,8 +223,8 @@ def _product(x, weight):
     return grouped_matmul(rows, weight.unsqueeze(0), [rows.shape[0]]).reshape([*leading, weight.shape[-1]])
 
 
-def _joined(results, one: bool):
-    if not one:
+def _joined(results, single_result: bool):
+    if not single_result:
         return results
     if len({result.shape[-1] for result in results}) > 1:
         _refuse("shape", f"the products have shapes {[list(result.shape) for result in results]}")

@@ -73,14 +73,14 @@ def dtypes(name: str) -> tuple[str, ...]:
     return _tables()["DTYPES"][name]
 
 
-def refuse(key: str, operator: str, came: str, note: str = "") -> NoReturn:
+def refuse(key: str, operator: str, received: str, note: str = "") -> NoReturn:
     """Raises ContractError: ``operator`` was called with ``came``, which breaks the rule ``key``.
 
     ``note``: a sentence on what ``operator`` accepts beyond CANN.
     """
-    raise ContractError.of(_tables()["RULES"][key], operator, came, note)
+    raise ContractError.of(_tables()["RULES"][key], operator, received, note)
 
 
-def reason(key: str, operator: str, came: str) -> str:
+def reason(key: str, operator: str, received: str) -> str:
     """The message of ``refuse`` without its final period: a backend's reason to decline a call."""
-    return _tables()["RULES"][key].sentence(operator, came).removesuffix(".")
+    return _tables()["RULES"][key].sentence(operator, received).removesuffix(".")

@@ -39,10 +39,10 @@ class ContractRule:
     advice: str
     source: str
 
-    def sentence(self, operator: str, came: str, note: str = "") -> str:
+    def sentence(self, operator: str, received: str, note: str = "") -> str:
         """The message of ``operator`` when ``came`` breaks this rule. ``note`` follows the advice."""
         assert operator in self.operators, f"{self.key} is no rule of {operator}: {self.operators}"
-        text = f"{operator}: {came}; accepted: {self.accepts}. {self.advice}{note and f' {note}'}"
+        text = f"{operator}: {received}; accepted: {self.accepts}. {self.advice}{note and f' {note}'}"
         return text if self.error is None else f"{text} (CANN error {self.error}, {ERRORS[self.error]})"
 
 
@@ -56,8 +56,8 @@ class ContractError(ValueError):
     error: int | None = None
 
     @classmethod
-    def of(cls, rule: ContractRule, operator: str, came: str, note: str = "") -> ContractError:
-        raised = cls(rule.sentence(operator, came, note))
+    def of(cls, rule: ContractRule, operator: str, received: str, note: str = "") -> ContractError:
+        raised = cls(rule.sentence(operator, received, note))
         raised.rule, raised.error = rule, rule.error
         return raised
 

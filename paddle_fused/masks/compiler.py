@@ -62,13 +62,13 @@ def _check_tensor(dense: Dense, shapes: Shapes) -> None:
     if shapes.layout != "TND":
         expected = shapes.query_len, shapes.key_len
         if any(a != b and b is not None and a != -1 for a, b in zip(shape[-2:], expected, strict=True)):
-            came = f"{dense!r} came for {shapes.query_len} queries and {shapes.key_len} keys"
-            contracts.refuse("attention.mask_shape", OPERATOR, came)
+            received = f"{dense!r} came for {shapes.query_len} queries and {shapes.key_len} keys"
+            contracts.refuse("attention.mask_shape", OPERATOR, received)
     elif None not in (shapes.query_lens, shapes.key_lens):
         longest = [max(shapes.query_lens, default=0), max(shapes.key_lens, default=0)]
         if shape != longest:
-            came = f"{dense!r} came for a longest Sq of {longest[0]} and a longest Skv of {longest[1]}"
-            contracts.refuse("attention.mask_shape_varlen", OPERATOR, came)
+            received = f"{dense!r} came for a longest Sq of {longest[0]} and a longest Skv of {longest[1]}"
+            contracts.refuse("attention.mask_shape_varlen", OPERATOR, received)
 
 
 _compile_cached = lru_cache(maxsize=1024)(_compile)
@@ -85,8 +85,8 @@ def _compile_batch(parts, shapes, may_pack) -> MaskPlan:
         sequence = sequence.within_band(band, shapes.query_len, shapes.key_len)
     if shapes.query_len and shapes.key_len and sequence.is_empty:
         sizes = f"{shapes.query_len} queries and {shapes.key_len} keys"
-        came = f"{Intersection(tuple(bands))!r} hides everything from {sizes}"
-        contracts.refuse("attention.band_bottom_right", OPERATOR, came)
+        received = f"{Intersection(tuple(bands))!r} hides everything from {sizes}"
+        contracts.refuse("attention.band_bottom_right", OPERATOR, received)
     if not others:
         return MaskPlan(False, (sequence,), zero_rows=sequence.has_fully_masked_row)
     if not bands and len(others) == 1 and isinstance(others[0], Prefix):

@@ -46,16 +46,16 @@ def shapes_of(layout: str, query_shape, key_shape, cu_seqlens_q=None, cu_seqlens
     if layout == "TND":
         query_len, key_len = _known(query_shape[0]), _known(key_shape[0])
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
-            came = "one of cu_seqlens_q and cu_seqlens_k is missing"
-            contracts.refuse("attention.lengths_from_0", OPERATOR, came)
+            received = "one of cu_seqlens_q and cu_seqlens_k is missing"
+            contracts.refuse("attention.lengths_from_0", OPERATOR, received)
         query_lens = _lengths("cu_seqlens_q", cu_seqlens_q, query_len)
         equal = cu_seqlens_q is cu_seqlens_k and cu_seqlens_q is not None
         key_lens = (
             query_lens if equal and query_len == key_len else _lengths("cu_seqlens_k", cu_seqlens_k, key_len)
         )
         if None not in (query_lens, key_lens) and len(query_lens) != len(key_lens):
-            came = f"cu_seqlens_q holds {len(query_lens)} sequences and cu_seqlens_k {len(key_lens)}"
-            contracts.refuse("attention.lengths_count", OPERATOR, came)
+            received = f"cu_seqlens_q holds {len(query_lens)} sequences and cu_seqlens_k {len(key_lens)}"
+            contracts.refuse("attention.lengths_count", OPERATOR, received)
         return Shapes(layout, 1, query_len, key_len, query_lens, key_lens, equal)
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
         raise ValueError(

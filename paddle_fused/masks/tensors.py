@@ -61,10 +61,10 @@ def check_rows(plan: MaskPlan, hidden_of_plan: Callable, operator: str) -> None:
     hidden = hidden_of_plan()
     for query_len, key_len in {(s.query_len, s.key_len) for s in plan.sequences}:
         if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
-            came = f"{plan.full!r} hides all keys of a query"
+            received = f"{plan.full!r} hides all keys of a query"
             # Each operator's rule names its own way to allow such queries.
             rule = "hidden_rows_of_intents" if operator == OPERATOR else "hidden_rows"
-            contracts.refuse(f"attention.{rule}", operator, came)
+            contracts.refuse(f"attention.{rule}", operator, received)
 
 
 def _can_be_read(hidden) -> bool:

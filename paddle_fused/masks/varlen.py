@@ -89,8 +89,8 @@ def _check_queries(active: list[Sequence]) -> None:
         if s.has_fully_masked_row and s.low is None and s.high == s.last_diagonal:
             contracts.refuse("attention.mode3_varlen", OPERATOR, f"{lengths}, causal from the bottom right")
         if s.has_fully_masked_row:
-            came = f"{lengths} and the band {s.low} <= j - i <= {s.high} leaves queries that see no key"
-            contracts.refuse("attention.hidden_rows_of_intents", OPERATOR, came)
+            received = f"{lengths} and the band {s.low} <= j - i <= {s.high} leaves queries that see no key"
+            contracts.refuse("attention.hidden_rows_of_intents", OPERATOR, received)
 
 
 def _shared_mask_plan(active, tensors, sequences) -> MaskPlan | None:

@@ -15,11 +15,11 @@ def check_gated(operator: str, x, y) -> None:
         check_tensor(operator, "y", y)
         check_one_device(operator, x=x, y=y)
         if not same_shape(x.shape, y.shape):
-            came = f"x has shape {list(x.shape)} and y {list(y.shape)}"
-            contracts.refuse(f"{operator}.same_shape", operator, came)
+            received = f"x has shape {list(x.shape)} and y {list(y.shape)}"
+            contracts.refuse(f"{operator}.same_shape", operator, received)
         if x.dtype != y.dtype:
-            came = f"x is {dtype_name(x)} and y is {dtype_name(y)}"
-            contracts.refuse(f"{operator}.same_dtype", operator, came)
+            received = f"x is {dtype_name(x)} and y is {dtype_name(y)}"
+            contracts.refuse(f"{operator}.same_dtype", operator, received)
     elif len(x.shape) == 0 or (x.shape[-1] >= 0 and x.shape[-1] % 2 != 0):
         contracts.refuse(f"{operator}.even", operator, f"x has shape {list(x.shape)}")
 

@@ -40,8 +40,8 @@ def placements_of(x) -> list:
 class Sharding:
     """How an operator computes on distributed tensors. ``names``: of its arguments, in order.
 
-    ``rule(*arguments)``: the sharding rule. ``localise(layout, given, part)``: further arguments, by name,
-    that must change for the local shards. ``given`` has the arguments, with local shards for the tensors in
+    ``rule(*arguments)``: the sharding rule. ``localise(layout, by_name, part)``: further arguments, by name,
+    that must change for the local shards. ``by_name`` has the arguments, with local shards for the tensors in
     the rule; ``part(name, x, dims)`` gives the shard of another tensor. None: no other argument changes.
     """
 
@@ -58,10 +58,10 @@ class Sharding:
 
     def run(self, name: str, operator: Callable, arguments: tuple):
         """The results of ``operator`` (public name ``name``) on the local shards of ``arguments``."""
-        given = dict(zip(self.names, arguments, strict=True))
+        by_name = dict(zip(self.names, arguments, strict=True))
         rule = self.rule(*arguments)
         mesh = _mesh(name, [x for x in self._every(arguments) if is_split(x)])
-        tensors = {of: given[of] for of in rule.inputs if given[of] is not None}
+        tensors = {of: by_name[of] for of in rule.inputs if by_name[of] is not None}
         placed = {of: _placed(x, mesh) for of, x in tensors.items()}
         layout = layout_of(name, rule, placed, mesh.shape, mesh.dim_names, _coordinate(mesh))
         moved: list[str] = []
@@ -69,11 +69,11 @@ class Sharding:
         def part(of: str, x, dims: Dims):
             return _part(of, x, mesh, layout, dims, moved)
 
-        given |= {of: part(of, x, rule.inputs[of]) for of, x in tensors.items()}
+        by_name |= {of: part(of, x, rule.inputs[of]) for of, x in tensors.items()}
         if self.localise is not None:
-            given |= self.localise(layout, given, part)
+            by_name |= self.localise(layout, by_name, part)
         with dispatch.resharded(tuple(moved)):
-            outputs = operator(*given.values())
+            outputs = operator(*by_name.values())
         several = isinstance(outputs, (tuple, list))
         sizes = _sizes(rule, placed)
         wholes = [
@@ -120,7 +120,7 @@ def _sent(of: str, mesh: dist.ProcessMesh, before: Sequence, after: Sequence) ->
 def _placed(x, mesh: dist.ProcessMesh) -> Placed:
     if not is_split(x):
         return Placed(tuple(x.shape), (None,) * len(mesh.shape))
-    splits = (one.get_dim() if one.is_shard() else None for one in placements_of(x))
+    splits = (placement.get_dim() if placement.is_shard() else None for placement in placements_of(x))
     return Placed(tuple(x.shape), tuple(splits))
 
 
@@ -136,7 +136,7 @@ def _part(of: str, x, mesh, layout: Layout, dims: Dims, moved: list[str]):
         for summed, placement in zip(layout.lacks(dims, shape), wanted, strict=True)
     ]
     if not is_split(x):
-        if x.stop_gradient and all(each.is_replicated() for each in wanted):
+        if x.stop_gradient and all(placement.is_replicated() for placement in wanted):
             return x
         x = _everywhere(x, mesh)
     before = placements_of(x)
@@ -161,8 +161,8 @@ def _everywhere(x, mesh: dist.ProcessMesh):
 def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[int]]:
     """The sizes of each name. Query and key heads have one name and two sizes."""
     sizes: dict[str, set[int]] = {}
-    for of, one in placed.items():
-        for name, size in zip(rule.inputs[of], one.shape, strict=True):
+    for of, tensor in placed.items():
+        for name, size in zip(rule.inputs[of], tensor.shape, strict=True):
             if name is not None:
                 sizes.setdefault(name, set()).add(size)
     return sizes

@@ -50,14 +50,14 @@ def _check(x, residual, weight, epsilon) -> None:
     check_one_device(OPERATOR, x=x, residual=residual, weight=weight)
     dtypes = [dtype_name(tensor) for tensor in (x, residual, weight)]
     if dtypes[0] not in COMPOSED_FLOATS or len(set(dtypes)) > 1:
-        came = ", ".join(f"{name} is {dtype}" for name, dtype in zip(names, dtypes, strict=True))
-        contracts.refuse("add_rms_norm.dtype", OPERATOR, came, FLOAT64_NOTE)
+        received = ", ".join(f"{name} is {dtype}" for name, dtype in zip(names, dtypes, strict=True))
+        contracts.refuse("add_rms_norm.dtype", OPERATOR, received, FLOAT64_NOTE)
     if not same_shape(x.shape, residual.shape):
-        came = f"x has shape {list(x.shape)} and residual {list(residual.shape)}"
-        contracts.refuse("add_rms_norm.residual", OPERATOR, came)
+        received = f"x has shape {list(x.shape)} and residual {list(residual.shape)}"
+        contracts.refuse("add_rms_norm.residual", OPERATOR, received)
     if not covers_last_dimensions(x.shape, weight.shape):
-        came = f"x has shape {list(x.shape)} and weight (gamma) {list(weight.shape)}"
-        contracts.refuse("add_rms_norm.shape", OPERATOR, came)
+        received = f"x has shape {list(x.shape)} and weight (gamma) {list(weight.shape)}"
+        contracts.refuse("add_rms_norm.shape", OPERATOR, received)
     if not check_number(OPERATOR, "epsilon", epsilon) >= 0:
         contracts.refuse("add_rms_norm.epsilon", OPERATOR, f"epsilon is {epsilon}")
 

@@ -81,8 +81,8 @@ class AttentionCall:
         accepted = ((b, n, q, k), (b, n, 1, k), (1, n, q, k))
         shape = [None if size == -1 else size for size in bias.shape]
         if not any(_fits(shape, sizes) for sizes in accepted):
-            came = f"bias has shape {list(bias.shape)} for B {b}, N {n}, Sq {q}, Skv {k}"
-            contracts.refuse("attention.pse_shape", self.operator, came)
+            received = f"bias has shape {list(bias.shape)} for B {b}, N {n}, Sq {q}, Skv {k}"
+            contracts.refuse("attention.pse_shape", self.operator, received)
 
     def _at_most(self, rule: str, what: str, size: int | None) -> None:
         if size is not None and size > contracts.limit(rule):
@@ -111,8 +111,8 @@ def check_lengths(mask, layout: str, cu_seqlens_q, operator: str) -> None:
     """Raises ContractError if layout TND has neither lengths nor documents."""
     parts = () if mask is None else mask.parts
     if layout == "TND" and cu_seqlens_q is None and not any(isinstance(part, Documents) for part in parts):
-        came = "layout TND came without cu_seqlens_q and cu_seqlens_k"
-        contracts.refuse("attention.lengths_from_0", operator, came)
+        received = "layout TND came without cu_seqlens_q and cu_seqlens_k"
+        contracts.refuse("attention.lengths_from_0", operator, received)
 
 
 def check_tensors(query, key, value, bias, layout: str, dropout: float, operator: str) -> None:
@@ -125,19 +125,19 @@ def check_tensors(query, key, value, bias, layout: str, dropout: float, operator
     check_one_device(operator, **tensors, bias=bias)
     for name, tensor in {**tensors, "bias": bias}.items():
         if tensor is not None and tensor.dtype != query.dtype:
-            came = f"{name} is {dtype_name(tensor)} and query is {dtype_name(query)}"
-            contracts.refuse("attention.same_dtype", operator, came)
+            received = f"{name} is {dtype_name(tensor)} and query is {dtype_name(query)}"
+            contracts.refuse("attention.same_dtype", operator, received)
     check_rank(operator, layout, {name: tensor.shape for name, tensor in tensors.items()})
     q, k, v = (list(tensor.shape) for tensor in tensors.values())
-    came = f"query has shape {q}, key {k} and value {v} in layout {layout}"
+    received = f"query has shape {q}, key {k} and value {v} in layout {layout}"
     merged = layout in ("BSH", "SBH")
     if not _fits(k if merged else k[:-1], v if merged else v[:-1], but_last=merged):
-        contracts.refuse("attention.key_value", operator, came)
+        contracts.refuse("attention.key_value", operator, received)
     batch = {"BSH": 0, "SBH": 1, "BSND": 0, "BNSD": 0}.get(layout)
     if batch is not None and not _fits([q[batch]], [k[batch]]):
-        contracts.refuse("attention.same_batch", operator, came)
+        contracts.refuse("attention.same_batch", operator, received)
     if not merged and q[-1] != k[-1]:
-        contracts.refuse("attention.same_head_dim", operator, came)
+        contracts.refuse("attention.same_head_dim", operator, received)
     if not 0 <= dropout < 1:
         contracts.refuse("attention.keep_prob", operator, f"dropout is {dropout}")
 
@@ -145,16 +145,16 @@ def check_tensors(query, key, value, bias, layout: str, dropout: float, operator
 def _check_heads(heads: Heads, operator: str) -> None:
     for count in (heads.query, heads.key):
         if not 1 <= count <= contracts.limit("attention.heads"):
-            came = f"query has {heads.query} heads and key {heads.key}"
-            contracts.refuse("attention.heads", operator, came)
+            received = f"query has {heads.query} heads and key {heads.key}"
+            contracts.refuse("attention.heads", operator, received)
     if heads.query % heads.key:
-        came = f"query has {heads.query} heads and key {heads.key}"
-        contracts.refuse("attention.head_groups", operator, came)
+        received = f"query has {heads.query} heads and key {heads.key}"
+        contracts.refuse("attention.head_groups", operator, received)
     if not 1 <= heads.head_dim <= contracts.limit("attention.head_dim"):
         contracts.refuse("attention.head_dim", operator, f"the head size is {heads.head_dim}")
     if not 1 <= heads.value_dim <= heads.head_dim:
-        came = f"the head sizes are {heads.head_dim} of key and {heads.value_dim} of value"
-        contracts.refuse("attention.value_head_dim", operator, came)
+        received = f"the head sizes are {heads.head_dim} of key and {heads.value_dim} of value"
+        contracts.refuse("attention.value_head_dim", operator, received)
 
 
 def _fits(shape, expected, but_last: bool = False) -> bool:

@@ -119,5 +119,5 @@ def check_rank(operator: str, layout: str, shapes: dict) -> None:
         contracts.refuse("attention.layout", operator, f"the layout is {layout!r}")
     for name, shape in shapes.items():
         if len(shape) != RANKS[layout]:
-            came = f"{name} has shape {list(shape)} in layout {layout}"
-            contracts.refuse("attention.rank", operator, came)
+            received = f"{name} has shape {list(shape)} in layout {layout}"
+            contracts.refuse("attention.rank", operator, received)

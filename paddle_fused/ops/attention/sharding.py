@@ -35,9 +35,9 @@ def sharding_rule(query, key, value, bias, call: AttentionCall) -> ShardingRule:
     return ShardingRule(inputs, (tokens, statistics, statistics, None))  # each process draws its own seed
 
 
-def localise(layout: Layout, given: dict, part) -> dict:
+def localise(layout: Layout, by_name: dict, part) -> dict:
     """The call for the local shards: their sizes, and the mask of their sequences and heads."""
-    call, query, key, value, bias = (given[name] for name in ("call", "query", "key", "value", "bias"))
+    call, query, key, value, bias = (by_name[name] for name in ("call", "query", "key", "value", "bias"))
     mask = None if call.mask is None else _part_of(call.mask, layout, part)
     # Tokens are not sharded, so that the lengths in layout TND need not be read again.
     shapes = call.shapes if call.layout == "TND" else masks.shapes_of(call.layout, query.shape, key.shape)
@@ -59,7 +59,7 @@ def _num_heads(call: AttentionCall) -> int | None:
 
 def _part_of(mask: Mask, layout: Layout, part) -> Mask:
     if isinstance(mask, Intersection):
-        return Intersection(tuple(_part_of(each, layout, part) for each in mask.members))
+        return Intersection(tuple(_part_of(member, layout, part) for member in mask.members))
     if isinstance(mask, Dense) and is_split(mask.hidden):
         dims = _SCORES if len(mask.hidden.shape) == 4 else (None, None)
         return Dense(part("the mask", mask.hidden, dims), mask.invalid_rows)

@@ -32,11 +32,11 @@ def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscal
 
     def rule(key: str, is_kept: bool, *names: str) -> None:
         if not is_kept:
-            came = ", ".join(
+            received = ", ".join(
                 f"{n} is {dtype_name(tensors[n])} {list(tensors[n].shape)}" for n in ("x0", *names)
             )
             note = FLOAT64_NOTE if key == "dtype" else ""
-            contracts.refuse(f"dropout_add_norm.{key}", operator, came, note)
+            contracts.refuse(f"dropout_add_norm.{key}", operator, received, note)
 
     dtype, shape = dtype_name(x0), list(x0.shape)
     rule("x0", len(shape) > 0 and shape[-1] != 0)

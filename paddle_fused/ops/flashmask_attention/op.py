@@ -72,10 +72,10 @@ def flashmask_attention(
         ContractError or ValueError: in the name of `flash_attention`, whose rules they are.
         ValueError: for indices of another form.
     """
-    given = {"name": name, "block_mask": block_mask}
-    given = [each for each, value_ in given.items() if value_ is not None]
-    if given:
-        raise ValueError(f"{OPERATOR}: {', '.join(given)} came; no backend has it. Leave it out.")
+    unsupported = {"name": name, "block_mask": block_mask}
+    unsupported = [argument for argument, setting in unsupported.items() if setting is not None]
+    if unsupported:
+        raise ValueError(f"{OPERATOR}: {', '.join(unsupported)} came; no backend has it. Leave it out.")
     for argument, tensor in (("query", query), ("key", key), ("value", value)):
         check_is_tensor(OPERATOR, argument, tensor)
     check_rank(ATTENTION, "BSND", {"query": query.shape, "key": key.shape, "value": value.shape})

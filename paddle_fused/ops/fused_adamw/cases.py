@@ -37,19 +37,19 @@ def _call(tensors, settings: Settings) -> tuple:
 
 
 def _case(name: str, shape: tuple, *extra: str, dtypes=FLOATS, **settings) -> OpCase:
-    given = Settings(**settings)
+    hyperparameters = Settings(**settings)
 
     def arrays(random):
-        found = {name: random.standard_normal(shape) for name in ("param", "grad", "moment1", *extra)}
+        tensors_ = {name: random.standard_normal(shape) for name in ("param", "grad", "moment1", *extra)}
         squares = ("moment2", *(name for name in extra if name == "moment2_max"))
-        return found | {name: random.uniform(0, 2, shape) for name in squares}
+        return tensors_ | {name: random.uniform(0, 2, shape) for name in squares}
 
     return OpCase(
         operator="fused_adamw",
         name=f"{name}, {list(shape)}",
         arrays=arrays,
-        call=lambda tensors: _call(tensors, given),
-        golden=lambda a: golden(a, given),
+        call=lambda tensors: _call(tensors, hyperparameters),
+        golden=lambda a: golden(a, hyperparameters),
         gradients=(),
         dtypes=dtypes,
         keep_float32=("moment1", "moment2", "moment2_max", "master"),

@@ -312,8 +312,10 @@ class FusedAdamW(paddle.optimizer.AdamW):
         ``master_grad``: gradients are float32, else of their parameter's dtype. An auto-parallel parameter
         stands for itself, since its placements decide on the backend.
         """
-        trained = [each for each in parameters if not each.stop_gradient]
-        kinds = {each.dtype: each for each in sorted(trained, key=lambda each: -each.size)}
+        trained = [parameter for parameter in parameters if not parameter.stop_gradient]
+        kinds = {
+            parameter.dtype: parameter for parameter in sorted(trained, key=lambda parameter: -parameter.size)
+        }
 
         def step(parameter):
             tensor = parameter if parameter.is_dist() else paddle.zeros([1], parameter.dtype)

@@ -78,8 +78,8 @@ def _check_product(x, weight, name: str, rank: int) -> None:
 
 
 def _refuse_shapes(x, other, name: str, of_x: str = "x"):
-    came = f"{of_x} has shape {list(x.shape)} and {name} {list(other.shape)}"
-    contracts.refuse("grouped_matmul.shape", OPERATOR, came)
+    received = f"{of_x} has shape {list(x.shape)} and {name} {list(other.shape)}"
+    contracts.refuse("grouped_matmul.shape", OPERATOR, received)
 
 
 def grouped_matmul_dweight(x, dout, group_list, group_list_type: int = CUMULATIVE):
@@ -100,8 +100,8 @@ def _check_matrices(x, other, name: str, rank: int) -> None:
     check_contract_dtype("grouped_matmul.dtype", OPERATOR, name, other)
     check_one_device(OPERATOR, **{"x": x, name: other})
     if x.dtype != other.dtype:
-        came = f"x is {dtype_name(x)} and {name} {dtype_name(other)}"
-        contracts.refuse("grouped_matmul.dtype", OPERATOR, came)
+        received = f"x is {dtype_name(x)} and {name} {dtype_name(other)}"
+        contracts.refuse("grouped_matmul.dtype", OPERATOR, received)
     if len(x.shape) != 2 or len(other.shape) != rank:
         _refuse_shapes(x, other, name)
     for tensor in (x, other):
@@ -111,8 +111,8 @@ def _check_matrices(x, other, name: str, rank: int) -> None:
 
 def _check_groups(group_list, group_list_type, groups: int, x) -> None:
     if group_list_type not in (CUMULATIVE, COUNTS):
-        came = f"group_list_type is {group_list_type!r}"
-        contracts.refuse("grouped_matmul.group_list_type", OPERATOR, came)
+        received = f"group_list_type is {group_list_type!r}"
+        contracts.refuse("grouped_matmul.group_list_type", OPERATOR, received)
     if _is_list(group_list):
         length, known = len(group_list), True
     else:
@@ -120,8 +120,8 @@ def _check_groups(group_list, group_list_type, groups: int, x) -> None:
         check_contract_dtype("grouped_matmul.group_list", OPERATOR, "group_list", group_list, integers)
         check_one_device(OPERATOR, x=x, group_list=group_list)
         if len(group_list.shape) != 1:
-            came = f"group_list has shape {list(group_list.shape)}"
-            contracts.refuse("grouped_matmul.group_list", OPERATOR, came)
+            received = f"group_list has shape {list(group_list.shape)}"
+            contracts.refuse("grouped_matmul.group_list", OPERATOR, received)
         length = group_list.shape[0]
         known = native.can_read(group_list)
     if max(length, groups) > contracts.limit("grouped_matmul.groups"):
@@ -146,8 +146,8 @@ def group_sizes(group_list, group_list_type: int, rows: int) -> list[int]:
     if any(size < 0 for size in sizes):
         contracts.refuse("grouped_matmul.group_order", OPERATOR, f"group_list is {values}")
     if sum(sizes) != rows:
-        came = f"the groups hold {sum(sizes)} of {rows} rows"
-        contracts.refuse("grouped_matmul.group_total", OPERATOR, came)
+        received = f"the groups hold {sum(sizes)} of {rows} rows"
+        contracts.refuse("grouped_matmul.group_total", OPERATOR, received)
     return sizes
 
 

@@ -68,10 +68,10 @@ class Block:
         own = paddle.where(inside, own, paddle.zeros_like(own))
         return lse, paddle.take_along_axis(logits, own, -1) * inside.astype(logits.dtype)
 
-    def backward(self, logits, labels, found, dlse, dtarget):
+    def backward(self, logits, labels, results, dlse, dtarget):
         own = labels.unsqueeze(-1) - self._first_ids
         is_label = paddle.arange(logits.shape[-1], dtype=own.dtype) == own
-        return (logits - found[0]).exp() * dlse + is_label.astype(logits.dtype) * dtarget
+        return (logits - results[0]).exp() * dlse + is_label.astype(logits.dtype) * dtarget
 
 
 class Chunks(OperatorLayer):
@@ -85,19 +85,19 @@ class Chunks(OperatorLayer):
         for rows in _chunks(hidden, weight):
             logits = product(hidden[rows], wide_weight, transpose_y=transpose_weight)
             parts.append(kernel.forward(logits, labels[rows]))
-        found = tuple(paddle.concat(list(each)) for each in zip(*parts, strict=True))
-        ctx.save_for_backward(hidden, weight, labels, *found)
+        results = tuple(paddle.concat(list(chunks)) for chunks in zip(*parts, strict=True))
+        ctx.save_for_backward(hidden, weight, labels, *results)
         ctx.options = kernel, transpose_weight, not hidden.stop_gradient, not weight.stop_gradient
-        return found
+        return results
 
     @staticmethod
-    def backward(ctx, *dfound):
-        hidden, weight, labels, *found = ctx.saved_tensor()
+    def backward(ctx, *dresults):
+        hidden, weight, labels, *results = ctx.saved_tensor()
         kernel, transpose_weight, hidden_gradient, weight_gradient = ctx.options
         dhidden, dweight, wide_weight = [], None, wide(weight)
         for rows in _chunks(hidden, weight):
             logits = product(hidden[rows], wide_weight, transpose_y=transpose_weight)
-            of_rows = ([each[rows] for each in found], *(each[rows] for each in dfound))
+            of_rows = ([result[rows] for result in results], *(result[rows] for result in dresults))
             dlogits = kernel.backward(logits, labels[rows], *of_rows)
             if hidden_gradient:
                 of_hidden = product(dlogits, wide_weight, transpose_y=not transpose_weight)

@@ -295,12 +295,12 @@ def _ascend(hidden, weight, labels, first_ids, ignore_index, transpose_weight, r
     kernel = of_logits.Losses(ignore_index) if first_ids is None else of_logits.Block(first_ids)
     rows, ids = hidden.reshape([-1, hidden.shape[-1]]), labels.reshape([-1])
     if is_captured(hidden):
-        found = kernel.forward(of_logits.product(rows, weight, transpose_y=transpose_weight), ids)
+        results = kernel.forward(of_logits.product(rows, weight, transpose_y=transpose_weight), ids)
     else:
-        found = of_logits.Chunks.apply(kernel, rows, weight, ids, transpose_weight)
+        results = of_logits.Chunks.apply(kernel, rows, weight, ids, transpose_weight)
     if first_ids is not None:
-        return [each.reshape([*labels.shape, 1]) for each in found]
-    losses = found[0].reshape(labels.shape)
+        return [result.reshape([*labels.shape, 1]) for result in results]
+    losses = results[0].reshape(labels.shape)
     return _reduced(losses, labels, ignore_index, reduction)
 
 

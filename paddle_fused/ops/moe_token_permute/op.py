@@ -54,8 +54,8 @@ def check_tokens(tokens, indices) -> None:
         contracts.refuse("moe.tokens", OPERATOR, f"tokens have shape {list(tokens.shape)}")
     shape = list(indices.shape)
     if len(shape) not in (1, 2) or (shape[0] != tokens.shape[0] and -1 not in (shape[0], tokens.shape[0])):
-        came = f"indices have shape {shape} and tokens {list(tokens.shape)}"
-        contracts.refuse("moe.indices_shape", OPERATOR, came)
+        received = f"indices have shape {shape} and tokens {list(tokens.shape)}"
+        contracts.refuse("moe.indices_shape", OPERATOR, received)
     top_k = top_k_of(indices)
     if top_k == 0 or top_k > contracts.limit("moe.top_k"):
         contracts.refuse("moe.top_k", OPERATOR, f"indices have shape {shape}")

@@ -41,12 +41,12 @@ def moe_token_unpermute(permuted, sorted_indices, probs=None):
     integers = contracts.dtypes("moe.sorted_indices_dtype")
     check_contract_dtype("moe.sorted_indices", OPERATOR, "sorted_indices", sorted_indices, integers)
     if len(sorted_indices.shape) != 1:
-        came = f"sorted_indices have shape {list(sorted_indices.shape)}"
-        contracts.refuse("moe.sorted_indices", OPERATOR, came)
+        received = f"sorted_indices have shape {list(sorted_indices.shape)}"
+        contracts.refuse("moe.sorted_indices", OPERATOR, received)
     entries = sorted_indices.shape[0]
     if len(permuted.shape) != 2 or (entries >= 0 and permuted.shape[0] > entries):
-        came = f"permuted has shape {list(permuted.shape)} for {entries} sorted indices"
-        contracts.refuse("moe.permuted", OPERATOR, came)
+        received = f"permuted has shape {list(permuted.shape)} for {entries} sorted indices"
+        contracts.refuse("moe.permuted", OPERATOR, received)
     if probs is not None:
         _check_probs(entries, probs)
     check_one_device(OPERATOR, permuted=permuted, sorted_indices=sorted_indices, probs=probs)

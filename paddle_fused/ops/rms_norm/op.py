@@ -51,11 +51,11 @@ def rms_norm_and_rstd(operator: str, x, weight, epsilon):
     if dtype_name(x) not in COMPOSED_FLOATS:
         contracts.refuse("rms_norm.dtype", operator, f"x is {dtype_name(x)}", FLOAT64_NOTE)
     if dtype_name(weight) not in (dtype_name(x), "float32"):
-        came = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
-        contracts.refuse("rms_norm.gamma_dtype", operator, came)
+        received = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
+        contracts.refuse("rms_norm.gamma_dtype", operator, received)
     if not covers_last_dimensions(x.shape, weight.shape):
-        came = f"x has shape {list(x.shape)} and weight (gamma) {list(weight.shape)}"
-        contracts.refuse("rms_norm.shape", operator, came)
+        received = f"x has shape {list(x.shape)} and weight (gamma) {list(weight.shape)}"
+        contracts.refuse("rms_norm.shape", operator, received)
     epsilon = check_number(operator, "epsilon", epsilon)
     if not epsilon >= 0:
         contracts.refuse("rms_norm.epsilon", operator, f"epsilon is {epsilon}")
@@ -114,8 +114,8 @@ def plugin_rms_norm(x, weight, epsilon):
 def _ascend_unsupported(x, weight, epsilon):
     reason = no_float64(x, weight) or ascend.unsupported_reason(x, weight, operators=("rms_norm_npu",))
     if reason is None and dtype_name(x) != dtype_name(weight):
-        came = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
-        reason = contracts.reason("rms_norm.plugin_gamma_dtype", "rms_norm_npu", came)
+        received = f"x is {dtype_name(x)} and weight (gamma) is {dtype_name(weight)}"
+        reason = contracts.reason("rms_norm.plugin_gamma_dtype", "rms_norm_npu", received)
     return reason
 
 

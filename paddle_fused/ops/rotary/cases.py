@@ -38,9 +38,9 @@ def _apply_case(q: tuple, heads: int, table: tuple, positions: np.ndarray | None
 
     def arrays(random):
         angles = random.uniform(0, 2 * np.pi, table)
-        found = {"q": random.standard_normal(q), "k": random.standard_normal((*tokens, heads, head_dim))}
-        found |= {"cos": np.cos(angles), "sin": np.sin(angles)}
-        return found if positions is None else {**found, "positions": positions}
+        tensors_ = {"q": random.standard_normal(q), "k": random.standard_normal((*tokens, heads, head_dim))}
+        tensors_ |= {"cos": np.cos(angles), "sin": np.sin(angles)}
+        return tensors_ if positions is None else {**tensors_, "positions": positions}
 
     def golden(a):
         rows = np.arange(tokens[-1]) if positions is None else a["positions"]

@@ -66,7 +66,8 @@ def check_compiler() -> None:
         if int(version[1]) < OLDEST_COMPILERS[name]:
             accepted = " or ".join(f"{name} from {oldest} on" for name, oldest in OLDEST_COMPILERS.items())
             raise SetupError(
-                f"The native code cannot be built: {command[0]} is {name} {version[1]}; accepted: {accepted}.",
+                f"The native code cannot be built: {command[0]} is {name} {version[1]}; accepted: "
+                f"{accepted}.",
                 f"Name a newer one in the variable CXX, or {PURE}",
             )
         return

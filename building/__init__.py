@@ -1,1 +1,1 @@
-"""How this project is built and installed: read by setup.py and pip, not part of the wheel."""
+"""Builds and installs this project; used by setup.py and pip, and not part of the wheel."""

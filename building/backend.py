@@ -1,6 +1,6 @@
-"""The PEP 517 backend that pip calls: setuptools' backend, which first looks for the installed Paddle.
+"""The PEP 517 backend that pip calls: setuptools' backend, preceded by a search for the installed Paddle.
 
-Everything that would fail the build is found here, before anything is built, downloaded or replaced.
+All problems that would fail the build are reported here, before anything is built, downloaded or replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import installed_paddle, native
 
 
 def _check_python() -> None:
-    """SetupError for an unsupported Python: pip reports it only after downloading everything."""
+    """Raises SetupError for an unsupported Python, which pip reports only after downloading everything."""
     project = Path("pyproject.toml").read_text()
     oldest, beyond = map(int, re.search(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"', project, re.M).groups())
     major, minor = sys.version_info[:2]
@@ -31,7 +31,7 @@ def _check_python() -> None:
 
 
 def _requirements() -> list[str]:
-    """Build requirements besides those in pyproject.toml."""
+    """Build requirements in addition to pyproject.toml."""
     try:
         _check_python()
         missing = installed_paddle.find_paddle() is None
@@ -53,7 +53,7 @@ def get_requires_for_build_editable(config_settings=None):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """A wheel of the current sources: without modules left behind by an earlier build."""
+    """Builds a wheel of the current sources, without modules left behind by an earlier build."""
     shutil.rmtree(Path("build") / "lib", ignore_errors=True)
     for left in Path("build").glob("lib.*"):
         shutil.rmtree(left)

@@ -1,4 +1,4 @@
-"""External programs of the build: found, run, and quoted if they fail."""
+"""Finds and runs external programs of the build, and quotes their output if they fail."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from paddle_fused.libraries import SetupError
 
 
 def find_tools(packages: Mapping[str, str]) -> None:
-    """SetupError if a program is missing; the value is its Debian package."""
+    """Raises SetupError if a program is missing. The values of the mapping are Debian packages."""
     for program, package in packages.items():
         if shutil.which(program) is None:
             raise SetupError(f"No `{program}` was found.", f"Debian and Ubuntu: apt-get install {package}")
 
 
 def run(command: Sequence[str | Path], **options) -> str:
-    """The command's stdout; SetupError with its last lines if it fails."""
+    """Returns the command's stdout. Raises SetupError with its last lines if it fails."""
     words = [*map(str, command)]
     done = subprocess.run(words, capture_output=True, text=True, **options)
     if done.returncode != 0:

@@ -1,7 +1,7 @@
-"""A Python for aarch64 on another machine: Debian's, in a folder, run by qemu's user emulation.
+"""Debian's Python for aarch64 in a folder, run on another machine by qemu's user emulation.
 
-It installs nothing on the machine and does not need root: apt fetches and verifies the packages with lists of
-its own, and they are only unpacked. None of their programs runs except the Python.
+Nothing is installed on the machine, and root is not needed: apt downloads and verifies the packages with its
+own lists, and they are only unpacked. Of their programs, only Python runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOOLS = {EMULATOR: "qemu-user", "apt-get": "apt", "dpkg-deb": "dpkg"}  # Debian'
 
 
 def python(folder: Path) -> Path:
-    """The path of a program that runs an aarch64 Python below ``folder``; it is created unless it exists.
+    """The path of a program that runs an aarch64 Python below ``folder``; it is created if it does not exist.
 
     SetupError if a tool is missing or a package is not available.
     """

@@ -1,8 +1,8 @@
 """The Paddle of the target environment, which determines the build and the requirements.
 
 pip builds in an isolated environment, where the machine's Paddle cannot be imported. If this project required
-a Paddle of its own choice, pip would replace the one that the card's plugin needs. So it is searched from
-outside: by a process of the same Python without pip's settings.
+a fixed release of Paddle, pip would replace the release that the card's plugin needs. So Paddle is searched
+by a separate process of the same Python, without pip's settings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ print(json.dumps([spec.origin if spec else None, names]))
 
 
 class InstalledPaddle(NamedTuple):
-    """A package ``paddle``: its folder, which has the headers, and its build."""
+    """An installed package ``paddle``: its folder, which contains the headers, and its build."""
 
     folder: Path
     build: paddle_release.PaddleBuild
@@ -42,7 +42,7 @@ class InstalledPaddle(NamedTuple):
 
 @functools.cache
 def find_paddle() -> InstalledPaddle | None:
-    """The Paddle to build for; None if there is none. SetupError if it is not a supported one."""
+    """The Paddle to build for, or None if there is none. Raises SetupError if it is not supported."""
     apart = {
         name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")
     }
@@ -66,6 +66,6 @@ def find_paddle() -> InstalledPaddle | None:
 
 
 def version() -> str:
-    """The installed release or, without one, the one that is going to be installed: 3.2.2."""
+    """The installed release, such as 3.2.2, or the release that is going to be installed."""
     there = find_paddle()
     return there.build.version.partition("+")[0] if there else NEWEST

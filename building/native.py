@@ -1,4 +1,4 @@
-"""The native libraries: whether they can be built here, and their build."""
+"""Checks whether the native libraries can be built here, and builds them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PURE = f"set {VARIABLE}=off: then only the operators of a card and compositions 
 
 
 def choice() -> str:
-    """The value of the variable PADDLE_FUSED_BUILD; SetupError if it is not one of ``CHOICES``."""
+    """The value of PADDLE_FUSED_BUILD. Raises SetupError if it is not one of ``CHOICES``."""
     value = os.environ.get(VARIABLE, "")
     if value not in CHOICES:
         accepted = "; ".join(f"{name or 'nothing'}: {what}" for name, what in CHOICES.items())
@@ -36,7 +36,7 @@ def choice() -> str:
 
 
 def is_wanted() -> bool:
-    """Whether to build the libraries. SetupError if they are required but cannot be built."""
+    """Whether to build the libraries. Raises SetupError if they are required but cannot be built."""
     if choice() == "off" or (choice() == "" and "CXX" not in os.environ and not shutil.which("g++")):
         return False
     check_compiler()
@@ -44,7 +44,7 @@ def is_wanted() -> bool:
 
 
 def check_compiler() -> None:
-    """SetupError if there is no compiler, or one that fails or is too old."""
+    """Raises SetupError if there is no compiler, or if it fails or is too old."""
     command = shlex.split(os.environ.get("CXX", "g++"))
     if shutil.which(command[0]) is None:
         raise SetupError(
@@ -74,9 +74,10 @@ def check_compiler() -> None:
 
 
 def forget_tools(build: Path) -> None:
-    """Makes cmake look for its tools again: those of an earlier build, such as pip's ninja, may be gone.
+    """Makes cmake search for its tools again, because tools of an earlier build, such as pip's ninja, may be
+    gone.
 
-    ``cmake --fresh`` would, too, but deletes the compiled objects.
+    ``cmake --fresh`` would also delete the compiled objects.
     """
     (build / "CMakeCache.txt").unlink(missing_ok=True)
     for tools in (build / "CMakeFiles").glob("[0-9]*"):  # one folder per version of cmake

@@ -1,7 +1,7 @@
-"""A wheel for one release of Paddle and one processor, and an environment to check it in.
+"""Builds a wheel for one release of Paddle and one processor, and an environment in which to check it.
 
-The libraries call Paddle and none of Python's functions, so one wheel serves every Python. For aarch64 on
-another machine a cross compiler builds them, and the environment's Python is emulated.
+The libraries call Paddle but no functions of Python, so one wheel serves every Python. For aarch64 on another
+machine, a cross compiler builds them, and the environment's Python is emulated.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Target(NamedTuple):
         return cache() / f"{self.release}-{self.processor}"
 
     def check(self) -> None:
-        """SetupError if there is no such Paddle, or if this machine cannot build a wheel for it."""
+        """Raises SetupError if this Paddle does not exist, or if this machine cannot build a wheel for it."""
         makes = sorted({platform.machine(), "aarch64"} & RELEASES.keys())
         if self.processor not in makes:
             raise SetupError(
@@ -80,7 +80,7 @@ class Target(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A Python that has only the packages in the folder ``site``, and the pip that fills it."""
+    """A Python with only the packages in the folder ``site``, and the pip command that installs into it."""
 
     python: Path
     site: Path
@@ -111,7 +111,8 @@ class Environment(NamedTuple):
 def environment(target: Target, python: str = sys.executable) -> Environment:
     """An environment with the release of Paddle only, without its requirements; cached.
 
-    For the interpreter ``python``; for aarch64 on another machine an emulated one, whatever ``python`` is.
+    It uses the interpreter ``python``; for aarch64 on another machine, it ignores ``python`` and emulates
+    one.
     """
     if target.emulated:
         version = emulation.PYTHON
@@ -168,10 +169,10 @@ def build(target: Target, site: Path, destination: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> str:
-    """The glibc that the wheel's libraries need, such as 2.34: at most that of the build machine.
+    """The glibc version that the wheel's libraries need, such as 2.34; at most that of the build machine.
 
-    SetupError unless all libraries are there and none links to a function of Python's. (The plugin looks some
-    up at run time, of those that all Pythons have.)
+    Raises SetupError if a library is missing or links to a function of Python. (The plugin looks up functions
+    that exist in all Pythons at run time.)
     """
     find_tools({"readelf": "binutils"})
     glibc = (0, 0)
@@ -209,10 +210,10 @@ def install(environment: Environment, wheel: Path) -> None:
 
 
 def check(environment: Environment, target: Target, timeout: float) -> str:
-    """A description of the operator's results on the host and on the virtual NPU; SetupError if they are
+    """Describes the operator's results on the host and on the virtual NPU. Raises SetupError if they are
     wrong.
 
-    The composed operator is excluded: Paddle's own kernels differ between releases and processors.
+    The composed operator is excluded, because Paddle's own kernels differ between releases and processors.
     """
     done = environment.run(*CHECK, timeout=timeout)
     try:

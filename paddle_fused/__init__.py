@@ -5,9 +5,8 @@
     out = paddle_fused.rms_norm(x, weight)
     paddle_fused.dispatch_log()
 
-Importing this package imports no framework, because a device is chosen before ``import paddle``. The
-operators import paddle on first access, which raises SetupError if the native libraries were built for
-another Paddle.
+Importing this package does not import paddle, because a device must be selected before. The operators import
+paddle on first access, which raises SetupError if the native libraries were built for another Paddle.
 
     ops                one package for each operator
     masks              attention masks, compiled to CANN's sparse modes

@@ -1,6 +1,6 @@
-"""Calls operators of paddle-custom-npu by name, with the plugin for cards or the virtual NPU.
+"""Calls operators of paddle-custom-npu by name, on the plugin for cards or on the virtual NPU.
 
-Releases of the plugin differ in their operators and in the operators' arguments, so both are probed.
+Operators and their arguments differ between releases of the plugin, so both are probed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def call(operator: str, *arguments) -> list:
 
 
 def refuse_second_derivative(operator: str) -> None:
-    """Raises ValueError in a backward pass that is to have gradients itself."""
+    """Raises ValueError in a backward pass that is itself differentiated."""
     raise ValueError(
         f"{operator}: a gradient with create_graph=True was asked for; accepted: first derivatives. Plain "
         "Paddle's operators may have more: paddle_fused.use_backend('composed', strict=True)."
@@ -69,9 +69,9 @@ def refuse_second_derivative(operator: str) -> None:
 
 
 def _first_derivative(operator: str, _gradient) -> None:
-    """A hook that runs before a plugin operator's gradient, whose own gradient Paddle leaves out in silence.
+    """A hook before a plugin operator's gradient, because Paddle silently omits the second derivative.
 
-    It is called from ``paddle.grad``: nothing else tells that the graph of the gradients is wanted.
+    It looks for ``paddle.grad`` on the stack, the only sign that the graph of the gradients is requested.
     """
     caller = sys._getframe(1)
     if caller.f_code is _GRAD and caller.f_locals["create_graph"]:
@@ -83,7 +83,7 @@ _GRAD = inspect.unwrap(paddle.grad).__code__
 
 @functools.cache
 def register() -> None:
-    """Registers the plugin's operators, if there is a plugin, with Paddle."""
+    """Registers the plugin's operators with Paddle, if there is a plugin."""
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
     for library in sorted(Path(root).glob("*.so")) if root else ():
         extension_utils.load_op_meta_info_and_register_op(str(library))

@@ -1,7 +1,7 @@
 """Checks that the native libraries were built for the installed Paddle.
 
-They use private layouts of Paddle and therefore fit only one build. Nothing here imports paddle, which would
-load the plugin before this check.
+They use private layouts of Paddle and therefore fit only one build. This module does not import paddle,
+because that would load the plugin before the check.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .paddle_release import PaddleBuild, installed_paddle
 
 
 def built_for(stamp_file: Path) -> PaddleBuild:
-    """The Paddle build in the stamp file that the build wrote. Raises SetupError if it cannot be read."""
+    """The Paddle build recorded in the stamp file. Raises SetupError if the file cannot be read."""
     libraries.check_built(stamp_file)
     try:
         stamp = json.loads(stamp_file.read_text(encoding="utf-8"))
         return PaddleBuild(str(stamp["paddle_version"]), str(stamp["paddle_commit"]))
     except (ValueError, KeyError, TypeError):
-        what = f"{stamp_file} does not say which Paddle the libraries beside it were built for."
+        what = f"{stamp_file} does not name the Paddle that its libraries were built for."
         raise SetupError(what, libraries.how_to_build()) from None
 
 
@@ -40,6 +40,7 @@ def check_fits(stamp_file: Path, subject: str) -> PaddleBuild:
 
 @functools.cache
 def check_package() -> None:
-    """Raises SetupError if the native libraries are for another Paddle. Without libraries, any fits."""
+    """Raises SetupError if the native libraries were built for another Paddle. Without libraries, any Paddle
+    fits."""
     if libraries.is_built(libraries.folder()):
         check_fits(libraries.folder() / libraries.STAMP, f"paddle_fused in {libraries.folder()}")

@@ -1,8 +1,8 @@
-"""Patches of Paddle's two ways to capture programs, and their treatment of this package's functions.
+"""Patches for Paddle's two methods of capturing programs, and their treatment of this package's functions.
 
-The functions are called unchanged. They branch on shapes, dtypes and places, which are known during capture,
-so Paddle need neither rewrite their source (``full_graph=True``) nor trace their bytecode (the default of
-``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails on frozen ones).
+The functions are called unchanged. They branch on shapes, dtypes and places, which are known during capture.
+So Paddle needs neither to rewrite their source (``full_graph=True``) nor to trace their bytecode (the default
+of ``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails on frozen ones).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import paddle_release
 
 
 def leave_untransformed(module: str) -> None:
-    """Keeps Paddle from transforming the functions of ``module`` and what they call in this package."""
+    """Prevents Paddle from transforming the functions of ``module`` and their callees in this package."""
     paddle.jit.ignore_module([sys.modules[module]])
     skip_files.skip_file_names.add(f"{Path(__file__).parent}/")
     skip_files.setup_skip_files()
@@ -43,10 +43,10 @@ def apply_patches() -> None:
 def _arguments_of_blocks_are_copies() -> None:
     """``Block.kwargs`` and ``Block.args`` return copies instead of the block's own memory.
 
-    Paddle hands Python the memory in which a block keeps the Values of its arguments, and ``to_static`` keeps
-    them alive in a reference cycle after the program is gone. pybind11 has one Python object per address:
-    where the Values of a new program, such as the outputs of a custom operator, are allocated at that
-    address, Python gets the old object for one of them and reads freed memory once the list is gone.
+    Paddle gives Python references into a block's list of argument Values, and ``to_static`` keeps them alive
+    in a reference cycle after the program has been freed. pybind11 has one Python object per address. If the
+    Values of a new program, such as the outputs of a custom operator, are allocated at that address, Python
+    gets the old object for one of them, and reads freed memory after the list is freed.
     """
     borrowed_args, borrowed_kwargs = pir.Block.args, pir.Block.kwargs
 
@@ -60,11 +60,11 @@ def _arguments_of_blocks_are_copies() -> None:
 
 
 def _failed_captures_leave_nothing() -> None:
-    """The records of a capture are dropped when it ends, also after an error.
+    """Drops the records of a capture when it ends, even after an error.
 
     Paddle records the parameters of a program, and their Values, under the program's ``id`` until the capture
-    has succeeded. After a failed capture they remain, and a later program at the same address takes them for
-    its own: parameters of another model, whose Values are freed memory.
+    succeeds. After a failed capture they remain, and a later program at the same address uses them as its
+    own: parameters of another model, with freed Values.
     """
     recorder = paddle_release.parameter_recorder()
     if paddle_release.before(3, 3):
@@ -86,7 +86,7 @@ def _failed_captures_leave_nothing() -> None:
 
 
 def _forget_failed_captures(recorder) -> None:
-    """The same before Paddle 3.3, whose guard does not receive the program."""
+    """The same for Paddle before 3.3, whose guard does not receive the program."""
     concrete, captured = program_translator.ConcreteProgram, recorder._global_parameter_recorder
     upstream = concrete.pir_from_func_spec
     records = (captured.params_dict, captured.tensor2value, recorder._global_inplace_map.params_dict)
@@ -105,11 +105,11 @@ def _forget_failed_captures(recorder) -> None:
 
 
 def _local_values_have_a_mesh() -> None:
-    """An auto-parallel program may compute with local tensors beside distributed ones.
+    """Allows an auto-parallel program to compute with both local and distributed tensors.
 
-    Paddle gives each operator on local tensors the mesh of its inputs. It asks even a missing input for its
-    producer ("'NoneType' object has no attribute 'dist_attr'"), and leaves a layer's tensors without a mesh
-    ("... no attribute 'process_mesh'"). Here, they get the mesh of their first consumer.
+    Paddle assigns each operator on local tensors the mesh of its inputs. It fails for a missing input, which
+    has no producer ("'NoneType' object has no attribute 'dist_attr'"), and leaves a layer's tensors without a
+    mesh ("... no attribute 'process_mesh'"). With the patch, they get the mesh of their first consumer.
     """
     upstream = utils._complete_op_dist_attr
 
@@ -119,7 +119,7 @@ def _local_values_have_a_mesh() -> None:
                 _place_beside_missing(op)
             upstream(
                 program, block=SimpleNamespace(ops=[op])
-            )  # one by one: each has the mesh of those before
+            )  # one by one: each gets the mesh of its predecessors
             if op.dist_attr is not None:
                 _place_makers(op, op.dist_attr.process_mesh)
 
@@ -137,7 +137,7 @@ def _place_beside_missing(op) -> None:
 
 
 def _place_makers(op, mesh) -> None:
-    """Puts the producers of the operator's local inputs on ``mesh`` if they have none."""
+    """Puts the producers of the operator's local inputs on ``mesh`` if they have no mesh."""
     for value in op.operands_source():
         maker = value.get_defining_op() if value.initialized() else None
         if maker is None or maker.dist_attr is not None:

@@ -1,9 +1,9 @@
-"""What every command of this project shares: the prefix of errors, exit codes, boolean words and hints.
+"""Shared by all commands of this project: the prefix of errors, exit codes, boolean words and hints.
 
     sys.exit(command_line.run(main, sys.argv[1:]))
 
-Bad input is one line on stderr, ``error: SENTENCE``, and exit code 2. Importing this module imports no
-framework.
+Bad input is reported as one line on stderr, ``error: SENTENCE``, with exit code 2. Importing this module
+imports no framework.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ LONGEST = 80  # characters of a name; the comparison takes the product of both l
 
 
 class UserError(ValueError):
-    """Bad input. The message says what came, what is accepted, and what to do.
+    """Bad input. The message states the value received, the accepted values and the fix.
 
-    A command prints it and exits with code 2. Any other ValueError is a defect and keeps its traceback.
+    A command prints the message and exits with code 2. Any other ValueError is a defect and keeps its
+    traceback.
     """
 
 
@@ -37,7 +38,7 @@ class Parser(argparse.ArgumentParser):
     """Raises UserError for bad arguments; accepts no abbreviated flags."""
 
     def __init__(self, *args, **kwargs):
-        # An abbreviation would let a misspelt name pass for another flag.
+        # With abbreviations, a misspelled name could match another flag.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str):
@@ -45,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def of_document(prog: str, document: str) -> Parser:
-    """A parser whose ``--help`` shows the docstring ``document`` as it is."""
+    """A parser whose ``--help`` shows the docstring ``document`` unchanged."""
     return Parser(prog=prog, description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -59,10 +60,11 @@ def truth(word: str) -> bool:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The nearest of ``known``, or None: a wrong hint costs more time than none.
+    """The closest match in ``known``, or None if nothing is close: a wrong hint is worse than none.
 
-    Names are near if every word of the shorter one is a misspelt word of the other; ``dataset_path`` is not
-    ``model_path``. A part of a name, such as ``lora``, is near only where it is part of a single one.
+    Names are close if every word of the shorter name is a misspelling of a word of the other:
+    ``dataset_path`` is not close to ``model_path``. A part of a name, such as ``lora``, is close only if a
+    single name contains it.
     """
     if len(name) > LONGEST:
         return None
@@ -78,13 +80,13 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def _joined(name: str, known: str) -> bool:
-    """``inputdir`` and ``input_dir``."""
+    """Compares names without underscores: ``inputdir`` and ``input_dir`` are close."""
     left, right = name.replace("_", ""), known.replace("_", "")
     return difflib.SequenceMatcher(None, left, right).ratio() >= WHOLE
 
 
 def _same_words(name: str, known: str) -> bool:
-    """``lerning_rate`` and ``learning_rate``: as many words, each near its counterpart."""
+    """Compares names word by word: ``lerning_rate`` and ``learning_rate`` are close."""
     words, others = name.split("_"), known.split("_")
     return len(words) == len(others) and all(
         difflib.SequenceMatcher(None, *pair).ratio() >= WORD for pair in zip(words, others, strict=True)
@@ -92,22 +94,22 @@ def _same_words(name: str, known: str) -> bool:
 
 
 def is_for_the_user(error: BaseException) -> bool:
-    """Whether the message of ``error`` is an answer to the user, and no defect."""
+    """Whether ``error`` is a message for the user and not a defect."""
     return isinstance(error, (UserError, SetupError)) or (
         isinstance(error, OSError) and error.errno is not None
     )
 
 
 def refuse(sentence: str) -> None:
-    """Print why the input is refused."""
+    """Prints why the input is refused."""
     print(f"error: {sentence}", file=sys.stderr)
 
 
 def run(main: Callable[[list[str]], int | None], argv: Sequence[str], output_is_result: bool = True) -> int:
-    """The exit code of the command ``main(argv)``, whose streams outlive their readers.
+    """Runs the command ``main(argv)`` and returns its exit code. Its streams survive a closed pipe.
 
-    2 for bad input; 130 after Ctrl-C; with ``output_is_result`` 1 instead of 0 if output was lost for another
-    reason than a closed pipe, such as a full disk.
+    The code is 2 for bad input and 130 after Ctrl-C. With ``output_is_result`` it is 1 instead of 0 if output
+    was lost for a reason other than a closed pipe, such as a full disk.
     """
     streams.outlive()
     if problem := streams.lost_folder():

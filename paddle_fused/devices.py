@@ -11,7 +11,7 @@ import paddle
 def device_of(tensor) -> str:
     """The device type of a tensor: ``cpu``, ``npu``, ``gpu``, ...
 
-    Values of a captured program have no place yet: for them it is the current device.
+    For values of a captured program, which have no place yet, it is the current device.
     """
     return located(tensor).partition(":")[0]
 

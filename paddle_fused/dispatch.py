@@ -1,4 +1,4 @@
-"""Selects the backend that runs an operator on the given tensors, and records what ran and why.
+"""Selects the backend that runs an operator on the given tensors, and records the choice and its reasons.
 
 An operator has three backends, tried in this order:
 
@@ -6,9 +6,8 @@ An operator has three backends, tried in this order:
     native     the host kernels, for tensors on the CPU place and on the virtual NPU
     composed   plain Paddle: the definition of the operator
 
-Each may return a reason to decline the call; the first that does not, runs. The same reasons are in
-the error when every backend declines, in the record of ``dispatch_log`` and in ``python -m
-paddle_fused.info``.
+A backend can decline a call with a reason; the first backend that does not decline runs. The same reasons
+appear in the error if every backend declines, in ``dispatch_log`` and in ``python -m paddle_fused.info``.
 """
 
 from __future__ import annotations
@@ -38,10 +37,12 @@ def _supports_all(*_arguments) -> None:
 class Backend:
     """One implementation of an operator. All functions take the operator's arguments.
 
-    ``run`` computes the operator. ``unsupported_reason`` returns the reason to decline the call, a sentence
-    without its final period, or None. ``mode`` names what runs, for the record: the name of a kernel or of a
-    composition, or a function that returns it. ``computed`` returns the fraction of the definition's work
-    that this backend does; None means all of it.
+    Attributes:
+        run: computes the operator.
+        unsupported_reason: returns the reason to decline the call (a sentence without its final period), or
+            None.
+        mode: the name of the kernel or composition for the dispatch log, or a function that returns it.
+        computed: returns the fraction of the definition's work that this backend does; None means all of it.
     """
 
     run: Callable[..., Any]
@@ -53,7 +54,7 @@ class Backend:
         return self.mode(*arguments) if callable(self.mode) else self.mode
 
     def support(self, arguments: tuple) -> Support:
-        """Whether the backend supports a call, and how it would run it."""
+        """Whether and how the backend would run a call."""
         reason = self.unsupported_reason(*arguments)
         if reason is not None:
             return Support(reason, "", 0.0)
@@ -88,11 +89,14 @@ class BackendError(ValueError):
 
 
 class CallRecord(NamedTuple):
-    """An entry of ``dispatch_log``: ``count`` calls of ``operator`` that ran on ``backend``.
+    """An entry of ``dispatch_log``: ``count`` calls of ``operator`` on ``backend``.
 
-    ``dtype``: of the first tensor. ``refused``: the reasons of the backends tried before, by backend.
-    ``resharded``: the communication needed before the operator could run on distributed tensors. A call in a
-    captured program (``to_static``) counts once per capture, not once per run of the program.
+    A call in a captured program (``to_static``) counts once per capture, not once per run of the program.
+
+    Attributes:
+        dtype: of the first tensor.
+        refused: the reasons of the backends that were tried before, by backend.
+        resharded: the communication needed before the operator could run on distributed tensors.
     """
 
     operator: str
@@ -125,7 +129,7 @@ OPERATORS: dict[str, FusedOp] = {}  # every operator imported so far, by its pub
 
 
 class use_backend:
-    """Selects the preferred backend, from now on or for a ``with`` block.
+    """Selects the preferred backend, permanently or for a ``with`` block.
 
         use_backend("native")
         with use_backend("composed", strict=True):
@@ -264,7 +268,7 @@ class FusedOp:
 
 
 class DispatchReport(NamedTuple):
-    """How a call would be dispatched; the result of ``explain_dispatch``.
+    """The dispatch of a call; the result of ``explain_dispatch``.
 
     ``support``: by backend. ``chosen``: the backend that would run the call, or None. ``refused``: the
     reasons of the backends tried before it.
@@ -283,8 +287,10 @@ class DispatchReport(NamedTuple):
 
 
 class _Intercepted(BaseException):
-    """Leaves the function that ``explain_dispatch`` calls, at its first operator. No ``except Exception``
-    may catch it."""
+    """Ends the function called by ``explain_dispatch`` at its first operator.
+
+    It is a BaseException so that no ``except Exception`` catches it.
+    """
 
     def __init__(self, report: DispatchReport):
         super().__init__(report.operator)
@@ -295,7 +301,7 @@ _asking = False
 
 
 def explain_dispatch(call: Callable[[], Any]) -> DispatchReport:
-    """How the first operator that ``call`` calls would be dispatched. Nothing is computed."""
+    """Explains how the first operator in ``call`` would be dispatched, without computing anything."""
     global _asking
     _asking = True
     try:

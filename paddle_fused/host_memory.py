@@ -1,9 +1,9 @@
 """Keeps the memory of freed CPU tensors in the process, for reuse by later tensors.
 
 Paddle frees CPU tensors to malloc, and glibc returns large blocks to the system immediately. Every large
-result is then new memory, whose pages are zeroed and mapped at the first write, which takes longer than
-computing the result. The setting holds for the whole process, so a program makes it, as the trainer does:
-importing operators does not. The virtual NPU has its own memory pool.
+result is then newly allocated memory, and zeroing and mapping its pages at the first write takes longer than
+computing the result. The setting affects the whole process, so the program (here the trainer) must make it;
+importing the operators does not. The virtual NPU has its own memory pool.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _NEVER = -1
 
 
 def choice() -> str:
-    """``keep``, the default, or ``system``. ValueError if PADDLE_FUSED_MALLOC is neither of them."""
+    """The value of PADDLE_FUSED_MALLOC: ``keep`` (the default) or ``system``. Raises ValueError for any
+    other."""
     value = os.environ.get(VARIABLE) or KEEP
     if value not in (KEEP, SYSTEM):
         raise ValueError(f"{VARIABLE} is {value!r}; accepted: {KEEP!r} (the default) and {SYSTEM!r}.")
@@ -28,11 +29,11 @@ def choice() -> str:
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc's malloc keep freed memory, for the whole process. Does nothing with other C libraries.
+    """Makes glibc's malloc keep freed memory in the whole process. Does nothing with other C libraries.
 
-    Nothing changes where ``choice`` is ``system``.
+    Does nothing if ``choice`` is ``system``.
     """
     process = ctypes.CDLL(None)
     if choice() == KEEP and hasattr(process, "gnu_get_libc_version"):
-        process.mallopt(_M_MMAP_MAX, 0)  # allocate large blocks from the heap, too
+        process.mallopt(_M_MMAP_MAX, 0)  # also allocate large blocks from the heap
         process.mallopt(_M_TRIM_THRESHOLD, _NEVER)

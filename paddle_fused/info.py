@@ -1,7 +1,7 @@
-"""Which backend runs which operator here, and why the others do not: ``python -m paddle_fused.info``.
+"""Lists which backend runs which operator here, and why others do not: ``python -m paddle_fused.info``.
 
-Every case of every operator is dispatched on every backend, on the CPU place and on the npu, in every dtype,
-without computing anything. A cell says what would run and how many calls are refused, with the reasons.
+Every case of every operator is dispatched to every backend, on the CPU place and on the npu, in every dtype,
+without computing anything. A cell shows what would run, the number of refused calls, and the reasons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PLACES = ("cpu", "npu")
 
 @dataclass
 class Cell:
-    """One operator, backend and place: what would run, and the reasons of the refused calls."""
+    """The accepted calls of one operator, backend and place by mode, and the refused calls by reason."""
 
     modes: Counter = field(default_factory=Counter)
     reasons: Counter = field(default_factory=Counter)
@@ -75,7 +75,7 @@ def _support(case, dtype: str, place: str) -> dict:
 def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
     """The inputs and attributes of the installed plugin's operators that this package calls by name.
 
-    None: the plugin has no such operator.
+    None for operators that the plugin does not have.
     """
     from . import ascend
     from .contracts import OPERATORS_BY_NAME
@@ -100,7 +100,7 @@ def markdown(rows) -> str:
 
 
 def explanation(rows) -> str:
-    """What would run and every reason, cell by cell, with the number of calls."""
+    """The modes and reasons of every cell, with the number of calls."""
     lines = []
     for operator, row in rows.items():
         lines.append(operator)

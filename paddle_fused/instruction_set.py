@@ -1,7 +1,7 @@
 """The instruction set that the host kernels use on this machine: ``python -m paddle_fused.instruction_set``.
 
-The kernels use the widest that the machine supports, or the one named by PADDLE_FUSED_ISA; a name that they
-do not accept ends the process with a message on stderr. Imports no framework.
+The kernels use the widest instruction set of the machine, or PADDLE_FUSED_ISA. An unsupported name ends the
+process with a message on stderr. Importing this module imports no framework.
 """
 
 from __future__ import annotations

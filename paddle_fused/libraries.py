@@ -1,9 +1,9 @@
-"""Locates the native libraries: in these packages, or in installed packages that these shadow.
+"""Locates the native libraries, in these packages or in installed packages that these packages shadow.
 
 ``python -m`` and ``python -c`` search the current folder first. In a clone they import the clone's packages,
-although after ``pip install .`` only the installed package has the libraries. These are used if they were
-built from exactly the sources of the clone, according to their stamp file. Otherwise the error says which
-folder shadows which installation.
+although after ``pip install .`` only the installed package has the libraries. The installed libraries are
+used if their stamp file shows that they were built from exactly the sources of the clone. Otherwise the error
+names the folder and the installation that it shadows.
 
 Imports only the standard library, because setup.py uses this module.
 """
@@ -29,7 +29,7 @@ NOT_BUILT = "checks"  # the kernels' tests have their own build
 
 
 class SetupError(RuntimeError):
-    """The libraries cannot be used. ``message``: the problem; ``fix``: the remedy. Both are full
+    """The libraries cannot be used. ``message`` states the problem and ``fix`` the remedy, in full
     sentences."""
 
     def __init__(self, message: str, fix: str):

@@ -1,4 +1,4 @@
-"""The host kernels as Paddle operators (``pf_...``): loads their library, and explains a failure.
+"""Loads the host kernels as Paddle operators (``pf_...``), and explains a failure to load them.
 
 They run on tensors on the CPU place and on the virtual NPU, whose memory is host memory.
 """
@@ -33,7 +33,7 @@ def unsupported_reason(*tensors) -> str | None:
 
 
 def can_read(tensor) -> bool:
-    """Whether a check can read the values of ``tensor``: it is a local tensor with data in host memory."""
+    """Whether the values of ``tensor`` can be checked: it must be a local tensor with data in host memory."""
     if not isinstance(tensor, paddle.Tensor) or tensor.is_dist():
         return False
     return unsupported_reason(tensor) is None
@@ -42,7 +42,7 @@ def can_read(tensor) -> bool:
 def wants_gradient(tensor) -> bool:
     """Whether a host operator must be able to compute the gradient of ``tensor``.
 
-    In a captured program it always must, because the gradient may be needed later.
+    Always True in a captured program, because the gradient may be needed later.
     """
     return is_captured(tensor) or not tensor.stop_gradient
 
@@ -59,9 +59,10 @@ def call(operator: str, *arguments) -> list:
 
 
 def run(operator: str, *arguments) -> list:
-    """The outputs of a custom operator; under ``no_grad``, unlike Paddle's, they need no gradient."""
+    """The outputs of a custom operator. Under ``no_grad`` they have no gradient, which Paddle does not
+    ensure."""
     outputs = paddle._C_ops._run_custom_op(operator, *arguments)
-    in_place = operator.endswith("_")  # these outputs are inputs
+    in_place = operator.endswith("_")  # outputs that are also inputs
     if not in_place and paddle.in_dynamic_mode() and not paddle.is_grad_enabled():
         for output in outputs:
             if output is not None:

@@ -1,10 +1,10 @@
 """The installed release of Paddle, and the differences between the supported ones, 3.0 to 3.3.
 
-No other module depends on the release, except patches, which name the affected releases (``before``,
+No other module depends on the release, except patches, which state the affected releases (``before``,
 ``at_least``). The C++ counterpart is csrc/framework/paddle_release.h.
 
-Imports only the standard library at module level, because the build and the virtual NPU read the release
-before paddle may be imported.
+It imports only the standard library at module level, because the build and the virtual NPU read the release
+before paddle is imported.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def installed_paddle() -> PaddleBuild:
 
 
 def build_in(folder: Path) -> PaddleBuild:
-    """The build of the package ``paddle`` in ``folder``. Raises SetupError if its files do not tell."""
+    """The build of the package ``paddle`` in ``folder``. Raises SetupError if its files do not contain it."""
     version_file = folder / "version" / "__init__.py"
     try:
         text = version_file.read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def build_in(folder: Path) -> PaddleBuild:
         raise SetupError(what, "Reinstall paddlepaddle.") from None
     fields = dict(re.findall(r"""^(full_version|commit)\s*=\s*['"]([^'"]*)['"]""", text, re.MULTILINE))
     if len(fields) < 2:
-        what = f"{version_file} does not say the version and the commit of Paddle."
+        what = f"{version_file} does not contain the version and the commit of Paddle."
         raise SetupError(what, "Reinstall paddlepaddle.")
     return PaddleBuild(fields["full_version"], fields["commit"])
 
@@ -110,7 +110,7 @@ def _id_of(device: str) -> int:
 
 
 def update_op_proto() -> None:
-    """Makes Paddle reload the operators that were registered since. Before 3.2 it takes no argument."""
+    """Makes Paddle load newly registered operators. Before 3.2, Paddle's function takes no argument."""
     from paddle.base.framework import OpProtoHolder
 
     update = OpProtoHolder.instance().update_op_proto
@@ -130,7 +130,8 @@ def matmul_into(out, x, y, transpose_y: bool) -> None:
 def allow_float32_gradients(parameters) -> None:
     """Allows float32 gradients of low-precision parameters, which Paddle does by default since 3.3.
 
-    Before, a gradient can only be replaced by one of its own dtype, so existing gradients are cast.
+    Before 3.3, a gradient can only be replaced by a gradient of the same dtype, so existing gradients are
+    cast.
     """
     if before(3, 3):
         from paddle.base import core
@@ -139,10 +140,10 @@ def allow_float32_gradients(parameters) -> None:
 
 
 def with_gradient_of_own_dtype(tensor):
-    """``tensor``, whose ``grad`` in dygraph gets its dtype, as Paddle has it since 3.3.
+    """Returns ``tensor`` such that its ``grad`` in dygraph has its dtype, as in Paddle since 3.3.
 
-    Before, a custom operator's gradient keeps the operator's dtype: rms_norm_npu gives a bfloat16 weight a
-    float32 gradient. The gradient of a cast has its input's dtype.
+    Before 3.3, a custom operator's gradient keeps the operator's dtype: rms_norm_npu gives a bfloat16 weight
+    a float32 gradient. A cast avoids this, because its gradient has its input's dtype.
     """
     import paddle
 
@@ -173,7 +174,7 @@ def parameter_recorder():
 def float16_rounding_on_cpu() -> int:
     """The largest error of a cast from float32 to float16 on the CPU place, in halves of the last place.
 
-    1 where it rounds to the nearest number; 2 before 3.2, where it rounds toward zero.
+    1 if the cast rounds to nearest; 2 before 3.2, which rounds toward zero.
     """
     import paddle
 
@@ -189,11 +190,12 @@ def swiglu(x, y=None):
     return home.swiglu(x, y)
 
 
-# Empty tensors, which kernels of 3.0 refuse or mishandle.
+# Handling of empty tensors, which kernels of 3.0 refuse or mishandle.
 
 
 def concat(tensors):
-    """paddle.concat along axis 0. 3.0 gives empty tensors no gradient, and refuses a list of only such."""
+    """paddle.concat along axis 0. 3.0 gives empty tensors no gradient, and refuses a list of only empty
+    tensors."""
     import paddle
 
     if at_least(3, 1) or all(0 not in tensor.shape for tensor in tensors):

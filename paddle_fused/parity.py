@@ -1,12 +1,12 @@
 """The numerical error of every backend: ``python -m paddle_fused.parity [--json FILE]``.
 
-Every case of every operator runs on every backend, device and dtype. The reference of an output is the case's
-float64 golden, that of a gradient the composed operator in float64. The baseline is the composed operator in
-the same precision: a backend passes if its largest error is at most twice the baseline's plus one rounding of
-the largest value, and never more than ``CEILING``. In a case of few numbers either error may be small or
-large by chance, which depends on the order of summation. A backend beyond its baseline is therefore compared
-with the largest baseline error of several random draws: its own error first, then its mean error in these
-draws.
+Every case of every operator runs on every backend, device and dtype. The reference for an output is the
+case's float64 golden, and for a gradient the composed operator in float64. The baseline is the composed
+operator in the same precision. A backend passes if its largest error is at most twice the baseline's error
+plus one rounding of the largest value, and never more than ``CEILING``. With few numbers, either error may be
+small or large by chance, depending on the order of summation. A backend that exceeds its bound is therefore
+compared with the largest baseline error of several random draws: first by its own error, then by its mean
+error in these draws.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ CEILING = {"float64": 16, "float32": 16, "bfloat16": 4, "float16": 4}
 class Accuracy:
     """The error of one output or gradient.
 
-    ``max_error``: largest absolute difference, or its mean over several draws. ``allowed``: its bound.
-    ``ratio``: max_error over the same-precision baseline's error plus one rounding. ``cosine``: of the angle
-    between result and reference. ``ulp``: max_error in units in the last place of the largest reference
-    value.
+    Attributes:
+        max_error: largest absolute difference, or its mean over several draws.
+        allowed: the bound of max_error.
+        ratio: max_error divided by the same-precision baseline's error plus one rounding.
+        cosine: of the angle between result and reference.
+        ulp: max_error in units in the last place of the largest reference value.
     """
 
     max_error: float
@@ -57,7 +59,8 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Result:
-    """One case on one backend, device and dtype: ``tensors`` by name, or why it was ``refused``."""
+    """One case on one backend, device and dtype: ``tensors`` by name, or the reason why it was
+    ``refused``."""
 
     operator: str
     case: str
@@ -131,7 +134,8 @@ class Case:
         return {name: max(errors) for name, errors in drawn.items()}
 
     def _draws(self, errors_of: Callable[[Case], dict[str, float]]) -> dict[str, list[float]]:
-        """Errors of DRAWS draws of this case, each relative to its reference and scaled to this one's."""
+        """Errors of DRAWS draws of this case, each relative to its own reference and scaled to this case's
+        reference."""
         errors: dict[str, list[float]] = {name: [] for name in self.truth}
         for seed in range(DRAWS):
             drawn = Case(self.case, self.dtype, seed)
@@ -245,7 +249,7 @@ def _largest(array) -> float:
 
 
 def all_pairs(operators: Collection[str] = ()) -> Iterator[tuple[OpCase, str]]:
-    """Every case with each of its dtypes, of ``operators`` or of all."""
+    """Every case in each of its dtypes, of ``operators`` or of all operators."""
     for name in operators or registry.operators():
         for case in registry.find(name).cases():
             yield from ((case, dtype) for dtype in case.dtypes)
@@ -267,7 +271,7 @@ def measured(prepared: Case, backend: str, device: str) -> Result:
 
 
 def measure_all(operators: Collection[str] = ()) -> Iterator[Result]:
-    """Yields a Result for every case, dtype, backend and device, of ``operators`` or of all."""
+    """Yields a Result for every case, dtype, backend and device, of ``operators`` or of all operators."""
     from .dispatch import BACKENDS
 
     for case, dtype in all_pairs(operators):
@@ -333,9 +337,9 @@ def environment() -> dict[str, str]:
 
 
 def use_an_npu() -> None:
-    """Activates the virtual NPU, unless another plugin is chosen. Call it before importing paddle.
+    """Activates the virtual NPU, unless another plugin is selected. Call it before importing paddle.
 
-    SetupError if the virtual NPU is not available.
+    Raises SetupError if the virtual NPU is not available.
     """
     os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log of loading plugins: errors only
     if not os.environ.get("CUSTOM_DEVICE_ROOT"):

@@ -4,9 +4,9 @@ The public names of ``paddle_fused``, ``contracts``, the programs ``info`` and `
 surgery's switches, the tests and the documentation are derived from the registrations. Each operator folder
 contains:
 
-    __init__.py   ``OPERATORS``: the registrations. Imports no Paddle, because the build reads it, too.
+    __init__.py   ``OPERATORS``: the registrations. Does not import Paddle, because the build reads it.
     op.py         the public functions, the definition (the composed backend), the other backends
-    contract.py   CANN's rules as data; absent where CANN has no such operator
+    contract.py   CANN's rules as data; absent if CANN does not have the operator
     cases.py      ``CASES``: the test cases. ``RANDOM_CASE``: for each operator a function that generates a
                   random valid case. ``INVALID_CALLS``: calls that break a rule, each (key of the rule, call).
 """
@@ -24,7 +24,7 @@ from typing import NamedTuple
 class Cost(NamedTuple):
     """Minimum memory traffic and FLOPs of a call. ``bytes``: every input read and every output written once.
 
-    ``in_place``: most bytes written were read before, so that the limit is the bandwidth of in-place updates.
+    ``in_place``: most written bytes were read before, so the limit is the bandwidth of in-place updates.
     """
 
     bytes: int
@@ -36,11 +36,14 @@ class Cost(NamedTuple):
 class Operator:
     """The registration of an operator.
 
-    ``name``: used in cases, records, reports and documentation. ``package``: its package.
-    ``cost(item_size, backward, **sizes)``: the Cost of a forward call, or with ``backward`` that of forward
-    and backward together, for elements of ``item_size`` bytes. ``function_name``: the name of the public
-    function, if it is not ``name``. ``switch``: the training option that enables it in models.
-    ``contract_modules``: the modules of the package with CANN's rules, shared by its operators.
+    Attributes:
+        name: used in cases, records, reports and documentation.
+        package: its package.
+        cost: ``cost(item_size, backward, **sizes)`` is the Cost of a forward call, or with ``backward`` of
+            forward and backward together, for elements of ``item_size`` bytes.
+        function_name: the name of the public function, if it differs from ``name``.
+        switch: the training option that enables it in models.
+        contract_modules: the modules of the package with CANN's rules, shared by its operators.
     """
 
     name: str
@@ -118,8 +121,8 @@ def contract_modules() -> list[str]:
 def load_operators() -> None:
     """Loads the host operators (``pf_...``) and, if there is an npu plugin, its operators into Paddle.
 
-    Call it before ``paddle.jit.load`` or ``paddle.inference.create_predictor`` reads a program that contains
-    them. Raises RuntimeError if the host operators cannot be loaded.
+    Call it before ``paddle.jit.load`` or ``paddle.inference.create_predictor`` loads a program with these
+    operators. Raises RuntimeError if the host operators cannot be loaded.
     """
     from . import ascend, native
 

@@ -1,13 +1,13 @@
-"""Standard streams that outlive their reader, for every command of this project.
+"""Standard streams that survive a closed pipe, for every command of this project.
 
     python -m paddle_fused.parity --json FILE | head -1
 
-When ``head`` has ended, Python's next ``print`` raises BrokenPipeError, and the command's work is lost. After
-``outlive`` such a stream goes to /dev/null instead, also for other libraries and child processes, and the
-command continues to its own end and exit code. Characters that the stream's encoding lacks are written as
-escapes, such as \\xb1, where Python would raise UnicodeEncodeError.
+After ``head`` has exited, Python's next ``print`` raises BrokenPipeError, and the command's work is lost.
+After ``outlive``, such a stream is redirected to /dev/null, also for other libraries and child processes, and
+the command continues to its own end and exit code. Characters that the stream cannot encode are written as
+escapes, such as \\xb1, instead of raising UnicodeEncodeError.
 
-Imports only the standard library: commands call this before anything else.
+Imports only the standard library, because commands call it before anything else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _lost: dict[str, OSError] = {}
 
 
 class _Outliving(io.FileIO):
-    """The file descriptor of a standard stream; after an error it is /dev/null."""
+    """The file descriptor of a standard stream, replaced by /dev/null after an error."""
 
     def __init__(self, name: str):
         super().__init__(NAMES[name], "wb", closefd=False)
@@ -39,16 +39,16 @@ class _Outliving(io.FileIO):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
-            if error.errno != errno.EPIPE:  # a reader that has closed the pipe wants no more
+            if error.errno != errno.EPIPE:  # a closed pipe is not worth a message
                 with suppress(OSError):
                     os.write(2, f"{self._stream}: {error.strerror}; further output is dropped.\n".encode())
             return len(data)
 
 
 def outlive() -> None:
-    """Lets stdout and stderr outlive their reader, and take any text.
+    """Makes stdout and stderr survive a closed pipe and accept any text.
 
-    A stream that is closed or replaced stays as it is.
+    Closed and replaced streams are not changed.
     """
     for name in NAMES:
         stream = getattr(sys, name)
@@ -77,7 +77,8 @@ def lost(name: str = "stdout") -> OSError | None:
 
 
 def lost_folder() -> str:
-    """A sentence if the current folder has been deleted, without which paddle cannot be imported; else ""."""
+    """An error message if the current folder has been deleted, because paddle then cannot be imported;
+    otherwise ""."""
     try:
         os.getcwd()
         return ""

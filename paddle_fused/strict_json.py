@@ -1,4 +1,4 @@
-"""JSON that every reader accepts: NaN and infinity, which Python would write as bare words, become null.
+"""Strict JSON: NaN and infinity, which Python would write as bare words, become null.
 
 Importing this module imports no framework.
 """
@@ -10,7 +10,7 @@ import math
 
 
 def dumps(value: object, **options) -> str:
-    """``json.dumps``, with null in place of numbers that are not finite."""
+    """``json.dumps`` with null instead of numbers that are not finite."""
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:

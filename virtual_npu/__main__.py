@@ -1,10 +1,10 @@
 """Runs an unmodified Paddle program on the virtual NPU, or prints the required environment.
 
-The interpreter replaces itself by a new one in that environment, so ``sys.argv``, ``sys.path``, ``__main__``,
-tracebacks, signals and the exit code are the program's own.
+The process replaces itself with a new interpreter in that environment, so ``sys.argv``, ``sys.path``,
+``__main__``, tracebacks, signals and the exit code are the program's own.
 
-Paddle logs half a dozen INFO lines for every plugin that it loads. The environment suppresses them, unless
-the user configured Paddle's logging.
+Paddle logs several INFO lines for every plugin that it loads. The environment suppresses them unless the user
+has configured Paddle's logging.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ USAGE = """usage: python -m virtual_npu SCRIPT [ARGS ...]
        python -m virtual_npu -m MODULE [ARGS ...]
        python -m virtual_npu --env
 
-Runs a Paddle program as it is on the virtual NPU: an emulation on the host CPU of an Ascend card, not a card.
-What follows is handed to Python unchanged, so -c CODE and Python's own options work too.
-Paddle's INFO lines are left out, unless GLOG_minloglevel, GLOG_v or GLOG_vmodule is set.
+Runs an unmodified Paddle program on the virtual NPU, an emulation of an Ascend card on the host CPU.
+All arguments are passed to Python unchanged, so -c CODE and Python's own options work too.
+Paddle's INFO lines are suppressed unless GLOG_minloglevel, GLOG_v or GLOG_vmodule is set.
   --env    print the environment as shell commands: eval "$(python -m virtual_npu --env)"
 """
 

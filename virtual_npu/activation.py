@@ -1,10 +1,10 @@
-"""Makes the virtual NPU Paddle's device plugin, in this process and in its children; the plugin's files.
+"""Activates the virtual NPU as Paddle's device plugin, in this process and its children; finds the plugin's
+files.
 
-Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is being imported.
-``import paddle_custom_device`` finds the supplied package through ``sys.path``. LD_LIBRARY_PATH is not
-needed: PaddleNLP loads the plugin again by its bare file name, and the dynamic loader returns the library
-with that soname that is already loaded. Nothing here imports paddle, which would load the plugin before
-``check_fits``.
+Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is being imported. ``import
+paddle_custom_device`` finds the supplied package through ``sys.path``. LD_LIBRARY_PATH is not needed: when
+PaddleNLP loads the plugin again by its bare file name, the dynamic loader returns the loaded library with
+that soname. This module does not import paddle, because that would load the plugin before ``check_fits``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ LAUNCHED_DEVICE = "PADDLE_XCCL_BACKEND"
 
 
 def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLDER) -> dict[str, str]:
-    """The variables that give a child process the virtual NPU, to be added to its environment ``base``.
+    """The environment variables that activate the virtual NPU in a child process with the environment
+    ``base``.
 
-    The PYTHONPATH of ``base`` is kept, after the supplied package. Raises the errors of ``activate``, except
-    the one for an imported paddle.
+    PYTHONPATH is the supplied package, followed by the PYTHONPATH of ``base``. Raises the same errors as
+    ``activate``, except for an imported paddle.
     """
     check_settings(base)
     check_fits(plugin)
@@ -52,7 +53,7 @@ def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLD
 
 
 def activate(plugin: Path = PLUGIN_FOLDER) -> None:
-    """Makes Paddle's device type ``npu`` the virtual NPU, in this process and in its children.
+    """Activates the virtual NPU as Paddle's device type ``npu``, in this process and its children.
 
     Call it before importing paddle. Further calls do nothing. Prints one line to stderr, unless
     VIRTUAL_NPU_QUIET=1; processes that inherit the virtual NPU do not repeat it.
@@ -65,7 +66,7 @@ def activate(plugin: Path = PLUGIN_FOLDER) -> None:
         if loaded_plugin() is not None:
             return
         raise RuntimeError(
-            "paddle is imported already, and it looks for devices only while being imported. Call "
+            "paddle is already imported, and it searches for devices only during its import. Call "
             "virtual_npu.activate() before the first import of paddle, or run the program with "
             "`python -m virtual_npu`."
         )
@@ -80,9 +81,14 @@ def activate(plugin: Path = PLUGIN_FOLDER) -> None:
 
 
 def deactivate() -> None:
-    """Undoes ``activate``, also for future children. Raises RuntimeError once paddle is imported with it."""
+    """Undoes ``activate``, also for future child processes.
+
+    Raises RuntimeError after paddle was imported with it.
+    """
     if "paddle" in sys.modules and loaded_plugin() is not None:
-        raise RuntimeError("paddle is imported with the virtual NPU; only a new process can leave it out.")
+        raise RuntimeError(
+            "paddle is already imported with the virtual NPU; only a new process can run without it."
+        )
     if _is_chosen():
         del os.environ["CUSTOM_DEVICE_ROOT"]
         os.environ.pop(LAUNCHED_DEVICE, None)
@@ -112,7 +118,7 @@ def loaded_plugin() -> ctypes.CDLL | None:
 
 
 def banner() -> str:
-    """The line that identifies the virtual NPU, so that it is not mistaken for a card."""
+    """The line that identifies the virtual NPU, so that nobody mistakes it for a card."""
     last = device_count() - 1
     devices = "npu:0" if last == 0 else f"npu:0 to npu:{last}"
     return (

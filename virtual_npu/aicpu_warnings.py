@@ -1,4 +1,4 @@
-"""A warning for each line of a program that uses float64, which a card would leave to its AICPU.
+"""Warns about each line of a program that uses float64, which a card would run on its AICPU.
 
 The plugin imports this module in every process that loads it, and calls ``start``.
 """
@@ -30,14 +30,14 @@ OFF = "VIRTUAL_NPU_AICPU_WARNINGS=0 turns this off"
 
 
 class AICPUWarning(UserWarning):
-    """An operator would leave the NPU's cores for the card's AICPU or for the host, because of a dtype."""
+    """Because of its dtype, a card would run an operator on its AICPU or on the host, not on its cores."""
 
 
 class AICPUWarnings:
-    """Warns once for each kernel, dtype and line of the program, at most ``MOST`` times, and counts.
+    """Counts calls, and warns once for each kernel, dtype and line of the program, at most ``MOST`` times.
 
-    Rank 0 shows the warnings, the others count. A filter that makes an error of them does so on every rank.
-    What a filter ignores is not counted. ``note``: of the summary.
+    Rank 0 shows the warnings; the other ranks only count. An error filter raises on every rank. Ignored
+    warnings are not counted. ``note`` is appended to the summary.
     """
 
     def __init__(self, note: str = OFF):
@@ -48,7 +48,8 @@ class AICPUWarnings:
         self._process = os.getpid()
 
     def is_known(self, site: int, frame: FrameType | None) -> bool:
-        """Counts a call for whose instruction there was a warning before. Cheap: most calls end here."""
+        """Counts a call if its instruction has already caused a warning. Cheap, because most calls end
+        here."""
         while frame is not None:
             role = _role(frame.f_code)
             if role is _Role.PROGRAM:
@@ -76,9 +77,9 @@ class AICPUWarnings:
             self._rows[site, caller.f_code, caller.f_lasti] = row
 
     def warn_at(self, fallback: HostFallback, source: Source, module: str | None = None) -> int | None:
-        """As ``warn``, for a call for which this line, in this module, is responsible.
+        """Like ``warn``, for a call whose responsible line and module are known.
 
-        Returns the row of the counts, None for what a filter ignores.
+        Returns the row of the counts, or None if a filter ignores the warning.
         """
         module = module or source.file.removesuffix(".py")  # as warnings.warn_explicit does
         if warnings.filters != self._filters:
@@ -97,7 +98,7 @@ class AICPUWarnings:
         return row
 
     def summary(self) -> str:
-        """What was counted; "" if nothing was."""
+        """The counts as text; "" if there are none."""
         sites = sorted(self._sites, key=lambda site: -site[1])
         calls = sum(count for _, count in sites) + self._sites.others
         if not calls:
@@ -112,7 +113,7 @@ class AICPUWarnings:
         return "\n".join([f"{what} ({self._note}):", *rows])
 
     def print_summary(self) -> None:
-        """Prints the summary to stderr; not in a process that was forked."""
+        """Prints the summary to stderr, except in a forked process."""
         text = self.summary() if os.getpid() == self._process else ""
         if text and sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
@@ -120,7 +121,7 @@ class AICPUWarnings:
 
 
 def message(fallback: HostFallback) -> str:
-    """What happened, and what to do."""
+    """The text of the warning: the kernel, where a card would run it, and the fix."""
     shape = "" if fallback.shape is None else f" {list(fallback.shape)}"
     where = PROCESSORS[fallback.placement]
     what = f"{fallback.kernel} for {fallback.dtype}{shape}"
@@ -186,7 +187,7 @@ class SharedCounts:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Holds the lock of threads and processes."""
+        """Holds the lock that is shared by threads and processes."""
         with self._lock:
             with contextlib.suppress(OSError):  # a daemon closes the files that it inherits
                 fcntl.lockf(self._file, fcntl.LOCK_EX)
@@ -216,10 +217,11 @@ def _role(code: CodeType) -> _Role:
 def responsible_line(
     fallback: HostFallback, frame: FrameType | None
 ) -> tuple[Source, FrameType | None] | None:
-    """The line of the program, and its frame if it runs; None if there is only this project's.
+    """The responsible line of the program, and its frame if it is running; None if only this project's lines
+    run.
 
-    For a captured program, the line that the operator comes from. For a thread that no line of the program
-    has called, the line that the main thread executes. A line of a library of models, if there is no other.
+    For a captured program, it is the line that created the operator; for a thread without lines of the
+    program, the line that the main thread executes; and without any of these, a line of a model library.
     """
     program = source_lines.program_of_frame(frame)
     if program is not None and (source := _line_in_program(program, fallback)):
@@ -237,7 +239,7 @@ def _main_frame() -> FrameType | None:
 
 
 def _line_in_program(program, fallback: HostFallback) -> Source | None:
-    """The line of the operator that runs this kernel; of several, one with a tensor of that shape."""
+    """The line of the operator that runs this kernel; among several, one with a tensor of that shape."""
     operators = _operators_in(program).get(fallback.kernel, ())
     wanted = fallback.dtype, fallback.shape
     same = [source for source, tensors in operators if wanted in tensors]
@@ -247,7 +249,8 @@ def _line_in_program(program, fallback: HostFallback) -> Source | None:
 
 @functools.lru_cache(maxsize=16)
 def _operators_in(program) -> dict[str, list[tuple[Source, set[tuple[str, tuple[int, ...]]]]]]:
-    """The operators of a PIR program by kernel: their lines, the dtypes and shapes of their tensors."""
+    """The operators of a PIR program by kernel, each with its line and the dtypes and shapes of its
+    tensors."""
     by_kernel: dict[str, list] = {}
     for operator in source_lines.operators(program.global_block()):
         source = source_lines.of_callstack(operator.callstack, source_lines.LIBRARIES)
@@ -264,7 +267,7 @@ def _operators_in(program) -> dict[str, list[tuple[Source, set[tuple[str, tuple[
 
 
 def _action(text: str, module: str, line: int) -> str:
-    """What Python's filters do with the warning, as ``warnings.warn_explicit`` decides it."""
+    """The action of Python's warning filters, determined as in ``warnings.warn_explicit``."""
     for action, about, category, where, at in warnings.filters:
         if (
             issubclass(AICPUWarning, category)
@@ -288,6 +291,6 @@ def start() -> None:
 
 
 def stop_aicpu_warnings() -> None:
-    """Ends the warnings that the virtual NPU gives by itself; for programs that check dtypes themselves."""
+    """Stops the virtual NPU's own warnings; for programs with their own dtype checks."""
     if loaded_plugin() is not None:
         warn_of_fallbacks(None)

@@ -36,7 +36,7 @@ class HostFallback(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """The fix, as part of a sentence."""
         if narrow := NARROWER.get(self.dtype):
             if self.is_source:
                 return f"the float64 is made here: give dtype='{narrow}', or cast what comes from NumPy first"
@@ -53,11 +53,11 @@ class HostFallback(NamedTuple):
 def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[None]:
     """Calls ``observer`` in the block for every kernel that a card would not run on its cores.
 
-    It is called on the thread that calls the kernel, before the kernel runs. It must not use Paddle, but may
-    inspect the Python stack. If it returns True the kernel is refused, and Paddle raises NotImplementedError.
-    Of nested watches, only the innermost is called. An exception from the observer refuses the kernel and is
-    raised in the place of Paddle's; on a thread without Python, at the end of the block. Raises RuntimeError
-    if the plugin is not loaded.
+    ``observer`` runs on the thread that calls the kernel, before the kernel. It must not use Paddle, but may
+    inspect the Python stack. If it returns True, the kernel is refused and Paddle raises NotImplementedError.
+    An exception from the observer also refuses the kernel, and replaces Paddle's exception; on a thread
+    without Python, it is raised at the end of the block. Only the innermost of nested watches is called.
+    Raises RuntimeError if the plugin is not loaded.
     """
     watching = _Watching(observer)
     listed = weakref.ref(watching)  # a watch that was never ended disappears with its last reference
@@ -73,21 +73,22 @@ def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[N
 
 
 class Warner(Protocol):
-    """What ``warn_of_fallbacks`` calls. ``site`` stands for a kernel, its placement and the dtype."""
+    """The interface that ``warn_of_fallbacks`` calls. ``site`` identifies a kernel, its placement and the
+    dtype."""
 
     def is_known(self, site: int, frame: FrameType | None) -> bool:
-        """Whether nothing has to be done, apart from counting, about a call from this frame."""
+        """Whether a call from this frame only needs to be counted, which this function does."""
 
     def warn(self, fallback: HostFallback, frame: FrameType | None, site: int) -> None:
-        """Warns of the call, or raises an exception."""
+        """Warns about the call, or raises an exception."""
 
 
 def warn_of_fallbacks(warner: Warner | None, every: bool = False) -> None:
-    """Outside of watches, calls ``warner`` for kernels with a float64 tensor, or for ``every`` fallback.
+    """Outside watches, calls ``warner`` for kernels with a float64 tensor, or for ``every`` fallback.
 
-    An exception from it refuses the kernel and surfaces at the frame that called the kernel. Kernels of
-    threads without Python are reported on the main thread, soon afterwards; an exception surfaces there.
-    None ends the calls.
+    An exception from ``warner`` refuses the kernel and is raised in the frame that called the kernel. Kernels
+    of threads without Python are reported on the main thread shortly afterwards, and exceptions are raised
+    there. None stops the calls.
     """
     global _warner, _warned_reports
     if warner is None and _warner is None:
@@ -97,7 +98,7 @@ def warn_of_fallbacks(warner: Warner | None, every: bool = False) -> None:
 
 
 def raise_refusal() -> None:
-    """Raises the exception of the warner about the kernel of another thread; the plugin calls it."""
+    """Called by the plugin: raises the warner's exception about a kernel of another thread."""
     if _refusals:
         error = _refusals[0]
         _refusals.clear()
@@ -105,7 +106,7 @@ def raise_refusal() -> None:
 
 
 class _Watching:
-    """A watch, and the exceptions of its observer."""
+    """A watch and the exceptions of its observer."""
 
     def __init__(self, observer: Callable[[HostFallback], bool]):
         self.observer = observer
@@ -145,7 +146,7 @@ class _Call(ctypes.Structure):
 
 @functools.cache
 def _callback():
-    """The function that the plugin calls. It is kept alive, because the plugin may call it at any time."""
+    """The function that the plugin calls. It stays referenced, because the plugin may call it at any time."""
     kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)
 
     def report(site, address) -> int:
@@ -175,7 +176,7 @@ def _fallback(call: _Call) -> HostFallback:
 
 
 def _frame_that_runs_a_program() -> FrameType | None:
-    """The frame of a thread that waits for a captured program; the main thread's, if there is none."""
+    """The frame of a thread that waits for a captured program, or else the main thread's frame."""
     threads = sys._current_frames()
     main = threads.pop(threading.main_thread().ident, None)
     return next((frame for frame in (main, *threads.values()) if program_of_frame(frame) is not None), main)
@@ -194,10 +195,10 @@ def _warning_rejects(fallback: HostFallback, caller: FrameType | None, site: int
 
 
 def _raise_in(frame: FrameType | None, error: BaseException) -> bool:
-    """Makes ``error`` surface in ``frame`` instead of the exception that Paddle makes of a refused kernel.
+    """Raises ``error`` in ``frame`` instead of the exception that Paddle creates for a refused kernel.
 
-    Paddle makes exceptions of a few built-in classes only. A trace function may replace the exception of a
-    frame that it traces. Returns whether it will: not while a debugger traces the thread.
+    Paddle raises only a few built-in exception classes, but a trace function can replace the exception of a
+    frame that it traces. Returns False while a debugger traces the thread, because then it cannot.
     """
     if frame is None or sys.gettrace() is not None:
         return False
@@ -214,7 +215,7 @@ def _raise_in(frame: FrameType | None, error: BaseException) -> bool:
 
 
 def _observe() -> None:
-    """Tells the plugin which kernels to report."""
+    """Configures which kernels the plugin reports."""
     reports = _EVERY_FALLBACK | _ON_ANY_THREAD if _watches else _warned_reports if _warner else 0
     function = plugin().virtual_npu_observe_fallbacks
     function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int], None

@@ -1,4 +1,4 @@
-"""What ran on the virtual NPU: the record of its kernels, the journal, and call sites for the profiler."""
+"""The record of kernels on the virtual NPU, the journal, and call sites for the profiler."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def reset_kernel_record() -> None:
 
 
 def placement(kernel: str, dtype: str) -> Placement:
-    """Where a card runs the kernel with this dtype; "host" if ``card_dtypes`` lacks the dtype."""
+    """Where a card runs the kernel with this dtype; "host" if the dtype is not in ``card_dtypes``."""
     if dtype not in card_dtypes(kernel):
         return "host"
     return "aicpu" if dtype in NARROWER or dtype in _table("aicpu_kernels").get(kernel, ()) else "npu"
 
 
 def card_dtypes(kernel: str) -> tuple[str, ...]:
-    """The dtypes of the kernel in paddle-custom-npu, or in Paddle itself for any custom device."""
+    """The dtypes of the kernel in paddle-custom-npu, or in Paddle's own kernels for custom devices."""
     return tuple(sorted({*_table("npu_kernels").get(kernel, ()), *registered_dtypes("").get(kernel, ())}))
 
 
 @functools.cache
 def registered_dtypes(*devices: str) -> dict[str, set[str]]:
-    """The dtypes of every kernel that Paddle has for these device types, by kernel.
+    """The dtypes of every kernel that Paddle provides for these device types, by kernel.
 
     "" means Paddle's own kernels for all custom devices, which differ between releases.
     """
@@ -102,7 +102,7 @@ def is_dry() -> bool:
 
 
 def journal_file() -> Path | None:
-    """The file of this process's journal (VIRTUAL_NPU_JOURNAL), one for each rank; None without a journal."""
+    """The file of this process's journal (VIRTUAL_NPU_JOURNAL), one per rank; None without a journal."""
     name = os.environ.get("VIRTUAL_NPU_JOURNAL")
     if not name or not is_active():
         return None

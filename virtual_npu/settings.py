@@ -1,6 +1,6 @@
 """The environment variables of the plugin: accepted values, defaults and meaning.
 
-They are checked here, before the plugin is loaded, because Python explains a wrong value more easily. The
+They are checked here, before the plugin is loaded, because Python can report invalid values better. The
 plugin reads the same variables from the environment. An empty value counts as unset.
 """
 
@@ -86,7 +86,7 @@ SETTINGS: dict[str, Setting] = {
         _is_positive_number,
     ),
     "VIRTUAL_NPU_STRICT": Setting(
-        "1 refuses kernels that a card lacks for the dtype", "0", "0 or 1", _is_switch
+        "1 refuses kernels that a card does not have for the dtype", "0", "0 or 1", _is_switch
     ),
     "VIRTUAL_NPU_BRIDGE": Setting("0 disables Paddle's CPU kernels on npu", "1", "0 or 1", _is_switch),
     "VIRTUAL_NPU_LINK_GBPS": Setting(
@@ -120,13 +120,13 @@ SETTINGS: dict[str, Setting] = {
         "1 makes a send block until it is received, as on a card", "0", "0 or 1", _is_switch
     ),
     "VIRTUAL_NPU_COLLECTIVE_TIMEOUT": Setting(
-        "seconds until a rank that cannot arrive at a collective is an error",
+        "seconds until a rank that cannot reach a collective is an error",
         "5",
         "a number above zero, such as 5",
         _is_positive_number,
     ),
     "VIRTUAL_NPU_COLLECTIVE_LIMIT": Setting(
-        "seconds until a rank that does not arrive at a collective is an error",
+        "seconds until a rank that does not reach a collective is an error",
         "600",
         "a number above zero, such as 600",
         _is_positive_number,
@@ -137,13 +137,13 @@ SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_JOURNAL": Setting(
         "file that records every operator, collective and allocation as a line of JSON",
         "none",
-        "a file in a folder that exists",
+        "a file in an existing folder",
         _is_new_file,
     ),
     "VIRTUAL_NPU_TRACE": Setting("1 logs every kernel to stderr", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_AICPU_WARNINGS": Setting(
-        "0 turns the warnings about float64 off, host adds other kernels that a card leaves to the host or "
-        "its AICPU",
+        "0 turns the warnings about float64 off, host adds other kernels that a card would run on the host "
+        "or its AICPU",
         "1",
         "one of " + ", ".join(WARNINGS),
         WARNINGS.__contains__,
@@ -166,7 +166,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "PADDLE_FUSED_ISA": Setting(
         "instruction set of the host kernels: baseline, neon (aarch64), avx2, avx512, avx512_bf16 or amx",
-        "the widest the machine has",
+        "the widest of the machine",
         "one of " + ", ".join(INSTRUCTION_SETS),
         INSTRUCTION_SETS.__contains__,
     ),

@@ -1,4 +1,5 @@
-"""The line of a program that is responsible for a running call, or for an operator of a captured program.
+"""Finds the line of a program that is responsible for a running call or for an operator of a captured
+program.
 
 Imports only the standard library at module level, because the virtual NPU imports it while paddle is being
 imported.
@@ -80,7 +81,7 @@ def frames(frame: FrameType | None) -> Iterator[FrameType]:
 def caller(
     frame: FrameType | None, packages: tuple[str, ...] = FRAMEWORKS
 ) -> tuple[FrameType, Source] | None:
-    """The innermost frame outside of ``packages``, and its line; the original's, if to_static rewrote it."""
+    """The innermost frame outside ``packages``, and its line (the original line, if to_static rewrote it)."""
     for candidate in frames(frame):
         file = candidate.f_code.co_filename
         if is_inside(file, packages):
@@ -92,14 +93,14 @@ def caller(
 
 
 def of_frame(frame: FrameType | None) -> Source | None:
-    """The innermost line outside of the frameworks."""
+    """The innermost line outside the frameworks."""
     frame_and_line = caller(frame)
     return None if frame_and_line is None else frame_and_line[1]
 
 
 @functools.lru_cache(maxsize=4096)
 def runs_programs(code: CodeType) -> str | None:
-    """The local variable of this code that leads to the program that it runs; None for other code."""
+    """The local variable of this code that holds the program it runs; None for other code."""
     for file, name in RUNNERS.items():
         if code.co_filename.endswith(file) and name in code.co_varnames:
             return name
@@ -107,7 +108,8 @@ def runs_programs(code: CodeType) -> str | None:
 
 
 def program_of_frame(frame: FrameType | None):
-    """The PIR program that paddle.jit.to_static has captured, or that an Executor runs, if one does."""
+    """The PIR program that is running, captured by paddle.jit.to_static or run by an Executor; None if there
+    is none."""
     for candidate in frames(frame):
         if name := runs_programs(candidate.f_code):
             program = candidate.f_locals.get(name)
@@ -135,7 +137,8 @@ _CALL = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function
 
 
 def of_callstack(callstack: Sequence[str], packages: tuple[str, ...] = FRAMEWORKS) -> Source | None:
-    """The innermost line outside of ``packages``, for an operator whose call stack is outermost first."""
+    """The innermost line outside ``packages`` of an operator's call stack, which begins with the outermost
+    frame."""
     for entry in reversed(callstack):
         call = _CALL.match(entry)
         if call:
@@ -146,7 +149,7 @@ def of_callstack(callstack: Sequence[str], packages: tuple[str, ...] = FRAMEWORK
 
 
 def original(file: str, line: int, function: str) -> Source:
-    """The line that was written, of one that to_static may have rewritten."""
+    """The original of a line that to_static may have rewritten."""
     origin = _rewritten().get((file, line))
     if origin is None:
         return Source(file, line, function)

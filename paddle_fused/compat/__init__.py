@@ -1,4 +1,4 @@
-"""The fused operators under the names of torch_npu and MindSpeed, with their argument order."""
+"""The fused operators with the names and argument order of torch_npu and MindSpeed."""
 
 from .adamw import npu_apply_fused_adamw_v2
 from .attention import npu_fusion_attention

@@ -1,4 +1,4 @@
-"""MindSpeed's fused AdamW, with its argument order and its limits."""
+"""MindSpeed's fused AdamW, with its argument order and limits."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def npu_apply_fused_adamw_v2(
 
 
 def _check_memory(tensors) -> None:
-    """Raises ValueError if two tensors share memory: all but the gradient are written."""
+    """Raises ValueError if two tensors share memory, because all except the gradient are written."""
     for (name, tensor), (other_name, other) in combinations(tensors.items(), 2):
         if tensor is other or (tensor.size and tensor.data_ptr() == other.data_ptr()):
             raise ValueError(
@@ -84,7 +84,7 @@ def _check_memory(tensors) -> None:
 
 
 def _numbers(lr, beta1, beta2, weight_decay, eps) -> list[float]:
-    """The five numbers as floats. Raises ValueError for non-numbers and for values out of range."""
+    """The five numbers as floats. Raises ValueError for anything else and for values out of range."""
     below_1, at_least_0 = "at least 0 and below 1", "a finite number that is at least 0"
     checks = (
         ("lr", lr, "a finite number", math.isfinite),

@@ -1,4 +1,4 @@
-"""The argument checks of npu_fusion_attention, as CANN makes them.
+"""The argument checks of npu_fusion_attention, equivalent to CANN's.
 
 Legend: B batch, Sq and Skv queries and keys of one sequence, N heads.
 """
@@ -42,7 +42,7 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
         _refuse("lengths_count", received)
     if len(query_ends) > contracts.limit("attention.sequences"):
         _refuse("sequences", f"actual_seq_qlen holds {len(query_ends)} sequences")
-    while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # unused places
+    while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # padding
         query_ends.pop()
         key_ends.pop()
     lengths = tuple(
@@ -95,7 +95,7 @@ def check(
 
 
 def _check_tokens(query, key, ends) -> None:
-    """The sequences hold all tokens, and keys for every query."""
+    """Checks that the sequences cover all tokens and that every query has keys."""
     names = ("actual_seq_qlen", "actual_seq_kvlen")
     for name, side, tensor in zip(names, ends, (query, key), strict=True):
         if tensor.shape[0] not in (-1, side[-1]):
@@ -180,7 +180,7 @@ def _check_prefix(chosen, layout, shapes) -> None:
 
 
 def _check_varlen_band(chosen, shapes) -> None:
-    """CheckPretokenAndNexttoken of CANN's tiling: every query of every sequence must see a key."""
+    """CheckPretokenAndNexttoken of CANN's tiling: every query of every sequence must have an unmasked key."""
     mode, pre, next_ = chosen.sparse_mode, chosen.pre_tokens, chosen.next_tokens
     lens = list(zip(shapes.query_lens, shapes.key_lens, strict=True))
     band = f"pre_tockens {pre} and next_tockens {next_}"

@@ -68,7 +68,7 @@ def npu_geglu(self, dim=-1, approximate=1, activate_left=False):
 
 
 def _checked_dim(operator: str, tensor, dim) -> int:
-    """``dim`` counted from 0, after checks by the operator's rules of dtype, dim and even sizes."""
+    """``dim`` counted from 0, after checking the operator's rules on dtype, dim and even sizes."""
     name, argument = f"npu_{operator}", "input" if operator == "swiglu" else "self"
     check_tensor(name, argument, tensor)
     if dtype_name(tensor) not in contracts.dtypes(f"{operator}.dtype"):
@@ -95,7 +95,7 @@ def npu_rms_norm(self, gamma, epsilon=1e-6):
 
 
 def _with_contract(function: Callable) -> Callable:
-    """``function`` under MindSpeed's name: with CANN's dtypes only, and without ``training``.
+    """``function`` with MindSpeed's name, for CANN's dtypes only and without ``training``.
 
     Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. The mask is bool, as documented.
     """
@@ -152,7 +152,7 @@ def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
 
 
 def _check_angles(shape: list[int], r1: list[int], r2: list[int], mode: str, angle_gradients: bool) -> None:
-    """Raises ContractError unless these shapes fit some layout within the limits of batch and heads."""
+    """Raises ContractError unless these shapes fit a layout within the limits on batch and heads."""
     received = f"input has shape {shape}, r1 {r1} and r2 {r2}"
     rows = [] if r1 != r2 else _batches_and_heads(shape, r1, mode)
     if not rows:
@@ -170,7 +170,7 @@ def _check_angles(shape: list[int], r1: list[int], r2: list[int], mode: str, ang
 
 
 def _batches_and_heads(shape: list[int], angles: list[int], mode: str) -> list[tuple[int, int]]:
-    """(batch, heads) for each layout in which the shape of these angles is valid."""
+    """(batch, heads) for each layout in which these angles have a valid shape."""
     if len(shape) != len(angles) or shape[-1] != angles[-1]:
         return []
     if len(shape) == 3:  # [T, N, D]

@@ -78,16 +78,16 @@ def npu_grouped_matmul(
     output_dtype=None,
     tuning_config=None,
 ):
-    """y_i = x_i @ weight_i for every group i; x and weight are lists of tensors, and so is the result.
+    """y_i = x_i @ weight_i for every group i; x, weight and the result are lists of tensors.
 
     The groups depend on group_type and on the number of tensors:
 
     - 0: rows of x, with sizes from group_list. weight is one tensor [E, K, N] or E tensors [K, N].
-    - 2: columns of x [M, T] and rows of weight [T, N]; the result is [E, M, N], the gradient of a weight.
+    - 2: columns of x [M, T] and rows of weight [T, N]; the result [E, M, N] is the gradient of a weight.
     - -1, or no group_list: x_i with weight_i, for lists of equal length.
 
-    split_item 2 or 3 gives one result with the groups concatenated; 0 or 1 gives one for each weight. A
-    group_list that is a list has cumulative sums and groups rows.
+    split_item 2 or 3 gives one result with the groups concatenated; 0 or 1 gives one result per weight. If
+    group_list is a list, it has cumulative sums and groups rows.
 
     Bias, activations and quantised products are not supported. Raises ValueError.
 

@@ -1,15 +1,15 @@
-"""What CANN's operators and the Paddle plugin accept: the single source of dtypes, limits and messages.
+"""The rules of CANN's operators and of the Paddle plugin: the single source of dtypes, limits and messages.
 
     contracts.limit("attention.head_dim")  # a number, for the CANN level that is emulated
     contracts.dtypes("attention.dtype")  # the names of dtypes
     contracts.refuse("attention.head_dim", "flash_attention", "the head size is 900")  # ContractError
     contracts.reason("attention.head_dim", "flash_attention", "the head size is 900")  # its text
 
-A rule has the text, not the condition: ``op.py`` and virtual_npu/csrc/custom_ops check the arguments and name
-the rule that a call breaks. The rules of an operator are in ``contract.py`` of its package, those of the
-plugin's products with collectives here. The build writes them to a header for the C++ operators
-(virtual_npu/csrc/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a page.
-Contract modules import only the standard library, ``rule`` and each other.
+A rule contains the text, not the condition: ``op.py`` and virtual_npu/csrc/custom_ops check the arguments and
+refer to the violated rule. The rules of an operator are in ``contract.py`` of its package; the rules of the
+plugin's matmul-collective operators are in this package. The build writes all rules to a header for the C++
+operators (virtual_npu/csrc/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a
+page. Contract modules import only the standard library, ``rule`` and each other.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def dtypes(name: str) -> tuple[str, ...]:
 
 
 def refuse(key: str, operator: str, received: str, note: str = "") -> NoReturn:
-    """Raises ContractError: ``operator`` was called with ``came``, which breaks the rule ``key``.
+    """Raises ContractError: ``operator`` was called with ``received``, which violates the rule ``key``.
 
     ``note``: a sentence on what ``operator`` accepts beyond CANN.
     """

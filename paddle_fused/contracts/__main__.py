@@ -8,11 +8,11 @@ from . import ERRORS, LIMITS, MODULES, RULES
 
 HEAD = """# What CANN's operators accept
 
-From `paddle_fused/ops/*/contract.py`, as `python -m paddle_fused.contracts` prints it; the virtual
-NPU and the functions of `paddle_fused` refuse a call in the same words and with the same number. A rule
-without a number is one that the Paddle plugin or torch_npu answers before the call reaches CANN, or that a
-card breaks in silence. Limits that depend on the CANN level follow `VIRTUAL_NPU_CANN`. The rules are read
-from public documents and sources, named in the last column; nothing has run on a card here.
+This page is generated from `paddle_fused/ops/*/contract.py` by `python -m paddle_fused.contracts`. The
+virtual NPU and the functions of `paddle_fused` refuse a call with the same message and number. A rule has no
+number if the Paddle plugin or torch_npu refuses the call before it reaches CANN, or if a card silently
+computes a wrong result. Limits that depend on the CANN version follow `VIRTUAL_NPU_CANN`. The rules come from
+the public documents and sources in the last column; nothing has run on a card here.
 """
 
 

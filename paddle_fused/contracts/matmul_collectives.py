@@ -1,6 +1,6 @@
 """Products with collectives (MC2): aclnnMatmulAllReduce, aclnnAllGatherMatmul, aclnnMatmulReduceScatter.
 
-Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. What holds is that of Atlas A2.
+Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. The limits are those of Atlas A2.
 """
 
 from .rule import PARAM_INVALID, ContractRule, listed

@@ -25,11 +25,13 @@ DEFAULT_CANN = "8.0.RC2"  # the level that the virtual NPU emulates by default
 
 @dataclass(frozen=True)
 class ContractRule:
-    """A rule on what ``operators`` accept.
+    """A rule on the arguments of ``operators``.
 
-    ``error``: CANN's error number, or None if the call is refused before it reaches CANN. ``accepts``
-    completes "accepted: ..."; ``advice`` is a full sentence. ``source``: the public document or file that
-    states the rule.
+    Attributes:
+        error: CANN's error number, or None if the call is refused before it reaches CANN.
+        accepts: completes "accepted: ...".
+        advice: a full sentence.
+        source: the public document or file that states the rule.
     """
 
     key: str
@@ -47,9 +49,9 @@ class ContractRule:
 
 
 class ContractError(ValueError):
-    """A call that breaks ``rule``. ``error``: CANN's error number, if it has one.
+    """A call that violates ``rule``. ``error``: CANN's error number, if it has one.
 
-    Both are None in the copy that Paddle makes from the message while it captures a program.
+    Both are None in the copy that Paddle creates from the message while it captures a program.
     """
 
     rule: ContractRule | None = None
@@ -64,7 +66,7 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True)
 class LaterLimit:
-    """A limit that a later CANN raised: ``value``, or ``later`` from level ``since`` (such as 8.3) on."""
+    """A limit that a later CANN raised: ``value``, or ``later`` from version ``since`` (such as 8.3) on."""
 
     value: int
     since: str
@@ -78,7 +80,7 @@ class LaterLimit:
 
 
 def cann_level() -> str:
-    """The CANN level whose limits apply: VIRTUAL_NPU_CANN, such as 8.0.RC2."""
+    """The CANN version whose limits apply: VIRTUAL_NPU_CANN, such as 8.0.RC2."""
     return os.environ.get("VIRTUAL_NPU_CANN") or DEFAULT_CANN
 
 

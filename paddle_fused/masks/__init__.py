@@ -5,10 +5,10 @@
     mask = masks.causal() & masks.band(127, None)  # the last 128 keys
     out = flash_attention(query, key, value, mask)
     print(mask.explain(query.shape))  # the CANN mode that it compiles to, and its cost
-    hidden = mask.to_dense(512)  # bool [512, 512], True = hidden
+    hidden = mask.to_dense(512)  # bool [512, 512], True = masked
 
-In this package **True = hidden**, as in CANN. Under ``paddle.jit.to_static`` without ``full_graph=True``
-create masks outside of the function: Paddle 3.3.1 cannot trace their construction.
+In this package **True means masked**, as in CANN. With ``paddle.jit.to_static`` without ``full_graph=True``,
+create masks outside the function, because Paddle 3.3.1 cannot trace their construction.
 """
 
 from .compiler import compile_mask

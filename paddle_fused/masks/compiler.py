@@ -25,8 +25,8 @@ from .varlen import compile_varlen, packed_plan, unknown_lengths
 def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> MaskPlan:
     """The plan for ``mask`` on these shapes. ``may_pack``: a batch may become packed sequences.
 
-    Raises ContractError where CANN would refuse the mask or compute something else; ValueError if the mask
-    was made for other shapes, or if a static graph does not know the lengths that the mask needs.
+    Raises ContractError if CANN would refuse the mask or compute it incorrectly; ValueError if the mask was
+    created for other shapes, or if it needs lengths that are unknown in a static graph.
     """
     parts = () if mask is None else mask.parts
     if any(isinstance(part, Dense) for part in parts):

@@ -21,9 +21,9 @@ def explain(
 ) -> str:
     """The plan of the mask as text: mode, fraction of the scores computed, bytes.
 
-    ``shape``: the query's shape; ``key_shape``: the key's, if it differs. Both may be tensors. ``layout``,
-    ``cu_seqlens_q`` and ``cu_seqlens_k`` are as in `flash_attention`. Raises ValueError for shapes that do
-    not fit the layout, and what `flash_attention` raises.
+    ``shape``: the query's shape; ``key_shape``: the key's shape, if it differs. Both may be tensors.
+    ``layout``, ``cu_seqlens_q`` and ``cu_seqlens_k`` are as in `flash_attention`. Raises ValueError for
+    shapes that do not fit the layout, and the errors of `flash_attention`.
     """
     shape = _shape_of("shape", shape)
     key_shape = shape if key_shape is None else _shape_of("key_shape", key_shape)

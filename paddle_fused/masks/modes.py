@@ -57,10 +57,10 @@ def hidden_matrix(
     mask: np.ndarray | None = None,
     is_band: bool = False,
 ) -> np.ndarray:
-    """What a mode hides (True = hidden): bool [Sq, Skv], or the shape of ``mask`` in modes 0, 1 and 5.
+    """The mask of a mode (True = masked): bool [Sq, Skv], or the shape of ``mask`` in modes 0, 1 and 5.
 
     ``prefix``: the length of this batch element. ``is_band``: in mode 7 or 8, this is the sequence with a
-    band. Mode 0 without a mask hides nothing: CANN then ignores pre_tokens and next_tokens.
+    band. Mode 0 without a mask masks nothing, because CANN then ignores pre_tokens and next_tokens.
     """
     i, j = np.arange(query_len)[:, None], np.arange(key_len)[None, :]
     d = key_len - query_len
@@ -244,7 +244,7 @@ class SparseMode(Mask):
             pre_tokens=self.pre_tokens,
             next_tokens=self.next_tokens,
             prefix=None if self.prefix is None else self.prefix[b],
-            mask=i != i,  # only what the mode itself hides
+            mask=i != i,  # only the keys that the mode itself masks
             is_band=self.is_band,
         )
 

@@ -1,7 +1,7 @@
-"""FlashMask's masks: for each key, the rows of queries that do not see it.
+"""FlashMask's masks: for each key, the query rows for which it is masked.
 
-Their size is O(S). ``rows_compiler`` finds the sparse mode of CANN that expresses them; `rows_of` gives
-the row indices of other masks.
+Their size is O(S). ``rows_compiler`` finds CANN's sparse mode for them; `rows_of` converts other masks to row
+indices.
 
 Legend: B batch, H 1 or the number of query heads, Sq queries, Skv keys; i counts queries and j keys.
 Source: paddle.nn.functional.flashmask_attention; arXiv 2410.01359.
@@ -25,12 +25,12 @@ _CACHED = 8
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RowIndices(Mask):
-    """Rows of queries hidden from each key. A query that sees no key gives zeros.
+    """Masked query rows for each key. Fully masked rows give zeros.
 
     ``indices``: int32 [B, H, Skv, columns]. The columns are the first row and the row after the last of one
     or two ranges: with ``causal`` (start) or (start, end) below the diagonal, else (lower start, upper end)
-    or (lower start, lower end, upper start, upper end). A range without an end reaches the last row, one
-    without a start begins at row 0.
+    or (lower start, lower end, upper start, upper end). A range without an end reaches to the last row; a
+    range without a start begins at row 0.
     """
 
     indices: np.ndarray
@@ -51,7 +51,7 @@ class RowIndices(Mask):
         return _part(self, (rows.start, rows.stop), (heads.start, heads.stop))
 
     def ranges(self, query_len: int) -> np.ndarray:
-        """Hidden rows [range, first or end, B, H, Skv], within 0 ... Sq, without those that causal hides."""
+        """Masked rows [range, first or end, B, H, Skv], within 0 ... Sq, excluding rows masked by causal."""
         columns = np.moveaxis(self.indices, -1, 0)
         start, end = np.zeros_like(columns[0]), np.full_like(columns[0], query_len)
         if self.causal:
@@ -78,7 +78,7 @@ class RowIndices(Mask):
         return np.stack([begin, np.concatenate([first, np.full_like(first[:1], query_len)])], axis=1)
 
     def fully_masked(self, query_len: int) -> np.ndarray:
-        """The queries that see no key: bool [B, H, Sq]."""
+        """The fully masked rows: bool [B, H, Sq]."""
         batch, heads = self.indices.shape[:2]
         width = query_len + 1
         row = width * np.arange(batch * heads).reshape(batch, heads, 1)
@@ -99,7 +99,7 @@ class RowIndices(Mask):
         return hidden[0] if self.heads == 1 else hidden
 
     def check_keys(self, key_len: int) -> None:
-        """Raises ValueError unless there is an index for every key."""
+        """Raises ValueError unless every key has an index."""
         if self.indices.shape[2] != key_len:
             raise ValueError(f"{self!r}: it has rows for {self.indices.shape[2]} keys; there are {key_len}.")
 
@@ -111,7 +111,7 @@ def _part(mask: RowIndices, rows: tuple[int, int], heads: tuple[int, int]) -> Ro
 
 
 def within_bands(mask: Mask, query_len: int, key_len: int) -> Mask:
-    """``mask`` as row indices alone, if it is causal ones without ends inside of bands; else itself."""
+    """``mask`` as row indices alone if it combines causal row indices without ends with bands, else ``mask``."""
     rows = [part for part in mask.parts if isinstance(part, RowIndices)]
     bands = tuple(part for part in mask.parts if isinstance(part, Band))
     if len(rows) != 1 or not bands or 1 + len(bands) != len(mask.parts):
@@ -123,7 +123,7 @@ def within_bands(mask: Mask, query_len: int, key_len: int) -> Mask:
 
 @lru_cache(maxsize=16)
 def _within(rows: RowIndices, bands: tuple[Band, ...], query_len: int, key_len: int) -> RowIndices | None:
-    """None if a band hides more than the causal mask does above the diagonal."""
+    """None if a band masks more keys above the diagonal than the causal mask."""
     first = rows.indices
     for band in bands:
         at = diagonal(band.align, query_len, key_len)
@@ -136,17 +136,16 @@ def _within(rows: RowIndices, bands: tuple[Band, ...], query_len: int, key_len: 
 
 
 def row_indices(indices, causal: bool = True) -> Mask:
-    """The keys that FlashMask's row indices leave visible, with ``causal`` those up to the diagonal only.
+    """FlashMask's mask for these row indices; with ``causal``, keys after the diagonal are masked as well.
 
     Args:
         indices: int32 tensor or array [B, H, Skv, columns], as ``startend_row_indices`` of
             paddle.nn.functional.flashmask_attention; H is 1 or the number of query heads. A tensor is read
             from its device, and equal values give the same mask.
-        causal: the diagonal ends at the bottom right. It decides the columns: 1 or 2 with causal, else 2
-            or 4.
+        causal: the diagonal ends at the bottom right. There are 1 or 2 columns with causal, otherwise 2 or 4.
 
-    A query that sees no key gives zeros. Raises ValueError for another dtype, rank or number of columns, and
-    for the value of a captured program, which `paddle_fused.flashmask_attention` takes.
+    Fully masked rows give zeros. Raises ValueError for another dtype, rank or number of columns, and for a
+    value of a captured program, which `paddle_fused.flashmask_attention` accepts.
     """
     if not isinstance(indices, (paddle.Tensor, np.ndarray)):
         raise ValueError(
@@ -160,7 +159,7 @@ def row_indices(indices, causal: bool = True) -> Mask:
 
 
 def check_form(operator: str, name: str, indices, causal: bool) -> None:
-    """Raises ValueError for another dtype, rank or number of columns than those of row indices."""
+    """Raises ValueError if the dtype, rank or number of columns is invalid for row indices."""
     dtype = str(indices.dtype).rpartition(".")[2].lower()
     if dtype != "int32":
         raise ValueError(
@@ -183,10 +182,10 @@ _masks: deque[RowIndices] = deque(maxlen=_CACHED)
 
 
 def _of_tensor(indices: paddle.Tensor, causal: bool) -> RowIndices:
-    """The mask with the tensor's values, which are read in every call; equal values give the same mask.
+    """The mask with the tensor's values, which are read in every call. Equal values give the same mask.
 
-    Nothing else says that they are the old ones: ``set_value``, ``copy_``, DLPack and collectives write to a
-    tensor's memory and leave its ``inplace_version``.
+    A change cannot be detected otherwise: ``set_value``, ``copy_``, DLPack and collectives write to a
+    tensor's memory without changing its ``inplace_version``.
     """
     rows = _same_for_all_heads(indices.numpy())
     for mask in _masks:
@@ -202,7 +201,7 @@ def _same_for_all_heads(indices: np.ndarray) -> np.ndarray:
 
 
 def hidden_in_graph(indices, causal: bool, rows, columns, shift):
-    """Hidden positions as a bool tensor [B, H, rows, columns], computed on the device.
+    """Masked positions as a bool tensor [B, H, rows, columns], computed on the device.
 
     ``indices``: int32 tensor [B, H, columns, 1, 2 or 4] of these keys; ``rows`` and ``columns``: int32
     tensors, the positions of queries and keys; ``shift``: Skv - Sq.
@@ -223,7 +222,7 @@ def hidden_in_graph(indices, causal: bool, rows, columns, shift):
 
 
 def rows_of(mask: Mask, query_len: int, key_len: int) -> RowIndices | None:
-    """Row indices that hide what ``mask`` hides; None if a part is no band, prefix or documents."""
+    """Row indices equivalent to ``mask``; None if a part is not a band, prefix or documents."""
     if not all(isinstance(part, (Band, Prefix, Documents)) for part in mask.parts):
         return None
     return _intersection(mask, query_len, key_len)

@@ -1,10 +1,11 @@
 """Recognizes mask types in FlashMask's row indices, so that CANN's sparse modes can express them.
 
-Queries that see no key, such as padding at the end of a packed row, give zeros whatever the mask lets them
-see. They are free: a run of such tokens becomes a document, and its rows are zeroed after the call.
+Fully masked rows, such as padding at the end of a packed row, give zeros, so the compiled mask may let them
+attend to anything. They are called free: a run of such tokens becomes a document, and its rows are zeroed
+after the call.
 
-Legend: B batch, S tokens, as many queries as keys; i counts queries and j keys. The rows that see key j are
-first[j] <= i < end[j].
+Legend: B batch, S tokens, as many queries as keys; i counts queries and j keys. The rows that attend to key j
+are first[j] <= i < end[j].
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .row_indices import RowIndices
 from .sequences import Sequence
 from .types import Band, Documents, Mask, Prefix
 
-REPEATED = 2  # shared questions: packed are at most this many times the tokens
+REPEATED = 2  # shared questions: the packed tokens are at most this many times the tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +29,9 @@ class Meaning:
         parts: masks; their intersection equals the row indices.
         sequences: causal sequences over ``tokens``.
         tokens: the index in the batch [B * S] of each packed token.
-        own: the index among the packed tokens of each token of the batch; a shared question's is in its
-            first sequence.
-        fully_masked: bool [B, H, S], the queries that see no key; None if there are none.
+        own: the index among the packed tokens of each token of the batch, for a shared question in its first
+            sequence.
+        fully_masked: bool [B, H, S], the fully masked rows; None if there are none.
     """
 
     parts: tuple[Mask, ...] | None = None
@@ -40,7 +41,7 @@ class Meaning:
     fully_masked: np.ndarray | None = None
 
     def count_sequences(self, batch: int) -> int:
-        """The sequences of the packed batch; 0 if nothing is to be packed."""
+        """The number of sequences of the packed batch; 0 if nothing is packed."""
         if self.sequences is not None:
             return len(self.sequences)
         for part in self.parts or ():
@@ -50,7 +51,7 @@ class Meaning:
 
 
 def meaning_of(mask: RowIndices, query_len: int, key_len: int) -> Meaning:
-    """The mask types or sequences that ``mask`` expresses on these sizes."""
+    """The mask types or sequences that are equivalent to ``mask`` for these sizes."""
     mask.check_keys(key_len)
     fully_masked = mask.fully_masked(query_len)
     fully_masked = fully_masked if fully_masked.any() else None
@@ -71,11 +72,11 @@ def meaning_of(mask: RowIndices, query_len: int, key_len: int) -> Meaning:
 
 
 def _documents(first, end, free, batch_size) -> tuple[Mask, ...] | None:
-    """Documents one after the other, with a band inside of them. ``first``, ``end``, ``free``: [B, S]."""
+    """Consecutive documents with a band inside them. ``first``, ``end``, ``free``: [B, S]."""
     size = first.shape[1]
     j = np.arange(size)
     kept = ~free
-    if (kept & ((first > j) | (end <= j))).any():  # a token that does not see itself
+    if (kept & ((first > j) | (end <= j))).any():  # a token that does not attend to itself
         return None
     left, right = (end - j)[kept].max(initial=1) - 1, (j - first)[kept].max(initial=0)
     rows, bounded_left, bounded_right = [], False, False
@@ -115,7 +116,7 @@ def _prefix(first, end, batch_size) -> tuple[Mask, ...] | None:
 
 
 def _shared_questions(first, end, free, fully_masked) -> Meaning:
-    """Causal sequences that begin with the same tokens: a question and its answers, in a tree.
+    """Causal sequences that begin with the same tokens: a tree of a question and its answers.
 
     Each path from a root to a leaf is one sequence, with its own copy of the shared tokens.
     """
@@ -141,14 +142,14 @@ def _shared_questions(first, end, free, fully_masked) -> Meaning:
 
 
 def _ends(end, free) -> np.ndarray:
-    """``end``, where a run of free tokens has its own end."""
+    """``end``, in which a run of free tokens has its own end."""
     stops = np.flatnonzero(np.diff(free, append=False)) + 1  # of the runs, and of what lies between them
     run = np.searchsorted(stops, np.arange(len(end)), side="right")
     return np.where(free, np.append(stops, len(end))[run], end)
 
 
 def _paths(end) -> list[list[tuple[int, int]]] | None:
-    """The segments [start, stop) from each root to each of its leaves; None if the ends are not nested."""
+    """The segments [start, stop) on the path from each root to each leaf; None if the ends are not nested."""
     starts = np.flatnonzero(np.diff(end, prepend=-1))
     stack: list[tuple[int, int, int]] = []
     paths = []

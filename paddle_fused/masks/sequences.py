@@ -26,7 +26,7 @@ BATCH_AND_SEQUENCE = {
 
 @dataclass(frozen=True)
 class Shapes:
-    """The sizes of a call that the compiler needs. None: unknown in a static graph."""
+    """The sizes of a call for the compiler. None: unknown in a static graph."""
 
     layout: str
     batch: int | None  # 1 in layout TND
@@ -114,18 +114,18 @@ class Sequence:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no query sees a key."""
+        """Whether every key is masked."""
         low, high = self.bounds
         return low > high or low >= self.key_len or high <= -self.query_len
 
     @property
     def has_fully_masked_row(self) -> bool:
-        """Whether some query sees no key: then the first or the last one sees none."""
+        """Whether a row is fully masked; if any is, the first or the last row is."""
         low, high = self.bounds
         return self.query_len > 0 and (low > high or high < 0 or self.query_len - 1 + low >= self.key_len)
 
     def acts_like(self, low: int | None, high: int | None) -> bool:
-        """Whether the band ``low``, ``high`` hides the same keys."""
+        """Whether the band ``low``, ``high`` masks the same keys."""
         return self.bounds == replace(self, low=low, high=high).bounds
 
     def within(self, low: int | None, high: int | None) -> Sequence:
@@ -143,7 +143,8 @@ class Sequence:
 
 
 def document_sequences(documents: Documents, b: int, query_len: int, key_len: int) -> list[Sequence]:
-    """The documents of row ``b``. With ``query_start`` some have no queries, or only part of them."""
+    """The documents of row ``b``. With ``query_start``, some have no queries, or only part of their
+    queries."""
     documents.check_lengths(query_len, key_len)
     start, query_end, key_end, sequences = documents.query_start or 0, 0, 0, []
     for whole_query_len, document_key_len in zip(documents.rows[b], documents.key_rows[b], strict=True):
@@ -166,7 +167,7 @@ def document_sequences(documents: Documents, b: int, query_len: int, key_len: in
 
 @dataclass(frozen=True)
 class Blocks(Mask):
-    """Block-diagonal: each sequence sees its own band only."""
+    """Block-diagonal: each sequence attends only to its own band."""
 
     sequences: tuple[Sequence, ...]
     batch_size = None

@@ -17,8 +17,8 @@ from .types import OPERATOR, Dense, Intersection, Mask
 def compressed(prefix: bool = False):
     """The compressed mask on the current device: [2048, 2048], or [3072, 2048] for prefixes (mode 6).
 
-    `compat.npu_fusion_attention` takes it with the sparse modes 2, 3, 4, 7 and 8 (and 6). `flash_attention`
-    does not need it.
+    It is an argument of `compat.npu_fusion_attention` with the sparse modes 2, 3, 4, 7 and 8 (and 6).
+    `flash_attention` does not need it.
     """
     if paddle.in_dynamic_mode():
         return _compressed_on(paddle.get_device(), prefix)
@@ -26,7 +26,7 @@ def compressed(prefix: bool = False):
 
 
 def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
-    """``mask`` on [Sq, Skv] as a bool tensor that broadcasts to [B, N, Sq, Skv]; True = hidden.
+    """``mask`` on [Sq, Skv] as a bool tensor that broadcasts to [B, N, Sq, Skv]; True = masked.
 
     A tensor for the longest of several sequences is sliced. ``shape`` is not needed for a tensor alone.
     """
@@ -62,7 +62,7 @@ def check_rows(plan: MaskPlan, hidden_of_plan: Callable, operator: str) -> None:
     for query_len, key_len in {(s.query_len, s.key_len) for s in plan.sequences}:
         if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
             received = f"{plan.full!r} hides all keys of a query"
-            # Each operator's rule names its own way to allow such queries.
+            # Each operator's rule states its own option to allow such rows.
             rule = "hidden_rows_of_intents" if operator == OPERATOR else "hidden_rows"
             contracts.refuse(f"attention.{rule}", operator, received)
 
@@ -96,7 +96,7 @@ def _compressed_on(device: str, prefix: bool):
 
 
 def _compressed_in_graph(prefix: bool):
-    """Computed by a few operators: a constant of 4 MiB would be saved with the program."""
+    """Computed by a few operators, because a constant of 4 MiB would be saved with the program."""
     size = contracts.limit("attention.compressed_mask")
     column = paddle.arange(size)
     triangle = column.unsqueeze(1) < column

@@ -1,4 +1,4 @@
-"""Attention mask types: which keys a query sees, independent of layout, sparse mode and device.
+"""Attention mask types: the keys that a query attends to, independent of layout, sparse mode and device.
 
 Legend: B batch, N heads, Sq queries, Skv keys; i counts queries and j keys, both from 0. ``to_dense`` defines
 each mask in plain numpy and is the reference for the compiler.
@@ -20,19 +20,19 @@ OPERATOR = "flash_attention"
 
 
 class Mask:
-    """What queries may see. ``a & b`` lets a query see what both let it see.
+    """An attention mask. ``a & b`` is the intersection: a query attends to the keys that both masks allow.
 
     Masks created with the same arguments are equal and have the same hash; a mask from `dense` equals only
     itself.
     """
 
-    batch_size: int | None  # the batch that the mask was made for; None: one mask for every element
-    heads = 1  # the number of heads with a mask of their own
+    batch_size: int | None  # the batch size of the mask; None: one mask for every element
+    heads = 1  # the number of heads with separate masks
     explain: Callable[..., str]  # `explain.explain`, set by the package
 
     @property
     def parts(self) -> tuple[Mask, ...]:
-        """The masks that this one is the intersection of."""
+        """The masks of which this mask is the intersection."""
         return (self,)
 
     def __and__(self, other: Mask) -> Mask:
@@ -44,7 +44,7 @@ class Mask:
         return Intersection(self.parts + other.parts)
 
     def to_dense(self, query_len: int, key_len: int | None = None) -> np.ndarray:
-        """Hidden positions (True = hidden), bool: [Sq, Skv], or [B, 1, Sq, Skv] where batch elements differ.
+        """Masked positions (True = masked), bool: [Sq, Skv], or [B, 1, Sq, Skv] if batch elements differ.
 
         A mask from `dense` that differs between heads gives [B, N, Sq, Skv]. ``key_len`` defaults to
         ``query_len``. In layout TND this is the mask of one sequence.
@@ -60,15 +60,15 @@ class Mask:
         return np.stack([h if h.ndim == 3 else h[None] for h in hidden])
 
     def of_sequence(self, s: int, query_lens: tuple[int, ...]) -> Mask:
-        """The mask of sequence ``s`` in layout TND. ``query_lens``: of every sequence."""
+        """The mask of sequence ``s`` in layout TND. ``query_lens``: the lengths of all sequences."""
         return self
 
     def of_part(self, rows: slice, heads: slice) -> Mask:
-        """The mask of a slice of the batch that it was made for, and of a slice of the heads."""
+        """The mask of a slice of the batch and of a slice of the heads."""
         return self
 
     def _hidden(self, i, j, query_len: int, key_len: int, b: int) -> np.ndarray:
-        """Hidden positions of batch element ``b``: broadcasts to [Sq, Skv] or [N, Sq, Skv]."""
+        """Masked positions of batch element ``b``; broadcasts to [Sq, Skv] or [N, Sq, Skv]."""
         raise NotImplementedError
 
 
@@ -124,7 +124,7 @@ class Prefix(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Documents(Mask):
-    """Block-diagonal: the documents of a packed row do not see each other."""
+    """Block-diagonal: the documents of a packed row do not attend to each other."""
 
     rows: tuple[tuple[int, ...], ...]  # lengths of the documents in each row
     key_rows: tuple[tuple[int, ...], ...]
@@ -166,7 +166,7 @@ class Documents(Mask):
         return hidden
 
     def check_lengths(self, query_len: int, key_len: int) -> None:
-        """Raises ValueError unless the documents have as many tokens as there are queries and keys."""
+        """Raises ValueError unless the documents' tokens add up to the queries and the keys."""
         for row, key_row in zip(self.rows, self.key_rows, strict=True):
             start, whole = self.query_start or 0, self.query_start is None
             fits = query_len == sum(row) if whole else start + query_len <= sum(row)
@@ -181,7 +181,7 @@ class Documents(Mask):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Dense(Mask):
-    """A mask tensor: True hides."""
+    """A mask tensor; True means masked."""
 
     hidden: object  # paddle.Tensor, paddle.pir.Value or numpy array
     invalid_rows: bool
@@ -214,7 +214,7 @@ class Dense(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Intersection(Mask):
-    """A query sees the keys that every member lets it see."""
+    """A query attends to the keys that every member allows."""
 
     members: tuple[Mask, ...]
 
@@ -249,20 +249,21 @@ class Intersection(Mask):
 
 
 def causal(align: str = "bottom_right") -> Mask:
-    """Query i sees the keys ``j <= i + Skv - Sq`` ("bottom_right": the last query sees all) or ``j <= i``.
+    """Query i attends to the keys ``j <= i + Skv - Sq`` ("bottom_right") or ``j <= i`` ("top_left").
 
-    "bottom_right" is flash-attention's causal mask, which decoding with a cache needs; "top_left" is
-    ``numpy.tril``. With Sq = Skv they are equal. Raises ValueError for another ``align``.
+    With "bottom_right", flash-attention's causal mask, the last query attends to all keys, as decoding with a
+    cache requires; "top_left" is ``numpy.tril``. With Sq = Skv they are equal. Raises ValueError for another
+    ``align``.
     """
     return band(None, 0, align)
 
 
 def band(left: int | None, right: int | None, align: str = "bottom_right") -> Mask:
-    """Query i sees the keys ``i + d - left <= j <= i + d + right``.
+    """Query i attends to the keys ``i + d - left <= j <= i + d + right``.
 
     d is Skv - Sq with "bottom_right" (the last query is aligned with the last key) and 0 with "top_left".
     None or -1 means no bound on that side, as in flash-attention's ``window_size``: ``band(127, 0)`` is a
-    causal window of 128 keys. Raises ContractError if no query could see a key; ValueError for other negative
+    causal window of 128 keys. Raises ContractError if the band is empty; ValueError for other negative
     numbers and another ``align``.
     """
     if align not in ALIGNMENTS:
@@ -286,9 +287,9 @@ def _bound(name: str, bound) -> int | None:
 
 
 def prefix(lengths: int | Sequence[int]) -> Mask:
-    """Query i of batch element b sees the keys ``j < lengths[b]`` and ``j <= i + Skv - Sq``.
+    """Query i of batch element b attends to the keys ``j < lengths[b]`` and ``j <= i + Skv - Sq``.
 
-    ``lengths``: one int for the whole batch, or B of them. The prompt is bidirectional, the answer causal.
+    ``lengths``: one int for the whole batch, or B ints. The prompt is bidirectional, the answer causal.
     Raises ValueError for negative lengths.
     """
     lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
@@ -305,11 +306,12 @@ def documents(
     align: str = "bottom_right",
     query_start: int | None = None,
 ) -> Mask:
-    """Packed documents: a query sees keys of its own document only; with ``causal``, none after itself.
+    """Packed documents: a query attends only to keys of its own document, and with ``causal`` not to later
+    keys.
 
     Args:
         seqlens: the documents' lengths (not cumulative): one list for all rows of the batch, or a list for
-            each row. They add up to Sq; padding at the end is a document of its own.
+            each row. They add up to Sq; padding at the end is a separate document.
         key_seqlens: the lengths on the key side, if they differ; each pair is then aligned by ``align`` as in
             `causal`.
         query_start: the queries are the part of the packed row that starts at this token, as under context
@@ -332,12 +334,12 @@ def documents(
 
 
 def dense(hidden, invalid_rows: bool = False) -> Mask:
-    """A mask from a bool tensor, **True = hidden** (as in CANN; in PyTorch and Paddle True keeps).
+    """A mask from a bool tensor, **True = masked** (as in CANN; in PyTorch and Paddle True means unmasked).
 
     Shapes: [Sq, Skv], [1, 1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest
-    Skv], one for all sequences. A query that sees no key is refused unless ``invalid_rows``: then its output
-    and all gradients from it are zero. A numpy array is copied. Raises ValueError for anything but a tensor
-    or array, and for another dtype or rank.
+    Skv], one for all sequences. A fully masked row is refused unless ``invalid_rows`` is set: then its output
+    and gradients are zero. A numpy array is copied. Raises ValueError for anything except a tensor or array,
+    and for another dtype or rank.
     """
     if not isinstance(hidden, (paddle.Tensor, paddle.pir.Value, np.ndarray)):
         raise ValueError(
@@ -364,7 +366,7 @@ def _lengths(operator: str, name: str, lengths) -> tuple[int, ...]:
 
 
 def _rows(name: str, seqlens) -> tuple[tuple[tuple[int, ...], ...], int | None]:
-    """The lengths of each row, and the batch size if they were given row by row."""
+    """The lengths of each row, and the batch size if the lengths are per row."""
     seqlens = seqlens.tolist() if hasattr(seqlens, "tolist") else seqlens
     if isinstance(seqlens, Sequence) and any(isinstance(row, (list, tuple)) for row in seqlens):
         return tuple(_lengths("documents", f"a row of {name}", row) for row in seqlens), len(seqlens)

@@ -1,7 +1,7 @@
-"""The compiler for layout TND (sequences of different lengths), and plans for unknown lengths.
+"""The mask compiler for layout TND (sequences of different lengths), and plans for unknown lengths.
 
-A card does not allow queries that see no key in this layout. `unknown_lengths` also serves batches: it plans
-for a static graph that does not know the sequence lengths.
+A card does not allow fully masked rows in this layout. `unknown_lengths` also handles batches: it plans for a
+static graph with unknown sequence lengths.
 
 Legend: Sq queries and Skv keys of one sequence, d = Skv - Sq.
 """

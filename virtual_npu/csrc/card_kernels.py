@@ -1,4 +1,4 @@
-"""Writes a table of kernels (kernel -> dtypes) as C++ initialisers, {"add", "float32"} on a line.
+"""Writes a table of kernels (kernel -> dtypes) as C++ initializers, one {"add", "float32"} per line.
 
 Usage: card_kernels.py npu_kernels.json card_kernels.inc
 """

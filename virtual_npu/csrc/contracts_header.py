@@ -1,4 +1,4 @@
-"""Writes the plugin's rules, the limits and the dtypes of paddle_fused.contracts as C++, for contract.h.
+"""Writes the rules of the plugin, the limits and the dtypes of paddle_fused.contracts as C++, for contract.h.
 
 Usage: contracts_header.py PACKAGE contracts.inc
 

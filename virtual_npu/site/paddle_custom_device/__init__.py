@@ -1,4 +1,4 @@
-"""The package that paddle-custom-npu installs, supplied for the virtual NPU: an emulation, not a card.
+"""The virtual NPU's replacement for the package of paddle-custom-npu. It is an emulation, not a card.
 
 It is on ``sys.path`` only while the virtual NPU is active. It depends only on Paddle and the environment that
 ``virtual_npu`` sets, so that it works in every child process.

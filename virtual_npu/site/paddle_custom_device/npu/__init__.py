@@ -1,4 +1,4 @@
-"""``paddle_custom_device.npu`` as the virtual NPU supplies it: the operators of its plugin, and its version.
+"""The virtual NPU's ``paddle_custom_device.npu``: the operators of its plugin, and its version.
 
 Attributes: ``full_version`` (that of the plugin's Paddle, with ``+virtual``), ``cann_version`` (the emulated
 CANN level, VIRTUAL_NPU_CANN), ``git_commit_id`` and ``custom_op_git_commit_id`` (not commits, but a text).
@@ -20,10 +20,10 @@ __all__ = ["version", *ops.__all__]
 
 
 def version() -> dict[str, str]:
-    """Prints and returns version, commit, custom_op commit and cann, with paddle-custom-npu's keys.
+    """Prints and returns version, commit, custom_op commit and cann, with the keys of paddle-custom-npu.
 
-    It identifies the virtual NPU: the version ends in ``+virtual``, and the commits are a text that says so.
-    ``cann`` is the emulated level; no CANN is installed or used.
+    The values identify the virtual NPU: the version ends in ``+virtual``, and the commits are replaced by a
+    note. ``cann`` is the emulated version; CANN is neither installed nor used.
     """
     fields = {
         "version": full_version,

@@ -1,7 +1,7 @@
 """One Python function for each operator of the plugin, for dygraph and static graphs.
 
-Paddle's generator for custom operators writes them from the plugin's registrations: inputs and attributes in
-lower case, in the order of the registration; outputs as one tensor or a list.
+Paddle's generator for custom operators creates them from the plugin's registrations, with inputs and
+attributes in lower case and in the order of the registration. The result is one tensor or a list.
 """
 
 import os
@@ -22,7 +22,7 @@ def _is_custom(operator: str) -> bool:
 
 
 def _register() -> list[str]:
-    """Registers the plugin's operators, if necessary, and returns the names of all custom operators."""
+    """Registers the plugin's operators if necessary, and returns the names of all custom operators."""
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
     if "npu" not in core.get_all_custom_device_type() or not os.path.isfile(os.path.join(root, LIBRARY)):
         raise ImportError(

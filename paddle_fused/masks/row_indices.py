@@ -111,7 +111,7 @@ def _part(mask: RowIndices, rows: tuple[int, int], heads: tuple[int, int]) -> Ro
 
 
 def within_bands(mask: Mask, query_len: int, key_len: int) -> Mask:
-    """``mask`` as row indices alone if it combines causal row indices without ends with bands, else ``mask``."""
+    """Merges causal row indices without ends with bands, if possible; otherwise returns ``mask``."""
     rows = [part for part in mask.parts if isinstance(part, RowIndices)]
     bands = tuple(part for part in mask.parts if isinstance(part, Band))
     if len(rows) != 1 or not bands or 1 + len(bands) != len(mask.parts):

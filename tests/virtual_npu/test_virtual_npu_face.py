@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -196,7 +197,7 @@ def test_paddle_imported_before_is_refused(run_python):
     code = "import paddle; import virtual_npu; virtual_npu.activate()"
     result = run_python("-c", code)
     assert result.returncode == 1
-    assert "RuntimeError: paddle is imported already" in result.stderr
+    assert "RuntimeError: paddle" in result.stderr
     assert "before the first import of paddle" in result.stderr
 
 
@@ -281,7 +282,7 @@ def test_plugin_that_is_not_built_is_refused_with_the_command(other_plugin, miss
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"paddle_version": "3.3.1"}'])
 def test_unreadable_stamp_is_refused(other_plugin, text):
     (other_plugin.parent / STAMP).write_text(text)
-    with pytest.raises(RuntimeError, match="does not say which Paddle"):
+    with pytest.raises(RuntimeError, match=re.escape(STAMP)):
         virtual_npu.environment(plugin=other_plugin)
 
 

@@ -58,7 +58,7 @@ def check(
 ) -> masks.Shapes:
     """Checks all arguments and returns the sizes of the call.
 
-    Raises ContractError, or ValueError where there is no rule of CANN.
+    Raises ContractError, or ValueError if CANN has no rule.
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_tensor(OPERATOR, name, tensor)

@@ -23,7 +23,7 @@ from .varlen import compile_varlen, packed_plan, unknown_lengths
 
 
 def compile_mask(mask: Mask | None, shapes: Shapes, may_pack: bool = True) -> MaskPlan:
-    """The plan for ``mask`` on these shapes. ``may_pack``: a batch may become packed sequences.
+    """The plan for ``mask`` on these shapes. ``may_pack``: a batch may be converted to packed sequences.
 
     Raises ContractError if CANN would refuse the mask or compute it incorrectly; ValueError if the mask was
     created for other shapes, or if it needs lengths that are unknown in a static graph.
@@ -113,7 +113,7 @@ def _prefix_plan(prefix: Prefix, shapes) -> MaskPlan:
 
 
 def _documents_plan(documents: Documents, bands, shapes) -> MaskPlan | None:
-    """The plan of all rows as one packed batch, or None if no mode of TND expresses the documents."""
+    """The plan that packs all rows into one batch, or None if no TND mode can express the documents."""
     sequences, query_len, key_len = [], shapes.query_len, shapes.key_len
     for b in range(shapes.batch):
         row = document_sequences(documents, 0 if documents.batch_size is None else b, query_len, key_len)

@@ -1,6 +1,6 @@
-"""CANN's sparse modes: names, mask tensors, meaning as dense matrices, and the mode that expresses a plan.
+"""CANN's sparse modes: names, mask tensors, dense equivalents, and the mode that expresses a plan.
 
-A plan has bands; `mode_of` translates them. `SparseMode` is a mode that the caller chose.
+A plan has bands, which `mode_of` translates to a mode. `SparseMode` is a mode selected by the caller.
 
 Legend: Sq queries, Skv keys, i counts queries and j keys, d = Skv - Sq. Source: ops-transformer
 docs/zh/context/sparse_mode_introduction.md.

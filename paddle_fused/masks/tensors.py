@@ -45,13 +45,13 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
 
 
 def check_rows(plan: MaskPlan, hidden_of_plan: Callable, operator: str) -> None:
-    """Raises ContractError if the values of a mask tensor hide all keys of a query.
+    """Raises ContractError if a mask tensor has a fully masked row.
 
     ``hidden_of_plan``: returns the full mask of the plan.
 
-    Nothing is checked if the plan gives such queries zeros, while a program is captured, or if the tensor is
-    distributed. Every call checks, which waits for the device: nothing tells that a tensor holds other values
-    than before (``set_value`` and ``copy_`` leave its ``inplace_version``).
+    Nothing is checked if the plan gives such rows zeros, while a program is captured, or if the tensor is
+    distributed. Every call checks and synchronizes with the device, because a change of the tensor's values
+    cannot be detected (``set_value`` and ``copy_`` do not change its ``inplace_version``).
     """
     tensors = [part for part in plan.full.parts if isinstance(part, Dense)] if plan.full is not None else []
     if not tensors or plan.zero_rows or not paddle.in_dynamic_mode():

@@ -71,7 +71,7 @@ def _sequences(bands, shapes) -> list[Sequence]:
 
 
 def packed_plan(sequences: list[Sequence], tensors: list[Dense] | None = None) -> MaskPlan | None:
-    """The plan of these sequences in layout TND, or None if no mode expresses them."""
+    """The plan for these sequences in layout TND, or None if no mode can express them."""
     active = [s for s in sequences if s.query_len]
     _check_queries(active)
     if tensors:
@@ -108,7 +108,7 @@ def _shared_mask_plan(active, tensors, sequences) -> MaskPlan | None:
 
 
 def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> MaskPlan:
-    """The plan of a mask that does not depend on the lengths. Raises ValueError for one that does."""
+    """The plan for a mask that does not depend on the lengths. Raises ValueError for any other mask."""
     if not bands and not others:
         return MaskPlan(packed)
     if not bands and len(others) == 1 and isinstance(others[0], Dense):

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-FILES = ("loading", "paddle", "memory", "device", "operators", "collectives")
+FILES = ("plugin", "loading", "paddle", "memory", "device", "operators", "collectives")
 SPAN = 512  # characters between the parts of a text that is looked for
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|[*+]")  # of a regular expression
 ROLES = ("cause", "consequence", "vague", "general")  # in display order

@@ -37,17 +37,17 @@ SEARCHED = (
 _SWITCH = {"type": command_line.truth, "nargs": "?", "const": True, "metavar": "true"}
 
 
-def _way(word: str) -> str:
-    """An overlap mode; for the script's pipelined:N, N must be the planned number of chunks."""
-    name, _, pieces = word.partition(":")
-    if pieces and (name, pieces) != ("pipelined", str(CHUNKS)):
+def _overlap(word: str) -> str:
+    """An overlap mode; for the script's pipelined:N, N must be the modelled number of chunks."""
+    name, _, chunks = word.partition(":")
+    if chunks and (name, chunks) != ("pipelined", str(CHUNKS)):
         raise argparse.ArgumentTypeError(f"{word} cannot be planned; give pipelined:{CHUNKS} or another mode")
     return name
 
 
 def parser() -> command_line.Parser:
-    found = command_line.Parser(prog="llm-npu plan", description=__doc__.partition("  ")[0])
-    add = found.add_argument
+    command = command_line.Parser(prog="llm-npu plan", description=__doc__.partition("  ")[0])
+    add = command.add_argument
     name = {"type": paths.expanded, "metavar": "PRESET_OR_DIR"}
     add("--model_name_or_path", required=True, **name, help="as in run_llama_npu.py")
     add("--card", default="910b", help="910b, 910b1 to 910b4, 910c, ... (default: %(default)s)")
@@ -62,55 +62,55 @@ def parser() -> command_line.Parser:
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
     add("--recompute", **_SWITCH)
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
-    ways = f"{', '.join(OVERLAPS)} (default: serial; a search tries all)"
-    add("--overlap", type=_way, metavar="WAY", help=other_library.help_of_flag("overlap", ways))
+    modes = f"{', '.join(OVERLAPS)} (default: serial; a search tries all)"
+    add("--overlap", type=_overlap, metavar="MODE", help=other_library.help_of_flag("overlap", modes))
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
     for name, switch in SWITCHES.items():
         add(f"--{switch}", **_SWITCH, default=True, help=f"fused {name} (default: true)")
     add("--disable_fused_options", **_SWITCH, default=False, help="no fused operators")
-    ratio = "bandwidth of a pod's cards over that of its uplinks (default: %(default)s)"
+    ratio = "bandwidth of a pod's cards divided by its uplink bandwidth (default: %(default)s)"
     add("--oversubscription", type=float, default=1.0, metavar="R", help=ratio)
-    add("--pod_cards", type=int, metavar="N", help="cards of a pod (default: those of a server)")
-    add("--search", action="store_true", help="find the fastest layout that fits; takes no degrees")
+    add("--pod_cards", type=int, metavar="N", help="cards per pod (default: the cards of a server)")
+    add("--search", action="store_true", help="find the fastest layout that fits; excludes degrees")
     add("--json", action="store_true", help="print JSON")
     add("--html", type=paths.given, metavar="FILE", help="also write an HTML page")
-    return found
+    return command
 
 
 def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]:
-    """Parses the command line and computes the answer. ValueError with one sentence for bad input."""
+    """Parse the command line and compute the answer. Raises ValueError for bad input."""
     options = parser().parse_args(argv)
     names = {field.name for field in dataclasses.fields(Layout)}
-    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    fields = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.global_batch_size == 0:  # Layout's value for the default
         raise UserError("--global_batch_size is 0, but must be a whole number of 1 or more")
     if options.recompute_granularity and not options.recompute and not options.search:
-        raise UserError("--recompute_granularity refines --recompute, which is off; give --recompute as well")
+        raise UserError("--recompute_granularity has no effect without --recompute; give --recompute as well")
     if options.html:
         _check_writable(options.html)
     if options.search:
         for name in SEARCHED:
-            if name in given:
+            if name in fields:
                 raise UserError(f"--search chooses --{name} itself; omit one of the two")
-        if "global_batch_size" not in given:
-            raise UserError("--search needs --global_batch_size: how many samples a step has")
-        # One replica, which any number of samples suits.
-        given["tensor_parallel_degree"] = max(options.cards, 1)
+        if "global_batch_size" not in fields:
+            raise UserError("--search needs --global_batch_size; give the number of samples per step")
+        # A single replica accepts any number of samples.
+        fields["tensor_parallel_degree"] = max(options.cards, 1)
     shape = ModelShape.of(options.model_name_or_path)
     family = FAMILIES.get(shape.model_type)
     if family and not family.gated:
         raise UserError(
-            f"{shape.name} is a {family.title}, whose time and memory the planner does not model; accepted: "
-            "models with gated feed-forward layers, such as a Llama"
+            f"{shape.name} is a {family.title}, which the planner does not model; accepted: models with "
+            "gated feed-forward layers, such as a Llama"
         )
     if options.overlap:
         other_library.refuse_flag("overlap")
-    given.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
+    fields.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
     off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
-    given["fused"] = frozenset() if options.disable_fused_options else FUSED - off
+    fields["fused"] = frozenset() if options.disable_fused_options else FUSED - off
     card = _network(cards.card(options.card), options.oversubscription, options.pod_cards)
     overlaps = OVERLAPS if options.search and not options.overlap and has_overlaps(shape) else ()
-    return options, answers.planned(shape, Layout(**given), card, options.search, overlaps)
+    return options, answers.planned(shape, Layout(**fields), card, options.search, overlaps)
 
 
 def _network(card: cards.Card, ratio: float, pod: int | None) -> cards.Card:
@@ -120,16 +120,16 @@ def _network(card: cards.Card, ratio: float, pod: int | None) -> cards.Card:
         raise UserError(f"--oversubscription is {ratio:g}, but must be a number of 1 or more")
     if pod is not None and ratio == 1:
         raise UserError(
-            "--pod_cards refines --oversubscription, which is 1; give a ratio as well, or omit it"
+            "--pod_cards has no effect while --oversubscription is 1; give a ratio as well, or omit it"
         )
     pod = server if pod is None else pod
     if pod < server or pod % server:
-        raise UserError(f"--pod_cards is {pod}, but must be a multiple of {server}, the cards of a server")
+        raise UserError(f"--pod_cards is {pod}, but must be a multiple of {server} (cards per server)")
     return cards.oversubscribed(card, ratio, pod)
 
 
 def _check_writable(file: Path) -> None:
-    """ValueError before the search if the page could not be written after it."""
+    """Raises ValueError before the search starts if the page cannot be written."""
     if not file.parent.is_dir():
         raise UserError(
             f"--html is {file}, but the folder {file.parent} does not exist; create it, or give another file"
@@ -139,7 +139,7 @@ def _check_writable(file: Path) -> None:
 
 
 def as_json(answer: answers.Answer) -> dict[str, object]:
-    """The output of ``--json``: seconds, bytes, and tokens per second of one card."""
+    """The output of ``--json`` in seconds, bytes, and tokens per second per card."""
     layout = {**dataclasses.asdict(answer.layout), "fused": sorted(answer.layout.fused)}
     change = None
     if answer.change:
@@ -190,8 +190,8 @@ def _script_arguments(answer: answers.Answer, layout: Layout) -> list[str] | Non
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns the exit code."""
-    stopping.unshield()  # it imports no framework
+    """Run the command; return the exit code."""
+    stopping.unshield()  # no framework import needs the shield
     with caused_by_the_user():
         options, answer = planned(argv)
     if sys.stdout is None and not options.html:

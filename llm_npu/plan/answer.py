@@ -1,4 +1,4 @@
-"""The planner's answer: does the run fit, how fast is it, what limits it, what would other settings gain?"""
+"""The planner's answer: whether the run fits, its speed, its bottleneck, and the gain of other settings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .shape import ModelShape
 
 # Of a card's 65536 MB, 62432 MB are available to programs (`data/cards.json`, the 910B2's memory_source).
 SYSTEM = (65536 - 62432) << 20
-# HCCL keeps two buffers per communication domain, of 200 MB unless HCCL_BUFFSIZE is set (CANN's reference of
-# environment variables).
+# HCCL allocates two buffers of 200 MB per communication domain unless HCCL_BUFFSIZE is set (CANN's reference
+# of environment variables).
 HCCL_BUFFERS = 2 * 200 << 20
 GIB = 1 << 30
 CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))
@@ -28,7 +28,7 @@ CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))
 
 @dataclass(frozen=True)
 class Gain:
-    """The cost of the run with one setting changed; ``used``: whether ``what`` is in use."""
+    """The cost of the run with one setting changed; ``used``: whether the run uses ``what`` now."""
 
     what: str
     used: bool
@@ -38,11 +38,12 @@ class Gain:
 
 @dataclass(frozen=True)
 class Scale:
-    """The run on another number of ``cards``, with the samples per card constant if ``grows``, else those per
-    step.
+    """The run on another number of cards.
 
-    ``speed``: tokens per second and card, or 0 if it cannot run. ``limit``: the reason if it cannot run, else
-    where most of the lost time goes.
+    Attributes:
+        grows: whether the samples per card stay constant; otherwise the samples per step do.
+        speed: tokens per second per card, or 0 if the run is impossible.
+        limit: why the run is impossible, or the largest loss of time.
     """
 
     cards: int
@@ -53,11 +54,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Answer:
-    """``limit``: the bytes of a card that are available to a program. ``change``: the layout that fits with
-    the fewest changes, the fastest of these; None if the layout fits, or if none does. ``scaling`` then
-    applies to it. ``interval``: what the time stands for."""
+    """A run with its predicted time and memory.
 
-    memory_width: ClassVar[float] = OWN_MEMORY  # w for a peak p that stands for p / (1 + w) to p / (1 - w)
+    Attributes:
+        limit: the bytes of a card available to a program.
+        change: the layout that fits with the fewest changes, the fastest of several; None if the layout fits,
+            or if none does. ``scaling`` then applies to this layout.
+        interval: the range of the predicted time.
+    """
+
+    memory_width: ClassVar[float] = OWN_MEMORY  # w: a predicted peak p means p / (1 + w) to p / (1 - w)
 
     shape: ModelShape
     layout: Layout
@@ -73,41 +79,43 @@ class Answer:
 
     @property
     def scaled(self) -> str:
-        """What ``scaling`` is of, in words."""
+        """The run that ``scaling`` is about, in words."""
         return "the cheapest change that fits" if self.change else "the same replica"
 
     @property
     def memory_range(self) -> tuple[float, float]:
-        """The bytes that the predicted peak stands for."""
+        """The range of the predicted peak, in bytes."""
         return around(self.memory.peak_memory_bytes, self.memory_width)
 
     @property
     def fits(self) -> bool:
-        """Whether the run may fit: False only if all of `memory_range` is beyond the limit."""
+        """Whether the run may fit: False only if all of `memory_range` is above the limit."""
         return may_fit(self.memory.peak_memory_bytes, self.limit, self.memory_width)
 
     @property
     def close(self) -> bool:
-        """Whether the limit is within `memory_range`, so that the run may run out of memory."""
+        """Whether the limit is within `memory_range`; the run may then run out of memory."""
         return close_to(self.memory.peak_memory_bytes, self.limit, self.memory_width)
 
-    def close_with(self, found: Found) -> bool:
+    def close_with(self, other: Found) -> bool:
         """`close` of another layout on the same card."""
-        limit = usable(self.card, found.layout)
-        return close_to(found.memory.peak_memory_bytes, limit, self.memory_width)
+        limit = usable(self.card, other.layout)
+        return close_to(other.memory.peak_memory_bytes, limit, self.memory_width)
 
     @property
     def shares(self) -> Mapping[str, float]:
         """Seconds of a step by category; they add up to the step."""
         time = self.time
-        found = {f"compute: {kind}": seconds for kind, seconds in time.compute.items()}
-        found |= {f"exposed communication: {group}": seconds for group, seconds in time.communication.items()}
-        found |= {
+        seconds_of = {f"compute: {kind}": seconds for kind, seconds in time.compute.items()}
+        seconds_of |= {
+            f"exposed communication: {group}": seconds for group, seconds in time.communication.items()
+        }
+        seconds_of |= {
             "pipeline bubble": time.bubble,
             "optimizer": time.optimizer,
             "host": time.host,
         }
-        return {name: seconds for name, seconds in found.items() if seconds > 0}
+        return {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
 
     @property
     def aicpu_share(self) -> float:
@@ -129,28 +137,30 @@ def planned(
 ) -> Answer:
     """The answer for ``layout``, or, if ``searched``, for the fastest layout that fits.
 
-    ``overlaps``: what a search tries; by default that of ``layout``.
+    Raises ValueError if the trainer cannot train ``shape`` with the layout, or if no layout of a search fits.
 
-    ValueError if the trainer cannot train ``shape`` with it, or if no layout of a search fits.
+    Args:
+        overlaps: the overlap modes that a search tries; by default the mode of ``layout``.
     """
     limit = usable(card, layout)
-    found = None
+    result = None
     if searched:
-        one = {"cards": 1, "tensor_parallel_degree": 1, "global_batch_size": 0}
-        trainer.check(shape, dataclasses.replace(layout, **one))  # what no degree can fix
-        found = search(
-            shape, layout, lambda one: usable(card, one), card.within_server.cards or layout.cards,
-            lambda one: cost.step_time(shape, one, card).step_time_s, overlaps=overlaps or (layout.overlap,),
+        single = {"cards": 1, "tensor_parallel_degree": 1, "global_batch_size": 0}
+        trainer.check(shape, dataclasses.replace(layout, **single))  # errors that no degree can fix
+        result = search(
+            shape, layout, lambda other: usable(card, other), card.within_server.cards or layout.cards,
+            lambda other: cost.step_time(shape, other, card).step_time_s,
+            overlaps=overlaps or (layout.overlap,),
         )  # fmt: skip
-        if not found.best:
-            more = "".join(f". {sentence}" for sentence in left_out(shape, layout))
+        if not result.best:
+            more = "".join(f". {sentence}" for sentence in left_out_sentences(shape, layout))
             raise UserError(
                 f"{shape.name} does not fit on {layout.cards} {'card' if layout.cards == 1 else 'cards'} "
-                f"with {limit / GIB:.1f} GiB for a program: the smallest of {found.considered} layouts needs "
-                f"{found.smallest / GIB:.1f} GiB per card; give more --cards, or a smaller --max_seq_length"
-                f"{more}"
+                f"with {limit / GIB:.1f} GiB for a program: the smallest of {result.considered} layouts "
+                f"needs {result.smallest / GIB:.1f} GiB per card; give more --cards, or a smaller "
+                f"--max_seq_length{more}"
             )
-        layout = found.best[0].layout
+        layout = result.best[0].layout
     trainer.check(shape, layout)
     memory = peak(shape, layout)
     limit = usable(card, layout)
@@ -168,60 +178,61 @@ def planned(
         scaling=scaling(shape, change.layout if change else layout, card),
         interval=interval(shape, layout, card),
         change=change,
-        search=found,
+        search=result,
     )
 
 
-def left_out(shape: ModelShape, layout: Layout) -> list[str]:
-    """What a search on the cards of ``layout`` does not try, in sentences without a full stop."""
+def left_out(shape: ModelShape, layout: Layout) -> dict[str, str]:
+    """The kinds of parallelism that a search on the cards of ``layout`` skips, with the reasons."""
     reasons = {
-        "pipelines": trainer.no_pipeline(shape),
+        "pipeline parallelism": trainer.no_pipeline(shape),
         "tensor parallelism": trainer.no_tensor_parallelism(shape),
     }
-    return [
-        f"The search left {what} out, because {reason}"
-        for what, reason in reasons.items()
-        if reason and layout.cards > 1
-    ]
+    return {kind: reason for kind, reason in reasons.items() if reason and layout.cards > 1}
+
+
+def left_out_sentences(shape: ModelShape, layout: Layout) -> list[str]:
+    """`left_out` as sentences without a full stop."""
+    return [f"The search skipped {kind}: {reason}" for kind, reason in left_out(shape, layout).items()]
 
 
 def usable(card: Card, layout: Layout) -> int:
-    """The bytes of a card available to tensors: without the system's and HCCL's."""
+    """The bytes of a card available to tensors: its memory minus the system's and HCCL's buffers."""
     kinds = ("tensor", "pipeline", "data")
     groups = (layout.cards > 1) + sum(getattr(layout, f"{kind}_parallel_degree") > 1 for kind in kinds)
     return card.memory - SYSTEM - groups * HCCL_BUFFERS
 
 
 def changed(before: Layout, after: Layout) -> dict[str, object]:
-    """The fields in which two layouts differ; without the granularity if nothing is recomputed."""
+    """The fields of ``after`` that differ from ``before``; without the granularity if recompute is off."""
     names = (field.name for field in dataclasses.fields(Layout))
-    found = {name: getattr(after, name) for name in names if getattr(before, name) != getattr(after, name)}
+    fields = {name: getattr(after, name) for name in names if getattr(before, name) != getattr(after, name)}
     if not after.recompute:
-        found.pop("recompute_granularity", None)
-    return found
+        fields.pop("recompute_granularity", None)
+    return fields
 
 
 def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | None:
-    """The layout on the same cards that fits with the fewest changes, the fastest of these, or None."""
+    """The layout on the same cards that fits with the fewest changes, the fastest of several; or None."""
 
-    def changes(one: Found) -> int:
-        return len(changed(layout, one.layout).keys() - {"recompute_granularity"})
+    def changes(candidate: Found) -> int:
+        return len(changed(layout, candidate.layout).keys() - {"recompute_granularity"})
 
     cards = card.within_server.cards or layout.cards
-    found, _, _ = fitting(shape, layout, lambda one: usable(card, one), cards)
-    if not found:
+    fit, _, _ = fitting(shape, layout, lambda other: usable(card, other), cards)
+    if not fit:
         return None
-    fewest = min(map(changes, found))
+    fewest = min(map(changes, fit))
     timed = [
-        dataclasses.replace(one, seconds=cost.step_time(shape, one.layout, card).step_time_s)
-        for one in found
-        if changes(one) == fewest
+        dataclasses.replace(candidate, seconds=cost.step_time(shape, candidate.layout, card).step_time_s)
+        for candidate in fit
+        if changes(candidate) == fewest
     ]
-    return min(timed, key=lambda one: one.seconds)
+    return min(timed, key=lambda candidate: candidate.seconds)
 
 
 def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
-    """One alternative per fused operator (toggled), and per other mask and overlap."""
+    """The cost with each fused operator toggled, with each other mask, and with each other overlap mode."""
     others = []
     for name in sorted(layout.fused | set(OPERATORS)):
         if name == "moe" and not shape.num_experts:
@@ -232,17 +243,18 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
         if mask != layout.mask and _has_mask(shape, layout, mask):
             others.append((f"mask {mask}", False, {"mask": mask}))
     if layout.tensor_parallel_degree > 1 and trainer.has_overlaps(shape):
-        others += [(f"overlap {way}", False, {"overlap": way}) for way in OVERLAPS if way != layout.overlap]
-    found = []
+        modes = (mode for mode in OVERLAPS if mode != layout.overlap)
+        others += [(f"overlap {mode}", False, {"overlap": mode}) for mode in modes]
+    costs = []
     for what, used, fields in others:
         other = dataclasses.replace(layout, **fields)
         seconds = cost.step_time(shape, other, card).step_time_s
-        found.append(Gain(what, used, seconds, peak(shape, other).peak_memory_bytes))
-    return tuple(found)
+        costs.append(Gain(what, used, seconds, peak(shape, other).peak_memory_bytes))
+    return tuple(costs)
 
 
 def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
-    """Whether the run can use ``mask``: a pipeline does not pass documents on."""
+    """Whether the run can use ``mask``; pipelines do not support document masks."""
     try:
         trainer.check(shape, dataclasses.replace(layout, mask=mask))
     except ValueError:
@@ -254,7 +266,7 @@ OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
 
 
 def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
-    """The same replica on the cards of ``layout`` and on 8 to 8192, with a growing and with a fixed batch."""
+    """The same replica on the cards of ``layout`` and on 8 to 8192 cards, with growing and fixed batches."""
     return tuple(
         Scale(cards, grows, *_on(shape, layout, card, cards, grows))
         for grows in (True, False)
@@ -263,7 +275,7 @@ def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
 
 
 def _cards_of_chart(layout: Layout) -> list[int]:
-    """Those of ``layout``, and doublings of a server that its replicas fill: 56, 112, ... for 7 stages."""
+    """The cards of ``layout``, and 8, 16, ... times the odd part of a replica: 56, 112, ... for 7 stages."""
     odd = layout.replica // (layout.replica & -layout.replica)
     return sorted(
         {layout.cards, *(odd * number for number in CARDS_OF_CHART if odd * number <= CARDS_OF_CHART[-1])}
@@ -287,7 +299,7 @@ def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) 
         return 0.0, f"{samples} samples per step are not a multiple of {rows}"
     try:
         other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
-    except ValueError:  # of the remaining layouts, only interleaved ones
+    except ValueError:  # at this point only interleaved pipelines can be refused
         return 0.0, "too few micro batches for --virtual_pp_degree"
     memory = peak(shape, other).peak_memory_bytes
     if not may_fit(memory, usable(card, other), OWN_MEMORY):
@@ -297,8 +309,8 @@ def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) 
 
 
 def loss(time: cost.StepTime) -> str:
-    """The category on which a step loses most apart from computing, and its share of the step."""
+    """The largest category of a step besides compute, and its share of the step."""
     lost = {f"{group} communication": seconds for group, seconds in time.communication.items()}
     lost |= {"pipeline bubble": time.bubble, "host": time.host, "optimizer": time.optimizer}
-    name = max(lost, key=lambda one: lost[one])
+    name = max(lost, key=lambda category: lost[category])
     return f"{name} {100 * lost[name] / time.step_time_s:.1f}%" if lost[name] > 0 else "nothing"

@@ -23,10 +23,15 @@ DATA = Path(__file__).parent / "data"
 class StepTime:
     """Seconds of one optimizer step, with the breakdown for the slowest pipeline stage.
 
-    ``step_time_s`` is the sum of ``compute``, by kind of operation, with recompute separate under
-    "recompute"; exposed ``communication`` by group; ``bubble``, waiting for other stages; ``host``, waiting
-    for the host to launch; and ``optimizer``: clipping and the update, without their communication.
-    ``hidden``: communication that overlaps with products.
+    ``step_time_s`` is the sum of compute, communication, bubble, host and optimizer.
+
+    Attributes:
+        compute: seconds by kind of operation; recompute is separate under "recompute".
+        communication: exposed communication by group.
+        hidden: communication that overlaps with matmuls.
+        bubble: idle time while waiting for other stages.
+        host: idle time while waiting for the host to launch kernels.
+        optimizer: clipping and the update, without their communication.
     """
 
     step_time_s: float
@@ -41,9 +46,8 @@ class StepTime:
 
 
 def fitted() -> Efficiencies:
-    """Efficiencies fitted on published runs, by ``python -m benchmarks planner --write``."""
-    found = read("efficiencies.json", DATA)
-    return Efficiencies(**found["efficiencies"])
+    """The efficiencies that ``python -m benchmarks planner --write`` fitted to published runs."""
+    return Efficiencies(**read("efficiencies.json", DATA)["efficiencies"])
 
 
 @dataclass
@@ -57,7 +61,7 @@ class Tally:
     beside_backward: float = 0.0
 
     def hide(self, spent: float, group: str = "tp") -> None:
-        """``spent`` seconds of the communication of ``group`` overlap with products or attention."""
+        """Count ``spent`` seconds of the communication of ``group`` as hidden by matmuls or attention."""
         if spent:
             self.exposed[group] -= spent
             self.hidden += spent
@@ -76,38 +80,38 @@ def tally(
 ) -> Tally:
     """Seconds of ``operations`` of ``program``.
 
-    A collective that overlaps with a product (an all-gather precedes it, any other follows it) hides the
-    share ``efficiencies.hidden`` of the shorter of both, at most what the chunks allow.
+    An all-gather overlaps with the next matmul, any other collective with the previous one. The share
+    ``efficiencies.hidden`` of the shorter of both is hidden, limited by the number of chunks.
     """
-    found, apart = Tally({}, {}), program.strides(layout)
+    total, apart = Tally({}, {}), program.strides(layout)
     share = min(efficiencies.hidden, program.most_hidden(layout))
-    product, attention, waiting = 0.0, 0.0, []  # seconds of the last product; all-gathers before the next
+    product, attention, waiting = 0.0, 0.0, []  # seconds of the last matmul; all-gathers before the next
     for operation in operations:
-        found.kernels += operation.times
+        total.kernels += operation.times
         if operation.kind != "collective":
             spent = program.seconds(operation, card, efficiencies)
             kind = "recompute" if operation.phase == "recompute" else operation.kind
-            found.compute[kind] = found.compute.get(kind, 0.0) + spent
+            total.compute[kind] = total.compute.get(kind, 0.0) + spent
             if operation.kind == "attention":
                 attention = spent
             if operation.kind == "matmul":
                 product = spent
-                found.hide(share * sum(min(gather, product) for gather in waiting))
+                total.hide(share * sum(min(gather, product) for gather in waiting))
                 waiting = []
             continue
         spent = traffic.seconds(operation, card, apart[operation.group]) / efficiencies.links
         spent *= operation.times
         if operation.overlaps == "backward":
-            found.beside_backward += spent
+            total.beside_backward += spent
             continue
-        found.exposed[operation.group] = found.exposed.get(operation.group, 0.0) + spent
+        total.exposed[operation.group] = total.exposed.get(operation.group, 0.0) + spent
         if operation.overlaps == "matmul" and operation.collective == "all_gather":
             waiting.append(spent)
         elif operation.overlaps == "matmul":
-            found.hide(share * min(spent, product))
+            total.hide(share * min(spent, product))
         elif operation.overlaps == "attention":
-            found.hide(share * min(spent, attention), operation.group)
-    return found
+            total.hide(share * min(spent, attention), operation.group)
+    return total
 
 
 def step_time(
@@ -117,8 +121,11 @@ def step_time(
     efficiencies: Efficiencies | None = None,
     program: Program = TRAINER,
 ) -> StepTime:
-    """Time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``; uses the fitted efficiencies
-    by default."""
+    """The time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``.
+
+    Args:
+        efficiencies: by default the fitted ones.
+    """
     efficiencies = efficiencies or fitted()
     same_as = distinct_stages(shape, layout)
     tallies = {
@@ -126,7 +133,7 @@ def step_time(
         for stage in sorted(set(same_as))
     }
     host = program.launches(efficiencies)
-    waits = {stage: max(0.0, one.kernels * host - one.device) for stage, one in tallies.items()}
+    waits = {stage: max(0.0, total.kernels * host - total.device) for stage, total in tallies.items()}
     seconds = [tallies[stage].device + waits[stage] for stage in same_as]
     times = layout.micro_batches
     pipelined, bubble = schedule.pipeline(seconds, times, layout.virtual_pp_degree)
@@ -136,13 +143,13 @@ def step_time(
         stage: tally(once_a_step(shape, layout, stage, program), layout, card, efficiencies, program)
         for stage in sorted(set(same_as))
     }
-    # Gradients are sent during the backward of the last micro batch, about two thirds of it.
+    # Gradients are sent during the backward pass of the last micro batch, about 2/3 of its time.
     for stage, end in ends.items():
         free = max(0.0, end.beside_backward - efficiencies.hidden * tallies[stage].device * 2 / 3)
         group = "sharding" if layout.sharding else "dp"
         end.exposed[group] = end.exposed.get(group, 0.0) + free
         end.hidden += end.beside_backward - free
-    end = max(ends.values(), key=lambda one: one.device)
+    end = max(ends.values(), key=lambda total: total.device)
     whole = pipelined + end.device
     communication = {group: times * spent for group, spent in main.exposed.items()}
     for group, spent in end.exposed.items():

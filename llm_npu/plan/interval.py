@@ -1,9 +1,9 @@
-"""The range that a predicted time stands for: nine of ten published runs like it lie within.
+"""The range around a predicted time that contains 90 % of comparable published runs.
 
-``python -m benchmarks planner --write`` predicts every published run without its own help, and writes the
-relative error that nine of ten runs of each family stay within. A run belongs to several families; the
-widest applies. One of them has the runs of each program, predicted from those of the others: no run of this
-trainer is published.
+``python -m benchmarks planner --write`` predicts every published run from the others, and writes the 90th
+percentile of the relative error for each family of runs. A run belongs to several families; the widest range
+applies. In the family `OTHER`, each program's runs are predicted from the other programs' runs, because no
+run of this trainer is published.
 """
 
 from __future__ import annotations
@@ -21,30 +21,36 @@ SERVER, MANY = 8, 64  # cards
 LONG = 32768  # tokens
 
 EVERY, OTHER = "every run", "a program that no fit has seen"
-# "every run" is beside the others because the errors of few runs say little of the next one.
+# "every run" is always included because a family of few runs says little about the next run.
 FAMILIES: Mapping[str, Callable[[ModelShape, Layout], bool]] = {
-    EVERY: lambda _, one: True,
-    "data parallel": lambda _, one: one.replica == 1,
-    "tensor parallel": lambda _, one: one.tensor_parallel_degree > 1 and one.pipeline_parallel_degree == 1,
-    "pipeline": lambda _, one: one.pipeline_parallel_degree > 1,
-    "recompute": lambda _, one: one.recompute,
+    EVERY: lambda _, run: True,
+    "data parallel": lambda _, run: run.replica == 1,
+    "tensor parallel": lambda _, run: run.tensor_parallel_degree > 1 and run.pipeline_parallel_degree == 1,
+    "pipeline": lambda _, run: run.pipeline_parallel_degree > 1,
+    "recompute": lambda _, run: run.recompute,
     "experts": lambda shape, _: shape.num_experts > 0,
-    f"{LONG // 1024}K tokens and more": lambda _, one: one.max_seq_length >= LONG,
-    f"{MANY} cards and more": lambda _, one: one.cards >= MANY,
+    f"{LONG // 1024}K tokens and more": lambda _, run: run.max_seq_length >= LONG,
+    f"{MANY} cards and more": lambda _, run: run.cards >= MANY,
 }
-# What this trainer's peak on the virtual NPU may differ from its prediction (tests/tools/plan/
-# test_plan_memory.py).
+# The largest relative difference between predicted and measured peak memory on the virtual NPU
+# (tests/tools/plan/test_plan_memory.py).
 OWN_MEMORY = 0.03
-# Cards of published runs (910B3 or 910B2 where no page says which); the most cards and the most experts of
-# one, and its largest degrees.
+# The extent of published runs: card models (910B3 or 910B2 where the page does not say), the most cards, the
+# most experts, and the largest degrees.
 CARDS, MOST_CARDS, MOST_EXPERTS = ("ascend910b2", "ascend910b3"), 8192, 160
 MOST: Mapping[str, int] = {"tensor": 8, "pipeline": 16}
 
 
 @dataclass(frozen=True)
 class Interval:
-    """``width``: w for a time t that stands for t / (1 + w) to t / (1 - w). ``family``: the widest, with
-    ``runs`` published runs. ``unlike``: in what the run resembles no published one, in words."""
+    """The range of a predicted time.
+
+    Attributes:
+        width: w; a predicted time t means t / (1 + w) to t / (1 - w).
+        family: the family of runs with the widest range.
+        runs: the number of published runs in ``family``.
+        unlike: the properties of the run that no published run has, in words.
+    """
 
     width: float
     family: str
@@ -52,22 +58,22 @@ class Interval:
     unlike: tuple[str, ...]
 
     def around(self, value: float) -> tuple[float, float]:
-        """The range of a time, or with the ends exchanged of a speed."""
+        """The range of a time; for a speed, exchange the ends."""
         return around(value, self.width)
 
 
 def around(value: float, width: float) -> tuple[float, float]:
-    """The range that a predicted ``value`` stands for."""
+    """The range of a predicted ``value``."""
     return value / (1 + width), value / (1 - width)
 
 
 def may_fit(peak: float, limit: float, width: float) -> bool:
-    """Whether a part of the range of a predicted ``peak`` of memory is within ``limit``."""
+    """Whether the lower end of the range of a predicted ``peak`` is within ``limit``."""
     return around(peak, width)[0] <= limit
 
 
 def close_to(peak: float, limit: float, width: float) -> bool:
-    """Whether ``limit`` is within the range of a predicted ``peak``: the run may run out of memory."""
+    """Whether ``limit`` is within the range of a predicted ``peak``; the run may then run out of memory."""
     return may_fit(peak, limit, width) and around(peak, width)[1] > limit
 
 
@@ -80,21 +86,21 @@ def interval(shape: ModelShape, layout: Layout, card: Card) -> Interval:
     """The interval of a predicted time."""
     known = read("efficiencies.json", DATA)["families"]
     unlike = tuple(unlike_published(shape, layout, card))
-    # The widest of all where nothing is like the run.
+    # A run unlike all published runs gets the widest range of all families.
     alike = known if unlike else [*families(shape, layout), OTHER]
     width, family = max((known[name]["width"], name) for name in alike)
     return Interval(width, family, known[family]["runs"], unlike)
 
 
 def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
-    """In what a run resembles no published one, in words."""
+    """The properties of a run that no published run has, in words."""
     if shape.num_experts > MOST_EXPERTS:
         yield f"more than {MOST_EXPERTS} experts"
     if card.name not in CARDS:
         yield f"the card {card.name}"
     if layout.sharding in ("stage2", "stage3"):
         yield f"sharding {layout.sharding}"
-    if "attention" not in layout.fused:  # of the other operators, each is not fused in some
+    if "attention" not in layout.fused:  # each other operator is unfused in some published run
         yield "attention that is not fused"
     for name, most in MOST.items():
         if getattr(layout, f"{name}_parallel_degree") > most:

@@ -28,12 +28,12 @@ _REGISTERED = {
 SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTERED.items()}
 FUSED = frozenset(SWITCHES)
 SHARDING = ("", "stage1", "stage2", "stage3")
-# Those of recompute: beside PaddleFormers the script has no flag for them, and computes whole layers again.
+# Recompute granularities. With PaddleFormers the script has no flag for them and recomputes whole layers.
 _GRANULARITY = library_flags().get("recompute_granularity")
 GRANULARITIES = _GRANULARITY.choices if _GRANULARITY else ("full",)
 OVERLAPS = ("serial", "pipelined", "mc2")
 MASKS = ("causal", "documents")
-DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")  # of a replica
+DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")  # their product is a replica
 COUNTS = (
     "cards",
     *DEGREES,
@@ -42,21 +42,22 @@ COUNTS = (
     "per_device_train_batch_size",
     "global_batch_size",
 )
-# Beyond these a number is a slip of the pen: eight times the cards of the largest published training, Llama 3
-# 405B on 16,384 (arXiv 2407.21783), and a thousand times its samples per step, in one micro batch or in many.
+# Larger numbers are treated as typing errors: 8 times the cards of the largest published training run
+# (Llama 3 405B on 16,384 cards, arXiv 2407.21783), and 1000 times its samples per step.
 MOST = {"cards": 1 << 17, "per_device_train_batch_size": 1 << 21, "global_batch_size": 1 << 21}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A run on ``cards`` = tensor x pipeline x data-parallel cards.
+    """A run on ``cards`` = tensor x pipeline x data-parallel cards. Invalid values raise ValueError.
 
-    ``sharding``: over all data-parallel replicas, or "" for none. ``per_device_train_batch_size``: samples
-    per micro batch; ``global_batch_size``: samples per optimizer step on all cards, 0 for one micro batch per
-    replica. ``overlap``: how tensor-parallel layers overlap communication with compute. ``fused``: the fused
-    operators in use. ``mask``: the attention mask, "causal" or that of the "documents" of packed samples.
-
-    ValueError for invalid values.
+    Attributes:
+        sharding: the stage of sharding over all data-parallel replicas, or "" for none.
+        per_device_train_batch_size: samples per micro batch.
+        global_batch_size: samples per optimizer step on all cards; 0 for one micro batch per replica.
+        overlap: how tensor-parallel layers overlap communication with compute.
+        fused: the fused operators in use.
+        mask: the attention mask: "causal", or "documents" for the documents of packed samples.
     """
 
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -85,7 +86,7 @@ class Layout:
         degree = self.replica
         for name, most in MOST.items():
             if isinstance(value := getattr(self, name), int) and value > most:
-                raise UserError(f"--{name} is {value}, but at most {most} is planned; give a smaller number")
+                raise UserError(f"--{name} is {value}, but the planner accepts at most {most}; give less")
         if not self.global_batch_size and degree > 0:
             rows = max(self.cards // degree, 1) * self.per_device_train_batch_size
             object.__setattr__(self, "global_batch_size", rows)
@@ -100,19 +101,19 @@ class Layout:
         if unknown := sorted(set(self.fused) - FUSED):
             raise UserError(f"{unknown[0]!r} is not a fused operator; accepted: {', '.join(sorted(FUSED))}")
         if self.cards % degree:
-            given = [f"--{name} {each}" for name in DEGREES if (each := getattr(self, name)) > 1]
-            product, choose = f"{' times '.join(given)} is {degree}", "choose degrees whose product does"
-            if len(given) == 1:
-                product, choose = given[0].replace(" ", " is "), "choose one that does"
+            flags = [f"--{name} {value}" for name in DEGREES if (value := getattr(self, name)) > 1]
+            product, choose = f"{' times '.join(flags)} is {degree}", "choose degrees whose product does"
+            if len(flags) == 1:
+                product, choose = flags[0].replace(" ", " is "), "choose one that does"
             raise UserError(f"{product}, which does not divide --cards {self.cards}; {choose}")
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
-            many, each = self.data_parallel_degree, self.per_device_train_batch_size
-            of_each = f" ({each} each, by --per_device_train_batch_size)" if each > 1 else ""
+            replicas, samples = self.data_parallel_degree, self.per_device_train_batch_size
+            per_replica = f" ({samples} each, from --per_device_train_batch_size)" if samples > 1 else ""
             raise UserError(
-                f"--global_batch_size is {self.global_batch_size}, but {many} data-parallel "
-                f"{'replica takes' if many == 1 else 'replicas take'} {rows} "
-                f"{'sample' if rows == 1 else 'samples'} at a time{of_each}; choose a multiple of {rows}"
+                f"--global_batch_size is {self.global_batch_size}, but {replicas} data-parallel "
+                f"{'replica takes' if replicas == 1 else 'replicas take'} {rows} "
+                f"{'sample' if rows == 1 else 'samples'} at a time{per_replica}; choose a multiple of {rows}"
             )
         if self.pipeline_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
             raise UserError(
@@ -130,9 +131,9 @@ class Layout:
             self._check_interleaved()
 
     def _check_interleaved(self) -> None:
-        """Paddle's constraints on interleaved pipelines, restricted to whole groups of micro batches.
+        """Check Paddle's constraints on interleaved pipelines.
 
-        The planner models the schedule of whole groups only.
+        The planner models only the schedule with complete groups of micro batches.
         """
         stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
         if stages < 3:
@@ -159,7 +160,7 @@ class Layout:
 
     @property
     def replicas(self) -> int:
-        """The cards with the same weights, which exchange gradients."""
+        """The number of cards with the same weights, which synchronize their gradients."""
         return self.data_parallel_degree
 
     @property
@@ -183,7 +184,7 @@ class Layout:
 
     @property
     def of_layers(self) -> Layout:
-        """What decoder layers depend on, so that many layouts of a search share their operations."""
+        """The layout reduced to what affects decoder layers; a cache key that many layouts share."""
         return replace(
             self,
             cards=self.tensor_parallel_degree,
@@ -194,13 +195,13 @@ class Layout:
         )
 
     def has_logits(self, shape: ModelShape) -> bool:
-        """Whether the loss is computed from the logits: the trainer's rule for large ones."""
+        """Whether the loss reads whole logits; the trainer computes large logits in chunks."""
         return not logits.are_large(self.tokens_per_rank, shape.vocab_size // self.tensor_parallel_degree)
 
     def stage_layers(self, shape: ModelShape) -> tuple[int, ...]:
         """The number of decoder layers of every pipeline stage.
 
-        Equal numbers if the number of stages divides that of layers; otherwise PaddleNLP distributes
+        Stages are equal if their number divides the number of layers. Otherwise PaddleNLP distributes
         embedding, layers, last norm and head evenly, and the later stages get the remainder.
         """
         layers, stages = shape.num_hidden_layers, self.pipeline_parallel_degree
@@ -213,20 +214,21 @@ class Layout:
         return tuple(sizes)
 
     def recompute_layers(self, shape: ModelShape, stage: int) -> int:
-        """The layers of ``stage`` that are recomputed."""
+        """The number of layers of ``stage`` that are recomputed."""
         return self.stage_layers(shape)[stage] if self.recompute else 0
 
     def check(self, shape: ModelShape, family: Family | None = None) -> None:
-        """ValueError with one sentence if the trainer cannot train ``shape`` with this layout.
+        """Raises ValueError if the trainer cannot train ``shape`` with this layout.
 
-        ``family``: of the model, by default that of the installed library.
+        Args:
+            family: the model's family; by default the installed library's record.
         """
         family = family or FAMILIES[shape.model_type]
         stages = self.pipeline_parallel_degree
         if stages > 1 and self.mask == "documents":
             raise UserError(
-                f"--mask documents cannot be combined with --pipeline_parallel_degree {stages}, which passes "
-                "no masks from stage to stage; omit one of the two"
+                f"--mask documents cannot be combined with --pipeline_parallel_degree {stages}: a pipeline "
+                "passes no masks from stage to stage; omit one of the two"
             )
         training = SimpleNamespace(
             world_size=self.cards,
@@ -257,7 +259,7 @@ class Layout:
 
     def arguments(self, shape: ModelShape) -> list[str]:
         """The command-line arguments of ``scripts/run_llama_npu.py`` for this run of ``shape``."""
-        found = {
+        flags = {
             "model_name_or_path": shape.name,
             "max_seq_length": self.max_seq_length,
             "per_device_train_batch_size": self.per_device_train_batch_size,
@@ -265,24 +267,24 @@ class Layout:
         }
         for name in ("tensor_parallel_degree", "pipeline_parallel_degree", "virtual_pp_degree"):
             if (degree := getattr(self, name)) > 1:
-                found[name] = degree
+                flags[name] = degree
         if self.sequence_parallel:
-            found["sequence_parallel"] = "true"
+            flags["sequence_parallel"] = "true"
         if self.sharding:
-            found["sharding"] = self.sharding
+            flags["sharding"] = self.sharding
         if self.recompute:
-            found["recompute"] = "true"
+            flags["recompute"] = "true"
             if len(GRANULARITIES) > 1:
-                found["recompute_granularity"] = self.recompute_granularity
+                flags["recompute_granularity"] = self.recompute_granularity
         if self.mask == "documents":
-            found["reset_attention_mask"] = "true"
+            flags["reset_attention_mask"] = "true"
         if self.overlap != "serial" and self.tensor_parallel_degree > 1:
-            found["overlap"] = "pipelined:4" if self.overlap == "pipelined" else self.overlap
+            flags["overlap"] = "pipelined:4" if self.overlap == "pipelined" else self.overlap
         switches = dict(SWITCHES)
         if not shape.num_experts:
             del switches["moe"]
         off = [switch for name, switch in switches.items() if name not in self.fused]
-        found |= (
+        flags |= (
             {"disable_fused_options": "true"} if len(off) == len(switches) else dict.fromkeys(off, "false")
         )
-        return [text for name, value in found.items() for text in (f"--{name}", str(value))]
+        return [text for name, value in flags.items() for text in (f"--{name}", str(value))]

@@ -13,7 +13,7 @@ _BODY = """<h1>{{ title }}</h1>
 {% for sentence in sentences %}<p>{{ sentence }}</p>
 {% endfor %}{% if command %}<p><code>{{ command }}</code></p>{% endif %}
 {% for plot in plots %}{{ figure(plot) }}{% endfor %}
-{% for each in tables %}{{ show(each) }}{% endfor %}
+{% for table in tables %}{{ show(table) }}{% endfor %}
 <h2>Notes</h2>
 <ul>{% for note in notes %}<li>{{ note }}</li>{% endfor %}</ul>
 """
@@ -22,7 +22,7 @@ COLOURS += ("#eeca3b", "#2f4b7c", "#a05195")
 
 
 def write(answer: Answer) -> str:
-    """The whole page."""
+    """The complete page."""
     return html.page(
         _BODY,
         f"Plan of {answer.shape.name} on {answer.layout.cards} cards",
@@ -94,4 +94,4 @@ def _scaling(answer: Answer) -> Plot:
     )
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", frameon=False)
-    return plots.drawn(f"Scaling of {answer.scaled}, and where most of the lost time goes", picture)
+    return plots.drawn(f"Scaling of {answer.scaled}, with the largest loss of time", picture)

@@ -18,7 +18,7 @@ from .trainer import check, granularities, no_pipeline
 
 @dataclass(frozen=True)
 class Found:
-    """A layout with its cost: ``seconds`` per step by the cost model, and its memory."""
+    """A layout with its cost: predicted ``seconds`` per step, and memory."""
 
     layout: Layout
     seconds: float
@@ -27,10 +27,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Search:
-    """``best``: the fastest first. ``considered``: number of trainable layouts, ``fitting``: of those that
-    fit.
+    """The result of a search.
 
-    ``smallest``: the least memory of any trainable layout, in bytes.
+    Attributes:
+        best: the fastest layouts that fit, fastest first.
+        considered: the number of trainable layouts.
+        fitting: the number of layouts that fit.
+        smallest: the lowest peak memory of any trainable layout, in bytes.
     """
 
     best: tuple[Found, ...]
@@ -40,9 +43,9 @@ class Search:
 
 
 def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[Layout]:
-    """All layouts of the run ``like`` that the trainer supports: same cards, samples, operators and overlap.
+    """All layouts that the trainer supports with the cards, samples, operators and overlap of ``like``.
 
-    A tensor-parallel group stays within a server: its collectives are in every layer.
+    Tensor-parallel groups stay within a server because every layer has their collectives.
     """
     for tensor in _divisors(like.cards):
         if tensor > cards_per_server:
@@ -64,37 +67,38 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
 
 
 def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> Iterator[Layout]:
-    """With and without sharding, sequence parallelism and recompute; none for impossible degrees."""
+    """``fields`` with and without sharding, sequence parallelism and recompute; nothing if the trainer
+    refuses the degrees."""
     recomputes: list[dict] = [{"recompute": False}]
     for granularity in reversed(granularities(shape)):
         recomputes.append({"recompute": True, "recompute_granularity": granularity})
     plain = []
     for sequence in (False, True) if fields["tensor_parallel_degree"] > 1 else (False,):
         try:
-            found = dataclasses.replace(like, **fields | {"sequence_parallel": sequence})
-            check(shape, found)
+            layout = dataclasses.replace(like, **fields | {"sequence_parallel": sequence})
+            check(shape, layout)
         except ValueError:
             continue
-        plain.append(found)
+        plain.append(layout)
     kinds = SHARDING if replicas > 1 else ("",)
-    for kind, one, recompute in product(kinds, plain, recomputes):
+    for kind, layout, recompute in product(kinds, plain, recomputes):
         try:
-            found = dataclasses.replace(one, sharding=kind, **recompute)
+            variant = dataclasses.replace(layout, sharding=kind, **recompute)
         except ValueError:
             continue
-        yield found
+        yield variant
 
 
 def fitting(
     shape: ModelShape, like: Layout, limit: Callable[[Layout], int], cards_per_server: int
 ) -> tuple[list[Found], int, int]:
-    """The layouts whose peak is within ``limit``, not timed yet (0 seconds).
+    """The layouts whose peak memory is within ``limit``, not timed yet (0 seconds).
 
-    Also the number of trainable layouts, and the least memory of any of these, in bytes. ValueError if no
-    layout can train ``shape``, whatever its memory.
+    Also returns the number of trainable layouts and their lowest peak memory in bytes. Raises ValueError if
+    no layout can train ``shape`` at any memory size.
     """
-    found, considered, smallest = [], 0, 0
-    too_large: set[Layout] = set()  # with micro batches of one sample: larger ones need no less memory
+    fit, considered, smallest = [], 0, 0
+    too_large: set[Layout] = set()  # with micro batches of one sample; larger ones need at least as much
     for layout in layouts(shape, like, cards_per_server):
         considered += 1
         kind = dataclasses.replace(layout, per_device_train_batch_size=1)
@@ -103,7 +107,7 @@ def fitting(
         memory = peak(shape, layout)
         smallest = min(smallest or memory.peak_memory_bytes, memory.peak_memory_bytes)
         if memory.peak_memory_bytes <= limit(layout):
-            found.append(Found(layout, 0.0, memory))
+            fit.append(Found(layout, 0.0, memory))
         else:
             too_large.add(kind)
     if not considered:
@@ -111,7 +115,7 @@ def fitting(
             f"no degrees divide {shape.name} and --global_batch_size {like.global_batch_size} over --cards "
             f"{like.cards}; choose a multiple of {like.cards}, or choose another number of cards"
         )
-    return found, considered, smallest
+    return fit, considered, smallest
 
 
 def search(
@@ -124,23 +128,24 @@ def search(
     overlaps: tuple[str, ...] = ("serial",),
     keep: int = 5,
 ) -> Search:
-    """The ``keep`` fastest layouts that fit; less memory breaks ties.
+    """The ``keep`` fastest layouts that fit; lower memory breaks ties. Raises ValueError like `fitting`.
 
-    ``limit``: the bytes of a card available to tensors. ``seconds``: of a step. ``overlaps``: the ways to try
-    with tensor parallelism, of which none needs more memory. ValueError as `fitting`.
+    Args:
+        limit: the bytes of a card available to tensors with a layout.
+        seconds: predicts the step time of a layout.
+        overlaps: the overlap modes to try with tensor parallelism; they need equal memory.
     """
-    found, considered, smallest = fitting(shape, like, limit, cards_per_server)
-    ways = [
-        dataclasses.replace(one, layout=dataclasses.replace(one.layout, overlap=way))
-        for one in found
-        for way in (overlaps if one.layout.tensor_parallel_degree > 1 else overlaps[:1])
-    ]
-    timed = [dataclasses.replace(one, seconds=seconds(one.layout)) for one in ways]
-    timed.sort(key=lambda one: (one.seconds, one.memory.peak_memory_bytes))
-    return Search(tuple(timed[:keep]), considered, len(found), smallest)
+    fit, considered, smallest = fitting(shape, like, limit, cards_per_server)
+    timed = []
+    for candidate in fit:
+        modes = overlaps if candidate.layout.tensor_parallel_degree > 1 else overlaps[:1]
+        for layout in (dataclasses.replace(candidate.layout, overlap=mode) for mode in modes):
+            timed.append(Found(layout, seconds(layout), candidate.memory))
+    timed.sort(key=lambda candidate: (candidate.seconds, candidate.memory.peak_memory_bytes))
+    return Search(tuple(timed[:keep]), considered, len(fit), smallest)
 
 
 def _divisors(number: int) -> list[int]:
-    """Divisors, ascending; none of 0."""
+    """Divisors, ascending; an empty list for 0."""
     small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
     return small + [number // divisor for divisor in reversed(small) if divisor * divisor < number]

@@ -22,14 +22,17 @@ LATENT_SIZES = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head
 class ModelShape:
     """The sizes of a causal language model, under the names of its configuration.
 
-    ``num_experts``: 0 for a dense model. ``intermediate_size``: of the feed-forward layers of a dense model,
-    else of one expert. ``shared_expert_intermediate_size``: of the shared expert (Qwen2-MoE), or 0.
-    ``dense_layers``: the first layers of a mixture that have no experts (DeepSeek-V3), but a feed-forward
-    layer of ``dense_intermediate_size``.
-    ``attention_bias``: the query, key and value projections have biases (Qwen2). ``head_dim``: None for
-    ``hidden_size / num_attention_heads``. ``attention_parameters``: the elements of a layer's attention,
-    if its projections are not the usual four (DeepSeek-V3). ``planned_only``: the planner knows its sizes,
-    the script has no preset of it.
+    Attributes:
+        num_experts: 0 for a dense model.
+        intermediate_size: of the feed-forward layers of a dense model, or of one expert of a mixture.
+        shared_expert_intermediate_size: of the shared expert (Qwen2-MoE), or 0.
+        dense_layers: how many of the first layers of a mixture have no experts (DeepSeek-V3), but a
+            feed-forward layer of ``dense_intermediate_size``.
+        attention_bias: whether the query, key and value projections have biases (Qwen2).
+        head_dim: None for ``hidden_size / num_attention_heads``.
+        attention_parameters: the elements of a layer's attention weights if the projections are not the
+            usual four (DeepSeek-V3).
+        planned_only: whether the sizes come from data/models.json and the script has no such preset.
     """
 
     name: str
@@ -60,7 +63,7 @@ class ModelShape:
 
     @property
     def query_size(self) -> int:
-        """The columns of the query projection."""
+        """The number of columns of the query projection."""
         return self.num_attention_heads * self.head_dim
 
     @property
@@ -70,11 +73,11 @@ class ModelShape:
 
     @property
     def key_value_size(self) -> int:
-        """The columns of the key projection."""
+        """The number of columns of the key projection."""
         return self.num_key_value_heads * self.head_dim
 
     def has_band(self, length: int) -> bool:
-        """Whether its sliding window is shorter than rows of ``length`` tokens."""
+        """Whether the sliding window is shorter than rows of ``length`` tokens."""
         return bool(self.sliding_window) and self.sliding_window < length
 
     @property
@@ -90,18 +93,18 @@ class ModelShape:
         )
 
     def dense_of(self, layers: Sequence[int], stage: int) -> int:
-        """How many of the ``layers[stage]`` layers of a pipeline stage are dense ones of a mixture."""
+        """How many of the ``layers[stage]`` layers of a pipeline stage are dense layers of a mixture."""
         return min(max(self.dense_layers - sum(layers[:stage]), 0), layers[stage])
 
     @property
     def layer_parameters(self) -> int:
-        """The elements of the weights of one decoder layer; in a mixture, of one with experts."""
+        """The number of weights of one decoder layer; in a mixture, of a layer with experts."""
         hidden, query_and_key = self.hidden_size, self.query_size + self.key_value_size
         attention = self.attention_parameters or 2 * hidden * query_and_key
         if self.attention_bias:
             attention += query_and_key + self.key_value_size
         family = FAMILIES.get(self.model_type)
-        if family and family.biases:  # of the other projections and the norms
+        if family and family.biases:  # biases of the other projections and of the norms
             attention += 4 * hidden + self.intermediate_size
         matrices = 2 if family and not family.gated else 3
         experts = self.expert_parameters or matrices * hidden * self.intermediate_size
@@ -111,12 +114,12 @@ class ModelShape:
 
     @property
     def expert_parameters(self) -> int:
-        """The elements of all experts of one decoder layer, without a shared one."""
+        """The number of weights of all experts of one decoder layer, without the shared expert."""
         return self.num_experts * 3 * self.hidden_size * self.intermediate_size
 
     @property
     def fuses_projections(self) -> bool:
-        """Whether query, key and value, and gate and up, are one product each."""
+        """Whether query, key and value are one matmul, and gate and up another."""
         family = FAMILIES.get(self.model_type)
         return family.fuses_projections if family else True
 
@@ -128,7 +131,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """The elements of all weights."""
+        """The number of weights of the model."""
         matrices = 1 if self.tie_word_embeddings else 2
         ends = matrices * self.vocab_size * self.hidden_size + self.hidden_size
         family = FAMILIES.get(self.model_type)
@@ -141,20 +144,20 @@ class ModelShape:
 
     def configuration(self, family: Family) -> SimpleNamespace:
         """The sizes under the names of ``family``'s config.json."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        sizes = {field.name: getattr(self, field.name) for field in fields(self)}
         if experts := family.experts:
-            found |= {experts.number: self.num_experts, experts.per_token: self.experts_per_token}
-            found[experts.size] = self.intermediate_size
+            sizes |= {experts.number: self.num_experts, experts.per_token: self.experts_per_token}
+            sizes[experts.size] = self.intermediate_size
             if self.dense_layers:
-                found["intermediate_size"] = self.dense_intermediate_size
-        return SimpleNamespace(**found)
+                sizes["intermediate_size"] = self.dense_intermediate_size
+        return SimpleNamespace(**sizes)
 
     @classmethod
     def of(cls, name_or_path: str) -> ModelShape:
-        """The shape of a preset, of a directory with a config.json, or of a model of data/models.json, which
-        may have its publisher's name.
+        """The shape of a preset, of a directory with a config.json, or of a model in data/models.json.
 
-        ValueError as ``presets.model_config``, and for a config.json without the sizes of the weights.
+        Names in data/models.json may have a publisher prefix. Raises ValueError like
+        ``presets.model_config``, and for a config.json that lacks a size of the weights.
         """
         known = read("models.json", DATA)["models"]
         name = name_or_path.rpartition("/")[2].lower()  # Qwen/Qwen3-8B
@@ -164,64 +167,64 @@ class ModelShape:
         family = FAMILIES[stated["model_type"]]
         if not presets.is_preset(name_or_path):
             _check_stated(stated, family, name_or_path)
-        # A file may have fields that its family ignores, such as the experts of another family.
-        found = {name: stated.get(name, value) for name, value in family.defaults.items()}
-        if found["num_key_value_heads"] is None:
-            found["num_key_value_heads"] = found["num_attention_heads"]
-        check_sizes(family, SimpleNamespace(**found), name_or_path)
-        window = found.get("sliding_window")
+        # A file may have fields that the family ignores, for example the experts of another family.
+        sizes = {name: stated.get(name, value) for name, value in family.defaults.items()}
+        if sizes["num_key_value_heads"] is None:
+            sizes["num_key_value_heads"] = sizes["num_attention_heads"]
+        check_sizes(family, SimpleNamespace(**sizes), name_or_path)
+        window = sizes.get("sliding_window")
         if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 0):
             raise UserError(
                 f"{name_or_path}: sliding_window is {window!r}, but must be a whole number or null"
             )
         if experts := family.experts:
-            found["num_experts"] = found[experts.number]
-            found["experts_per_token"] = found[experts.per_token]
+            sizes["num_experts"] = sizes[experts.number]
+            sizes["experts_per_token"] = sizes[experts.per_token]
             if experts.first_dense:
-                found["dense_layers"] = found[experts.first_dense]
-                found["dense_intermediate_size"] = found["intermediate_size"]
-            found["intermediate_size"] = found[experts.size]
-            shared = found[experts.shared] if experts.shared else 0
+                sizes["dense_layers"] = sizes[experts.first_dense]
+                sizes["dense_intermediate_size"] = sizes["intermediate_size"]
+            sizes["intermediate_size"] = sizes[experts.size]
+            shared = sizes[experts.shared] if experts.shared else 0
             if experts.shared_experts:
-                shared = found[experts.shared_experts] * found[experts.size]
-            found["shared_expert_intermediate_size"] = shared
-        if "kv_lora_rank" in found:
-            found |= latent_attention(SimpleNamespace(**found))
-        found |= {
+                shared = sizes[experts.shared_experts] * sizes[experts.size]
+            sizes["shared_expert_intermediate_size"] = shared
+        if "kv_lora_rank" in sizes:
+            sizes |= latent_attention(SimpleNamespace(**sizes))
+        sizes |= {
             "name": name_or_path,
             "model_type": family.model_type,
             "attention_bias": family.attention_bias,
         }
-        return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})
+        return cls(**{field.name: sizes[field.name] for field in fields(cls) if field.name in sizes})
 
 
 def sizes_of_weights(family: Family) -> list[str]:
-    """The fields of a config.json without which the number of weights is unknown."""
+    """The fields of a config.json that determine the number of weights."""
     experts = family.experts
-    found = [*PARAMETER_SIZES, *family.expert_fields]
+    names = [*PARAMETER_SIZES, *family.expert_fields]
     if experts:
-        found += filter(None, (experts.shared_experts, experts.first_dense))
+        names += filter(None, (experts.shared_experts, experts.first_dense))
         if experts.size != "intermediate_size" and not experts.first_dense:  # every layer has experts
-            found.remove("intermediate_size")
-    if family.defaults["num_key_value_heads"] is None:  # as many as heads
-        found.remove("num_key_value_heads")
-    found += [name for name in LATENT_SIZES if name in family.defaults]
-    return list(dict.fromkeys(found))
+            names.remove("intermediate_size")
+    if family.defaults["num_key_value_heads"] is None:  # equals num_attention_heads
+        names.remove("num_key_value_heads")
+    names += [name for name in LATENT_SIZES if name in family.defaults]
+    return list(dict.fromkeys(names))
 
 
 def _check_stated(stated: Mapping[str, object], family: Family, folder: str) -> None:
-    """UserError if a config.json leaves sizes to the defaults of whatever reads it."""
+    """Raises UserError if a config.json leaves a size of the weights to the reader's defaults."""
     if missing := [name for name in sizes_of_weights(family) if name not in stated]:
         raise UserError(
-            f"{folder}/config.json has no {', '.join(missing)}, so that the size of the model is unknown; "
-            "add what is missing"
+            f"{folder}/config.json has no {', '.join(missing)}, so the size of the model is unknown; "
+            "add the missing fields"
         )
 
 
 def latent_attention(sizes: SimpleNamespace) -> dict[str, int]:
-    """Fields of a shape with DeepSeek-V3's attention (arXiv 2412.19437, section 2.1.1).
+    """The fields of a shape with DeepSeek-V3's attention (arXiv 2412.19437, section 2.1.1).
 
-    Its head size is the mean of that of queries and keys and that of values.
+    ``head_dim`` is the mean of the head sizes of query/key and of value.
     """
     hidden, heads, rank = sizes.hidden_size, sizes.num_attention_heads, sizes.kv_lora_rank
     turned, plain, value = sizes.qk_rope_head_dim, sizes.qk_nope_head_dim, sizes.v_head_dim

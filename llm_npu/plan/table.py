@@ -8,28 +8,28 @@ from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.report.table import Table, share
 
-from .answer import GIB, Answer, left_out, usable
+from .answer import GIB, Answer, left_out_sentences, usable
 from .interval import OTHER
 from .layout import Layout
 from .shape import ModelShape
 
-COLUMNS = 8  # of stages, in a table
-CARDS_OF_SERVER = 8  # --nproc starts the processes of one machine
+COLUMNS = 8  # the most stages in a table
+CARDS_OF_SERVER = 8
 SOURCE = (
-    "Times are from a cost model fitted to published runs of MindSpeed-LLM and MindFormers on Atlas 900 A2 "
-    "(910B, 64 GB), memory from a model of the program; nothing was measured on a card. "
-    "--card 910b stands for the 910B2. Details: docs/planning.md."
+    "Times come from a cost model fitted to published runs of MindSpeed-LLM and MindFormers on Atlas 900 A2 "
+    "(910B, 64 GB), memory from a model of the allocations; nothing was measured on a card. "
+    "--card 910b means the 910B2. Details: docs/planning.md."
 )
 
 
 def write(answer: Answer) -> str:
-    """The whole answer."""
-    parts = [*sentences(answer), *(each.text() for each in tables(answer))]
+    """The complete answer as text."""
+    parts = [*sentences(answer), *(table.text() for table in tables(answer))]
     return "\n\n".join(filter(None, [*parts, command(answer), *notes(answer)])) + "\n"
 
 
 def sentences(answer: Answer) -> list[str]:
-    """The answer as a few sentences."""
+    """The summary of the answer."""
     time, peak = answer.time, answer.memory.fullest
     low, high = answer.interval.around(time.step_time_s)
     speed = (
@@ -43,33 +43,33 @@ def sentences(answer: Answer) -> list[str]:
     )
     speeds = [assumed(answer), speed, trust(answer)]
     if answer.close:
-        least, most = (each / GIB for each in answer.memory_range)
+        low, high = answer.memory_range
         return [
             *speeds,
-            f"Close to the limit: {size} The prediction stands for {least:.1f} to {most:.1f} GiB "
-            f"(±{100 * answer.memory_width:.0f}%), so that the run may run out of memory.",
+            f"Close to the limit: {size} The predicted range is {low / GIB:.1f} to {high / GIB:.1f} GiB "
+            f"(±{100 * answer.memory_width:.0f}%), and the run may run out of memory.",
         ]
     if answer.fits:
         return [*speeds, f"It fits: {size}"]
-    found = answer.change
-    if not found:
+    change = answer.change
+    if not change:
         return [
             *speeds,
             f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; give more --cards.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
-    limit = f"{usable(answer.card, found.layout) / GIB:.1f} GiB"
+    limit = f"{usable(answer.card, change.layout) / GIB:.1f} GiB"
     near = f" This is close to the limit, {limit}: the run may run out of memory."
     return [
         *speeds,
         f"It does not fit: {size}",
-        f"Cheapest change that fits: {words}: {found.memory.peak_memory_bytes / GIB:.1f} GiB, "
-        f"{found.seconds:.2f} s per step.{near if answer.close_with(found) else ''}",
+        f"Cheapest change that fits: {words}: {change.memory.peak_memory_bytes / GIB:.1f} GiB, "
+        f"{change.seconds:.2f} s per step.{near if answer.close_with(change) else ''}",
     ]
 
 
 def assumed(answer: Answer) -> str:
-    """The layout of the answer, with what the command line left open."""
+    """The layout of the answer, including the values that the command line left open."""
     layout = answer.layout
     degrees = [
         f"{name} {degree}"
@@ -80,40 +80,40 @@ def assumed(answer: Answer) -> str:
         )
         if degree > 1
     ]
-    found = (
+    text = (
         f"Layout: {', '.join(degrees) or 'one card'}; {layout.global_batch_size} "
         f"{'sample' if layout.global_batch_size == 1 else 'samples'} of "
         f"{layout.max_seq_length} tokens per step in {layout.micro_batches} micro "
         f"{'batch' if layout.micro_batches == 1 else 'batches'} of {layout.per_device_train_batch_size}."
     )
     if layout.pipeline_parallel_degree > layout.micro_batches:
-        found += (
+        text += (
             " The stages of the pipeline idle most of the time with so few micro batches; a larger "
             "--global_batch_size fills them."
         )
     elif layout.micro_batches == 1:
-        found += (
-            " With one micro batch, the exchange of gradients and the update weigh most; a larger "
+        text += (
+            " With one micro batch, gradient communication and the update cost most per sample; a larger "
             "--global_batch_size spreads them over more samples."
         )
-    return found
+    return text
 
 
 def trust(answer: Answer) -> str:
-    """What the range of the time means."""
-    found = answer.interval
-    if found.unlike:
+    """How reliable the range of the time is."""
+    interval = answer.interval
+    if interval.unlike:
         text = (
-            f"No published run has {', or '.join(found.unlike)}: the range is the widest of all families of "
-            f"published runs (±{100 * found.width:.0f}%), and nothing confirms it here."
+            f"No published run has {', or '.join(interval.unlike)}: the range is the widest of all families "
+            f"of published runs (±{100 * interval.width:.0f}%), and no measurement confirms it."
         )
     else:
         text = (
-            f"Nine of ten of {found.runs} published runs ({found.family}) were predicted within such a range "
-            f"(±{100 * found.width:.0f}%), each from those of other "
-            f"{'programs' if found.family == OTHER else 'models'}."
+            f"90 % of {interval.runs} published runs ({interval.family}) were predicted within "
+            f"±{100 * interval.width:.0f}%, each from the runs of other "
+            f"{'programs' if interval.family == OTHER else 'models'}."
         )
-    return f"{text} The published runs are of MindSpeed-LLM and MindFormers, none of this trainer."
+    return f"{text} The published runs used MindSpeed-LLM and MindFormers, not this trainer."
 
 
 def _changed(name: str, value: object) -> str:
@@ -127,7 +127,7 @@ def _cards(number: int) -> str:
 
 
 def command(answer: Answer) -> str:
-    """The command of the run, for the layout that fits; "" if none does, or without a preset of the model."""
+    """The command line of the layout that fits; "" if none fits, or if the model has no preset."""
     layout = answer.change.layout if answer.change else answer.layout
     if answer.shape.planned_only or not (answer.fits or answer.change):
         return ""
@@ -144,59 +144,59 @@ def arguments(shape: ModelShape, layout: Layout) -> list[str]:
 def notes(answer: Answer) -> list[str]:
     """Caveats of the figures."""
     layout = answer.layout
-    found = [SOURCE]
+    lines = [SOURCE]
     if answer.search:
-        found += [f"{sentence}." for sentence in left_out(answer.shape, layout)]
+        lines += [f"{sentence}." for sentence in left_out_sentences(answer.shape, layout)]
     if layout.overlap != "serial" and layout.tensor_parallel_degree == 1:
-        found.append(f"--overlap {layout.overlap} changes nothing without --tensor_parallel_degree.")
+        lines.append(f"--overlap {layout.overlap} has no effect without --tensor_parallel_degree.")
     if answer.shape.planned_only:
         elsewhere = "" if answer.shape.model_type in FAMILIES else other_library.hint(answer.shape.model_type)
-        found.append(
-            f"{answer.shape.name}: the planner knows its sizes; the script trains it from a directory with "
-            f"its config.json.{elsewhere}"
+        lines.append(
+            f"{answer.shape.name}: only the planner has its sizes built in; to train it, give the script a "
+            f"directory with its config.json.{elsewhere}"
         )
     if layout.cards % CARDS_OF_SERVER and layout.cards > CARDS_OF_SERVER:
-        found.append(
-            f"{layout.cards} cards fill no whole number of servers of {CARDS_OF_SERVER}: the times assume "
-            "full servers, and a group that is cut apart is slower."
+        lines.append(
+            f"{layout.cards} cards is not a multiple of {CARDS_OF_SERVER} (cards per server): the times "
+            "assume full servers, and a group that spans a partial server is slower."
         )
     if layout.cards > CARDS_OF_SERVER:
-        found.append(network(answer))
-        found.append(
-            "Several machines: run the script on each with paddle.distributed.launch (docs/distributed.md)."
+        lines.append(network(answer))
+        lines.append(
+            "Several machines: start the script on each with paddle.distributed.launch (docs/distributed.md)."
         )
     if max(layout.tensor_parallel_degree, layout.pipeline_parallel_degree) > 1:
         whole = 4 * answer.shape.parameters
-        found.append(
+        lines.append(
             f"Random weights: the first process of each machine builds the whole model, {whole / GIB:.1f} "
             "GiB; weights of a directory are read in parts."
         )
     if layout.sharding == "stage3":
-        found.append(
+        lines.append(
             "--sharding stage3: every process builds the whole model before sharding it, "
             f"{4 * answer.shape.parameters / GIB:.1f} GiB, which the peak does not include."
         )
-    return found
+    return lines
 
 
 def network(answer: Answer) -> str:
-    """What the times assume of the network between servers."""
+    """The network between servers that the times assume."""
     link = answer.card.between_servers
     port = f"{link.bandwidth * link.efficiency / 1e9:.0f} GB/s"
     if link.oversubscription == 1:
         return (
-            f"Between servers every card reaches {port} at all times, whatever the others send: a network "
-            "without oversubscription, in which every card has its own rail. --oversubscription R tells how "
-            "much less the uplinks carry."
+            f"Between servers every card reaches {port} at any load: the times assume a network without "
+            "oversubscription, with one rail per card. --oversubscription R divides the bandwidth of the "
+            "uplinks."
         )
     return (
-        f"Between servers a card reaches {port} within a pod of {link.pod} cards, and beyond "
-        f"1/{link.oversubscription:g} of it, as if all cards of the pod sent at once."
+        f"Between servers a card reaches {port} within a pod of {link.pod} cards, and "
+        f"1/{link.oversubscription:g} of it beyond, assuming that all cards of the pod send at once."
     )
 
 
 def tables(answer: Answer) -> list[Table]:
-    """Time, memory, alternatives, other layouts and scaling."""
+    """Tables of time, memory, alternatives, other layouts and scaling."""
     return [
         table
         for table in (
@@ -215,7 +215,7 @@ def _time(answer: Answer) -> Table:
     step = answer.time.step_time_s
     rows = [[name, f"{seconds:.3f}", share(seconds, step)] for name, seconds in answer.shares.items()]
     remark = (
-        f"Of the slowest stage. Communication hidden behind computation: {answer.time.hidden:.3f} s. On "
+        f"Slowest stage. Communication hidden behind computation: {answer.time.hidden:.3f} s. On "
         f"AICPU or the host: {100 * answer.aicpu_share:.1f}%."
     )
     return Table("Time per step", ["component", "s", "share"], rows, remark=remark)
@@ -223,7 +223,7 @@ def _time(answer: Answer) -> Table:
 
 def _memory(answer: Answer) -> Table:
     stages = answer.memory.stages
-    if len(stages) > COLUMNS:  # JSON has all
+    if len(stages) > COLUMNS:  # --json prints all of them
         ends = {0, 1, answer.memory.fullest.stage, stages[-1].stage}
         stages = [stage for stage in stages if stage.stage in ends]
     names = dict.fromkeys(name for stage in stages for name in stage.fullest.parts)
@@ -256,21 +256,22 @@ def _search(answer: Answer) -> Table:
     if not answer.search:
         return Table("", [], [])
     best = list(answer.search.best)
-    words = [found.layout.arguments(answer.shape) for found in best]
-    pairs = [list(zip(given[::2], given[1::2], strict=True)) for given in words]
+    words = [candidate.layout.arguments(answer.shape) for candidate in best]
+    pairs = [list(zip(flags[::2], flags[1::2], strict=True)) for flags in words]
     same = set.intersection(*map(set, pairs)) if len(best) > 1 else set()
     rows = [
         [
-            " ".join(f"{name} {value}" for name, value in given if (name, value) not in same) or "-",
-            f"{found.seconds:.2f}",
-            f"{found.memory.peak_memory_bytes / GIB:.1f}{', close' if answer.close_with(found) else ''}",
+            " ".join(f"{name} {value}" for name, value in flags if (name, value) not in same) or "-",
+            f"{candidate.seconds:.2f}",
+            f"{candidate.memory.peak_memory_bytes / GIB:.1f}"
+            f"{', close' if answer.close_with(candidate) else ''}",
         ]
-        for found, given in zip(best, pairs, strict=True)
+        for candidate, flags in zip(best, pairs, strict=True)
     ]
     kept = [pair for pair in pairs[0] if pair in same]
-    near = " Close: to the limit of memory." if any(answer.close_with(found) for found in best) else ""
+    near = " Close: near the memory limit." if any(map(answer.close_with, best)) else ""
     remark = (
-        f"{answer.search.fitting} of {answer.search.considered} layouts fit. In all of these: "
+        f"{answer.search.fitting} of {answer.search.considered} layouts fit. Common to all rows: "
         f"{' '.join(f'{name} {value}' for name, value in kept) or '-'}.{near}"
     )
     return Table("Fastest layouts", ["arguments that differ", "s per step", "GiB"], rows, remark=remark)
@@ -290,7 +291,7 @@ def _scaling(answer: Answer) -> Table:
         "tokens/s per card, fixed batch",
         "limit",
     ]
-    remark = f"Of {answer.scaled}. Limit: where most of the lost time goes, or why it cannot run."
+    remark = f"Scaling of {answer.scaled}. Limit: the largest loss of time, or why the run is impossible."
     return Table("Scaling", columns, rows, words=0, remark=remark)
 
 

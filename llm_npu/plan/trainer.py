@@ -1,4 +1,4 @@
-"""What this trainer runs of a model, which the planner refuses or searches accordingly."""
+"""Which parallelism the trainer supports for a model; the planner refuses or skips the rest."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .shape import ModelShape
 
 
 def family(shape: ModelShape) -> Family:
-    """The record of the model's family: the other library's if the installed one does not have it."""
+    """The model's family; taken from the other library if the installed one lacks it."""
     return FAMILIES.get(shape.model_type) or other_library.family(shape.model_type)
 
 
 def has_overlaps(shape: ModelShape) -> bool:
-    """Whether a run of the model can choose how tensor-parallel layers overlap communication."""
+    """Whether the trainer supports ``--overlap`` for the model."""
     return not _with_paddleformers(shape)
 
 
 def granularities(shape: ModelShape) -> tuple[str, ...]:
-    """What a run of the model can recompute."""
+    """The recompute granularities that the trainer supports for the model."""
     return ("full",) if _with_paddleformers(shape) else GRANULARITIES
 
 
@@ -31,34 +31,36 @@ def _with_paddleformers(shape: ModelShape) -> bool:
 
 
 def no_pipeline(shape: ModelShape) -> str:
-    """Why the model cannot be cut into pipeline stages, as the end of a sentence; "" if it can."""
+    """Why the model cannot be split into pipeline stages, as the end of a sentence; "" if it can."""
     if family(shape).pipeline:
         return ""
     other = other_library.family(shape.model_type)
     if other and other.pipeline:
-        return f"this trainer cuts {shape.name} into stages with {other_library.title()} only"
-    return f"this trainer does not cut {shape.name} into stages"
+        return f"this trainer splits {shape.name} into stages with {other_library.title()} only"
+    return f"this trainer does not split {shape.name} into stages"
 
 
 def no_tensor_parallelism(shape: ModelShape) -> str:
-    """Why tensor parallelism of the model is not planned, as the end of a sentence; "" if it is."""
+    """Why the planner has no tensor parallelism for the model, as the end of a sentence; "" if it has."""
     experts = family(shape).experts
     if experts and not experts.tensor_parallel:
         return f"this trainer does not split the experts of {shape.name}"
     if experts and experts.tensor_parallel == "nothing":
-        return f"every process of this trainer has the experts of {shape.name} whole, which is not modelled"
+        return f"every process holds the whole experts of {shape.name}, which the planner does not model"
+    if shape.num_key_value_heads == 1:
+        return f"{shape.name} has a single key-value head, which cannot be split"
     return ""
 
 
 def check(shape: ModelShape, layout: Layout) -> None:
-    """ValueError with one sentence if the trainer cannot train ``shape`` with ``layout``."""
+    """Raises ValueError if the trainer cannot train ``shape`` with ``layout``."""
     stages, tensor = layout.pipeline_parallel_degree, layout.tensor_parallel_degree
     if stages > 1 and (reason := no_pipeline(shape)):
         raise UserError(f"--pipeline_parallel_degree is {stages}, but {reason}; omit it")
     if layout.overlap != "serial" and not has_overlaps(shape):
         raise UserError(
-            f"--overlap is {layout.overlap}, but this trainer runs {shape.name} with PaddleFormers, without "
-            "it; omit --overlap"
+            f"--overlap is {layout.overlap}, but this trainer runs {shape.name} with PaddleFormers, which "
+            "does not support it; omit --overlap"
         )
     layout.check(shape, family(shape))
     if tensor > 1 and (reason := no_tensor_parallelism(shape)):

@@ -1,1 +1,1 @@
-"""A card's memory during a step."""
+"""The memory of a card during a step."""

@@ -1,7 +1,7 @@
 """The memory of one decoder layer, forward and backward, tensor by tensor in allocation order.
 
-The order comes from allocation traces of the virtual NPU; the names are those of PaddleNLP's layers. Tensors
-saved by a forward pass for its backward pass have names that begin with ``kept``.
+The order comes from allocation traces of the virtual NPU; the names follow PaddleNLP's layers. Names of
+tensors that a forward pass saves for its backward pass begin with ``kept``.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from ..shape import ModelShape
 from .gathered import HALF, SINGLE, Gathered
 from .ledger import Ledger
 
-STATISTICS = 8  # float32 values that flash attention saves per row of scores, twice: maximum and sum
+STATISTICS = 8  # float32 copies that flash attention saves of each row's maximum and of its sum
 WORKING = "temporary"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of a micro batch's tensors in one process. ``whole``: all tokens; ``hidden``: between layers.
+    """Bytes of a micro batch's tensors in one process.
 
-    ``columns``, ``out``, ``up`` and ``down``: elements of the weights of the layer's products; of several
-    weights, whose gradients are computed one after the other, the largest.
+    Attributes:
+        whole: hidden states of all tokens.
+        hidden: hidden states between layers.
+        columns, out, up, down: elements of the weight of each matmul of the layer; the largest one if there
+            are several, because their gradients are computed one after the other.
     """
 
     whole: int
@@ -91,10 +94,11 @@ class Sizes:
 
 
 def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
-    """A layer's forward; the layer's input belongs to the previous layer.
+    """The forward pass of a layer; the layer's input belongs to the previous layer.
 
-    ``mode``: "" to keep everything that the backward needs, or the granularity of recompute: "core_attn",
-    "full_attn" (attention is recomputed) or "full" (everything is).
+    Args:
+        mode: "" to save everything that the backward pass needs, or the recompute granularity: "core_attn",
+            "full_attn" (recompute attention) or "full" (recompute the whole layer).
     """
     take, give, gathered = ledger.take, ledger.give, z.gathered
     gathered.expect(ledger, "columns")
@@ -148,26 +152,26 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     give("experts together")
     take("kept output", z.hidden)
     give("feed-forward output")
-    if "rms_norm" not in layout.fused:  # it saves a copy instead of its input
+    if "rms_norm" not in layout.fused:  # the composed norm saves a copy instead of its input
         give("kept middle")
 
 
 def _norm(ledger: Ledger, z: Sizes, layout: Layout, which: str) -> None:
     ledger.take(f"kept {which} norm", z.hidden)
     ledger.take(f"kept {which} rstd", z.rstd)
-    if "rms_norm" not in layout.fused:  # two float32 copies of its input, and the scaled result
+    if "rms_norm" not in layout.fused:  # saves two float32 copies of its input, and the scaled result
         ledger.take(f"kept {which} wide", 5 * z.hidden)
 
 
 def _columns_input(ledger: Ledger, z: Sizes, which: str) -> None:
-    """A column-parallel layer reads a copy of its input, or all processes' parts of it."""
+    """A column-parallel layer saves a copy of its input, or the gathered parts of all processes."""
     if z.split:
         ledger.take(f"kept {which} input", z.whole)
         ledger.give(f"kept {which} norm")
 
 
 def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
-    """A row-parallel layer's sum over processes; with sequence parallelism each process keeps its part."""
+    """The all-reduced output of a row-parallel layer; with sequence parallelism, the process's part."""
     ledger.take(name, z.whole, WORKING)
     if z.sequence:
         ledger.take("part", z.hidden, WORKING)
@@ -178,7 +182,7 @@ def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
 def _rotated(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     ledger.take("kept rotated query", z.query)
     ledger.take("kept rotated key", z.key)
-    if "rope" not in layout.fused:  # a sum of products with the tables, the only saved tensors
+    if "rope" not in layout.fused:  # the composed rotation saves only its tables
         ledger.give("kept query", "kept key")
         ledger.take("kept tables", 2 * z.table)
 
@@ -188,7 +192,7 @@ def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
         ledger.take("kept attention", z.query)
         ledger.take("kept statistics", 2 * z.statistics)
         return
-    # Scores in bfloat16, then in float32 before and after the softmax, whose result is rounded again.
+    # Scores in bfloat16, then in float32 before and after the softmax; its result is rounded to bfloat16.
     ledger.take("kept scaled query", z.query)
     ledger.give("kept rotated query")
     if z.key_value_groups > 1:
@@ -204,8 +208,7 @@ def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
 
 
 def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
-    """A layer's backward. Starts with ``gradient``, that of its output, and leaves that of its input
-    there."""
+    """The backward pass of a layer; replaces the output's gradient in ``gradient`` with the input's."""
     take, give, gathered = ledger.take, ledger.give, z.gathered
     gathered.expect(ledger, "down")
     give("kept output")
@@ -258,7 +261,7 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
 
 
 def _branch(ledger: Ledger, z: Sizes) -> None:
-    """The gradient of a sum is used twice; a row-parallel layer takes the gradient of all tokens."""
+    """The gradient of a residual sum is used twice; a row-parallel layer needs it for all tokens."""
     ledger.take("branch", z.hidden, WORKING)
     if z.split:
         ledger.take("branch of all", z.whole, WORKING)
@@ -268,7 +271,7 @@ def _branch(ledger: Ledger, z: Sizes) -> None:
 
 
 def _weight(ledger: Ledger, size: int, *read: str) -> None:
-    """The gradient of a weight of ``size`` elements: bfloat16, then float32 for accumulation."""
+    """The gradient of a weight of ``size`` elements, in bfloat16 and then in float32 for accumulation."""
     ledger.take("d weight", HALF * size, WORKING)
     ledger.give(*read)
     ledger.take("wide d weight", SINGLE * size, WORKING)
@@ -287,7 +290,7 @@ def _norm_gradient(ledger: Ledger, z: Sizes, which: str) -> None:
 
 
 def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
-    """The forward of attention alone, from the output of the norm."""
+    """Recompute only attention, from the output of the norm."""
     z.gathered.forward(ledger, "columns", z.columns_outputs, then="out")
     if z.one_product:
         ledger.take("qkv", z.query + 2 * z.key, WORKING)

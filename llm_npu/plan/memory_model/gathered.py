@@ -1,11 +1,11 @@
-"""Sharding stage 3: a card has a shard of every large weight, gathered while a layer uses it.
+"""Sharding stage 3: each card has a shard of every large weight, gathered while a layer uses it.
 
 As in Paddle's GroupShardedStage3:
 
-- the next weight is gathered while the current one is in use;
-- the output of a layer with weights is copied;
-- before a layer's backward pass, the gradient of its whole weight is allocated as float32 zeros, and the
-  previous weight is gathered; the card keeps its shard of the gradient until the optimizer's step.
+- The next weight is gathered while the current one is in use.
+- The output of a layer with weights is copied.
+- Before a layer's backward pass, the gradient of its whole weight is allocated as float32 zeros, and the
+  previous weight is gathered. The card keeps its shard of the gradient until the optimizer step.
 
 Small weights stay whole and share one buffer for their gradients.
 """
@@ -20,18 +20,20 @@ from ..shape import ModelShape
 from .ledger import CHUNK, Ledger
 
 HALF, SINGLE = 2, 4  # bytes of bfloat16 and of float32
-SEGMENT = 1 << 20  # elements of a weight that is not sharded: the default of Paddle's group_sharded_parallel
+SEGMENT = 1 << 20  # largest unsharded weight in elements: default of Paddle's group_sharded_parallel
 # The gathered weights and the gradient buffer are padded to a multiple of this many elements.
 ALIGNED = CHUNK // HALF
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The weights of a layer's products, by product: the elements of each, in order of use.
+    """The sharded weights of a layer.
 
-    ``degree``: the number of shards; 1 without stage 3, where nothing is gathered. ``experts``: the number of
-    experts of the feed-forward products. ``keeps``: gradient shards stay, because more than one micro batch
-    accumulates into them.
+    Attributes:
+        products: the elements of each weight by matmul, in order of use.
+        degree: the number of shards; 1 without stage 3, when nothing is gathered.
+        experts: the number of experts of the feed-forward matmuls.
+        keeps: whether gradient shards stay allocated because several micro batches accumulate into them.
     """
 
     products: Mapping[str, tuple[int, ...]]
@@ -58,7 +60,7 @@ class Gathered:
         return self.degree > 1 and size > SEGMENT
 
     def part(self, size: int) -> int:
-        """Elements of a card's shard of a weight of ``size``; all of an unsharded one."""
+        """Elements of a card's shard of a weight of ``size``; ``size`` if the weight is not sharded."""
         return self.padded(size) // self.degree if self.is_cut(size) else size
 
     def padded(self, size: int) -> int:
@@ -77,13 +79,13 @@ class Gathered:
             ledger.take(f"whole {product}", size, "weights")
 
     def forward(self, ledger: Ledger, product: str, outputs: Sequence[int], then: str = "") -> None:
-        """Runs ``product``, one weight after the other, with an output of the given bytes each.
+        """Run ``product``, one weight after the other, with outputs of the given bytes.
 
-        Afterwards the first weight of the product ``then`` is gathered.
+        Afterwards, gather the first weight of the matmul ``then``.
         """
         if self.degree == 1:
             return
-        made = 0
+        total = 0
         for index, output in enumerate(outputs):
             ledger.give(f"whole {product}")
             ledger.take("weight in use", HALF * self._others(self._whole(product)[index]), "weights")
@@ -91,15 +93,14 @@ class Gathered:
                 self.expect(ledger, product, index + 1)
             elif then:
                 self.expect(ledger, then)
-            made += output
-            ledger.take("put out", made + output, "temporary")
+            total += output
+            ledger.take("put out", total + output, "temporary")
             ledger.give("put out", "weight in use")
 
     def backward(self, ledger: Ledger, product: str, before: str = "") -> None:
-        """Begins the backward of ``product``: its weight and gradient are whole, the weight ``before`` is
-        gathered.
+        """Begin the backward pass of ``product``: allocate its weight and gradient, gather ``before``.
 
-        With several weights, the peak is recorded.
+        With several weights, this records the peak.
         """
         if self.degree == 1:
             return
@@ -114,7 +115,7 @@ class Gathered:
         ledger.take(f"whole {before or 'of none'}", HALF * other, "weights")
 
     def end(self, ledger: Ledger, product: str) -> None:
-        """Ends the backward of ``product``: the card keeps its gradient shards."""
+        """End the backward pass of ``product``; the card keeps its gradient shards."""
         if self.degree == 1:
             return
         ledger.give(f"whole {product}", "whole gradient", "whole of none")
@@ -136,7 +137,7 @@ class Gathered:
         return [self.padded(size) if self.is_cut(size) else 0 for size in self.products[product]]
 
     def _others(self, size: int) -> int:
-        """Elements of a gathered weight beyond the card's own shard, which are released."""
+        """Elements of a gathered weight outside the card's own shard; they are released after use."""
         return size - size // self.degree
 
 

@@ -1,4 +1,4 @@
-"""Tracks live memory by category, and the peak of each phase."""
+"""Live memory by category, and the peak of each phase."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rounded(size: float) -> int:
 
 @dataclass(frozen=True)
 class Moment:
-    """The peak of one phase of a step. ``parts``: its ``bytes`` by category."""
+    """The peak memory of one phase of a step; ``parts``: ``bytes`` by category."""
 
     phase: str
     bytes: int

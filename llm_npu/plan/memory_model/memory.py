@@ -1,11 +1,11 @@
 """The peak memory of a card in a training step, and its breakdown.
 
-The model follows a step tensor by tensor, as Paddle runs it once the optimizer's states exist: forward of the
+The model follows a step tensor by tensor, after Paddle has allocated the optimizer states: forward of the
 last layer, loss, backward of the head and of the last layer, gradient of the embedding, gradients sent. A dry
-run of one layout gives the same figures but takes many times as long, and a search has thousands of layouts.
+run of one layout gives the same figures but is much slower, and a search has thousands of layouts.
 
 Mixed precision is the trainer's default: bfloat16 weights; float32 gradients, master weights and AdamW
-moments. On a card the communication library and the runtime need more (`llm_npu.plan.answer`).
+moments. On a card, the communication library and the runtime need additional memory (`llm_npu.plan.answer`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .decoder_layer import WORKING, Sizes, backward, forward
 from .gathered import HALF, SINGLE, Gathered
 from .ledger import CHUNK, Ledger, Moment, rounded
 
-INDEX = 8  # bytes of a token's id and of its label
-SMALLEST_CHUNK = 256  # tokens: of paddle_fused.linear_cross_entropy
-STAGE_2_BUFFER = 1 << 23  # elements: the default of Paddle's group_sharded_parallel
+INDEX = 8  # bytes of a token's id, and of its label
+SMALLEST_CHUNK = 256  # tokens, in paddle_fused.linear_cross_entropy
+STAGE_2_BUFFER = 1 << 23  # elements, the default of Paddle's group_sharded_parallel
 
 
 @dataclass(frozen=True)
 class StageMemory:
-    """A card of pipeline stage ``stage``: its ``moments`` in the order of a step."""
+    """The memory of a card of pipeline stage ``stage``; ``moments`` in the order of a step."""
 
     stage: int
     moments: tuple[Moment, ...]
@@ -40,7 +40,7 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a card of every stage."""
+    """The memory of a card of each stage."""
 
     stages: tuple[StageMemory, ...]
 
@@ -59,7 +59,7 @@ def peak(shape: ModelShape, layout: Layout) -> Memory:
     z = Sizes.of(shape, layout)
     layers = layout.stage_layers(shape)
     stages = range(len(layers))
-    # Stages in the middle differ only in the number of micro batches in flight; the first of them has most.
+    # Middle stages differ only in the number of micro batches in flight, which is highest on stage 1.
     shown = sorted({0, 1, stages[-1]} & set(stages)) if len(set(layers)) == 1 else stages
     return Memory(tuple(_stage(shape, layout, z, stage, layers[stage]) for stage in shown))
 
@@ -120,7 +120,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
 
     mode = layout.recompute_granularity if layout.recompute else ""
     kept = _kept(z, layout, mode)
-    # Sequence parallelism keeps the whole result of the embedding.
+    # With sequence parallelism, the embedding's output is still whole.
     entry = z.whole if stage == 0 else z.hidden
     part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
     others = in_flight(layout, stage) - 1
@@ -136,16 +136,16 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         _loss(ledger, shape, layout, z, tokens)
     else:
         ledger.take("gradient", z.hidden, WORKING)
-    made = 0 if gathered.keeps else gathered.gradients("columns", "out", "up", "down")
-    if first_is_fuller := made > kept:  # the later layers have left more in gradients than they saved
+    gradients = 0 if gathered.keeps else gathered.gradients("columns", "out", "up", "down")
+    if first_is_fuller := gradients > kept:  # later layers leave more gradients than they free activations
         ledger.give("layers before")
-        ledger.take("gradients of layers after", (layers - 1) * made, "gradients")
+        ledger.take("gradients of layers after", (layers - 1) * gradients, "gradients")
     backward(ledger, z, layout, mode)
     ledger.end("backward, first layer" if first_is_fuller else "backward, last layer")
     ledger.give("layers before", "received")
     if stage == 0:
         if not first_is_fuller:
-            ledger.take("gradients of layers after", (layers - 1) * made, "gradients")
+            ledger.take("gradients of layers after", (layers - 1) * gradients, "gradients")
         gathered.backward(ledger, "embedding")
         matrix = shape.vocab_size // layout.tensor_parallel_degree * shape.hidden_size
         ledger.take("embedding", HALF * matrix, WORKING)
@@ -161,7 +161,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
 
 
 def _kept(z: Sizes, layout: Layout, mode: str) -> int:
-    """Bytes that a layer saves for its backward, including its output."""
+    """Bytes that a layer saves for its backward pass, including its output."""
     ledger = Ledger()
     forward(ledger, z, layout, mode)
     if mode != "full" and "rms_norm" not in layout.fused:
@@ -170,10 +170,9 @@ def _kept(z: Sizes, layout: Layout, mode: str) -> int:
 
 
 def in_flight(layout: Layout, stage: int) -> int:
-    """The number of micro batches in flight in a stage (1F1B): those without a backward pass yet.
+    """The number of micro batches in flight (not yet through the backward pass) in a stage of 1F1B.
 
-    With V model chunks per stage, the number of chunks with micro batches in flight: (P - s - 1) 2 + (V - 1)
-    P + 1.
+    With V model chunks per stage, the number of chunks in flight: 2 (P - s - 1) + (V - 1) P + 1.
     """
     stages, parts = layout.pipeline_parallel_degree, layout.virtual_pp_degree
     if parts == 1:
@@ -182,7 +181,7 @@ def in_flight(layout: Layout, stage: int) -> int:
 
 
 def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Gathered) -> None:
-    """Weights, gradients, master weights and moments of the card that has most of them."""
+    """Weights, gradients, master weights and moments of the card with the most of them."""
     degree = layout.sharding_degree
     counted = _counted(sizes)
     parts = owned = Counter()
@@ -199,7 +198,7 @@ def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Ga
         buffer = min(own, STAGE_2_BUFFER)
         owners = min(degree, len(sizes))  # a card without weights has no buffer
         gradients = SINGLE * ((owners - 1) * buffer + own)
-    elif gathered.degree > 1:  # one buffer for the unsharded ones, and shards that come and go
+    elif gathered.degree > 1:  # one buffer for unsharded weights, and temporary shards
         gradients = SINGLE * sum(gathered.padded(size) for size in sizes if not gathered.is_cut(size))
         if gathered.keeps:
             gradients += sum(SINGLE * gathered.part(size) for size in sizes if gathered.is_cut(size))
@@ -210,7 +209,7 @@ def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Ga
 
 @lru_cache(1024)  # a stage of many experts has thousands of weights of a few sizes
 def _counted(sizes: tuple[int, ...]) -> Counter[int]:
-    """The number of weights of each size; not to be changed."""
+    """The number of weights of each size; callers must not modify the result."""
     return Counter(sizes)
 
 
@@ -221,10 +220,10 @@ def _allocated(tensors: Counter[int], width: int) -> int:
 
 @lru_cache(1024)
 def shares(sizes: tuple[int, ...], degree: int, largest_first: bool) -> list[int]:
-    """The weights of the card with most elements, if each weight goes to the card with fewest so far."""
-    degree = min(degree, len(sizes))  # with more cards than weights, the others have none
+    """The weights of the fullest card, if each weight is assigned to the card with the fewest elements."""
+    degree = min(degree, len(sizes))  # further cards have no weights
     cards: list[list[int]] = [[] for _ in range(degree)]
-    least = [(0, card) for card in range(degree)]  # a heap: of equal sums, the first card
+    least = [(0, card) for card in range(degree)]  # a heap; ties go to the first card
     for size in sorted(sizes, reverse=True) if largest_first else sizes:
         held, card = heapq.heappop(least)
         cards[card].append(size)
@@ -233,7 +232,7 @@ def shares(sizes: tuple[int, ...], degree: int, largest_first: bool) -> list[int
 
 
 def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: int) -> None:
-    """The last norm, the head and the loss, forward and backward; leaves the gradient of the last layer."""
+    """The last norm, the head and the loss, forward and backward; leaves the last layer's gradient."""
     take, give, gathered = ledger.take, ledger.give, z.gathered
     vocabulary = shape.vocab_size // layout.tensor_parallel_degree
     gathered.expect(ledger, "head")
@@ -253,7 +252,7 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
 
 
 def _of_logits(ledger: Ledger, shape: ModelShape, z: Sizes, tokens: int, vocabulary: int) -> None:
-    """Head and loss, forward and backward, with the logits of all tokens."""
+    """Head and loss, forward and backward, with whole logits."""
     take, give, gathered = ledger.take, ledger.give, z.gathered
     numbers, matrix = tokens * vocabulary, vocabulary * shape.hidden_size
     gathered.forward(ledger, "head", (HALF * numbers,))
@@ -277,7 +276,7 @@ def _of_logits(ledger: Ledger, shape: ModelShape, z: Sizes, tokens: int, vocabul
 
 
 def _in_chunks(ledger: Ledger, shape: ModelShape, z: Sizes, tokens: int, vocabulary: int) -> None:
-    """The same by linear_cross_entropy: logits of some tokens at a time, and float32 copies of the weight."""
+    """Head and loss by linear_cross_entropy, with logits in chunks and float32 copies of the weight."""
     take, give, gathered = ledger.take, ledger.give, z.gathered
     matrix = vocabulary * shape.hidden_size
     chunk = min(tokens, max(SMALLEST_CHUNK, tokens * shape.hidden_size // vocabulary)) * vocabulary

@@ -1,1 +1,1 @@
-"""The operations of a step, and their time."""
+"""The operations of a step, and their times."""

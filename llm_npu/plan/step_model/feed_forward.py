@@ -12,7 +12,7 @@ EXPERTS = "experts"
 
 
 class Layer(NamedTuple):
-    """``groups`` layers in one kernel, of ``inner`` columns, for ``rows`` tokens each; ``times`` kernels."""
+    """``times`` kernels, each with ``groups`` layers of ``inner`` columns for ``rows`` tokens per layer."""
 
     name: str
     rows: int
@@ -29,16 +29,16 @@ class FeedForward(Kernels):
     """The operations of a feed-forward layer."""
 
     def layers(self) -> list[Layer]:
-        """The feed-forward layers of a decoder layer: one, or the experts and a shared one."""
+        """The feed-forward layers of a decoder layer: a dense one, or the experts and a shared expert."""
         if not self.shape.num_experts:
             return [Layer("mlp", self.tokens, self.inner)]
-        found = [self.experts()]
+        layers = [self.experts()]
         if shared := self.shape.shared_expert_intermediate_size // self.tp:
-            found.append(Layer("shared_expert", self.tokens, shared))
-        return found
+            layers.append(Layer("shared_expert", self.tokens, shared))
+        return layers
 
     def experts(self) -> Layer:
-        """All experts, with an even share of the tokens each."""
+        """All experts, each with an equal share of the tokens."""
         number = self.shape.num_experts
         rows = max(1, round(self.tokens * self.shape.experts_per_token / number))
         many = {"groups" if "moe" in self.layout.fused else "times": number}
@@ -50,7 +50,7 @@ class FeedForward(Kernels):
         if not number:
             return
         yield self.matmul("experts.router", self.rows, self.hidden, number, phase=phase)
-        # Composed, the rows of one expert are gathered and added after those of the other.
+        # The composed operators gather and add the rows of one expert after the other.
         moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * number)
         routed = self.tokens * self.shape.experts_per_token * self.hidden
         yield self.vector("experts.permute", 2 * routed, moves, phase=phase)

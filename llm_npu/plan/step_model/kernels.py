@@ -1,7 +1,7 @@
-"""Single operations on one rank of a pipeline stage, with the sizes that a layout leaves to the rank.
+"""Single operations on one rank of a pipeline stage, with the sizes of that rank.
 
-Bytes count every read and write of a tensor once per kernel. For tensors split by tensor parallelism, they
-are those of one rank.
+Bytes count every read and write of a tensor once per kernel; for tensors split by tensor parallelism, only
+the rank's part.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from paddle_fused import registry
 
 from ..layout import Layout
 from ..shape import ModelShape
-from .operations import Operation
+from .operations import Operation, collective
 
 WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
 
 
 def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """A row of TRAFFIC: one kernel, with the bytes that the operator is registered with."""
-    forward, both = (registry.find(operator).cost(WIDTH, way, **element).bytes for way in (False, True))
+    """A row of TRAFFIC: one kernel, with the operator's registered bytes."""
+    cost = registry.find(operator).cost
+    forward, both = (cost(WIDTH, backward, **element).bytes for backward in (False, True))
     return (forward, 1, forward), (both - forward, 1, both - forward)
 
 
-# For a chain of kernels: bytes read and written per element, number of kernels, and the bytes exchanged with
-# others. Forward, then backward. Fused: one kernel in bfloat16. Composed: as PaddleNLP's and Megatron's
-# Python code, with the norm and the softmax in float32.
+# For a chain of kernels, forward and backward: bytes read and written per element, number of kernels, and
+# bytes exchanged with other chains. Fused: one kernel in bfloat16. Composed: like the Python code of
+# PaddleNLP and Megatron, with the norm and the softmax in float32.
 TRAFFIC = {
     ("rms_norm", True): _fused("rms_norm", tokens=1, hidden=1),
     ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
@@ -54,11 +55,11 @@ class Kernels:
             self.columns = shape.attention_parameters // shape.hidden_size // tp - self.query
         self.inner = shape.intermediate_size // tp
         self.vocabulary = -(-shape.vocab_size // tp)
-        self.spread = self.tokens * self.hidden * WIDTH  # bytes of all ranks' activations
+        self.spread = self.tokens * self.hidden * WIDTH  # bytes of the activations of all ranks
 
     @property
     def overlapped(self) -> bool:
-        """Whether a layer's own collectives overlap with its products."""
+        """Whether a layer's collectives overlap with its matmuls."""
         return self.layout.overlap != "serial"
 
     def matmul(self, name: str, m: int, k: int, n: int, groups: int = 1, **fields) -> Operation:
@@ -72,24 +73,17 @@ class Kernels:
         yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
 
     def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
-        """A chain of kernels: ``cost`` as in TRAFFIC; without the third number nothing is cached."""
-        each, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
+        """A chain of kernels with a ``cost`` as in TRAFFIC; without the third number nothing is cached."""
+        total, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
         times = kernels * fields.pop("times", 1)
-        moved, cached = elements * each / kernels, elements * (each - outside) / kernels
+        moved, cached = elements * total / kernels, elements * (total - outside) / kernels
         return Operation(name, "vector", bytes=moved, cached=cached, times=times, **fields)
 
     def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
-        """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a product."""
-        return Operation(
-            f"{name}.{what}",
-            "collective",
-            phase="backward" if backward else "forward",
-            collective=what,
-            payload=self.spread,
-            group="tp",
-            group_size=self.tp,
-            overlaps="matmul" if self.overlapped and beside else "",
-        )
+        """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a matmul."""
+        overlaps = "matmul" if self.overlapped and beside else ""
+        phase = "backward" if backward else "forward"
+        return collective(name, what, self.spread, "tp", self.tp, phase, overlaps=overlaps)
 
     def into_columns(self, name: str) -> Iterator[Operation]:
         if self.tp > 1 and self.layout.sequence_parallel:
@@ -101,11 +95,11 @@ class Kernels:
 
     def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
         if self.tp > 1 and self.layout.sequence_parallel:
-            # Without a fused kernel the compute stream waits for the gradient: both products need it.
+            # Without a fused kernel the compute stream waits for the gradient, which both matmuls need.
             yield self.collective(name, "all_gather", True, beside=self.overlapped)
 
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
-        """The products of the layer, and the sum of its input's gradient; PaddleNLP's head keeps it whole."""
+        """The matmuls of the layer, and the sum of its input gradient; PaddleNLP's head keeps it whole."""
         yield from self.linear_backward(name, m, k, n, **fields)
         if self.tp > 1:
             scattered = self.layout.sequence_parallel and name != "lm_head"

@@ -1,6 +1,6 @@
-"""A training step as a list of operations: compute, memory traffic, and what may overlap.
+"""A training step as a list of operations with compute, memory traffic and possible overlap.
 
-The list comes from a model's shape and a layout (``llm_npu.plan.step_model.program``); the cost model turns
+``llm_npu.plan.step_model.program`` generates the list from a model's shape and a layout; the cost model turns
 it into seconds. Tests compare it with the calls that a dry run records (``llm_npu.training.dry_run``).
 """
 
@@ -8,29 +8,33 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# matmul: products in the cube unit. attention: fused attention. vector: bound by the vector unit or by device
-# memory. optimizer: the update. host: runs on the host's processors, or on the card's AICPU.
+# matmul: runs on the cube unit. attention: fused attention. vector: bound by the vector unit or by device
+# memory. optimizer: the update. host: runs on the host's CPU, or on the card's AICPU.
 KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "send")
 # tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks that share states.
 GROUPS = ("tp", "pp", "dp", "sharding")
 PHASES = ("forward", "backward", "recompute", "step")
-# What a collective may overlap with: the product before or after it, in chunks ("matmul"); the attention
-# before it ("attention") or any work of the backward pass ("backward"), in the study of published runs only;
-# or nothing, the compute stream waits ("").
+# What a collective may overlap with. "matmul": the matmul before or after it, in chunks. "": nothing; the
+# compute stream waits. Only in the study of published runs: "attention", the attention before it, and
+# "backward", any work of the backward pass.
 OVERLAPS = ("", "matmul", "attention", "backward")
 
 
 class Operation(NamedTuple):
     """One kernel or one collective of one rank, run ``times`` times.
 
-    ``flops``: multiplications and additions of one run. ``bytes``: device memory traffic, of which ``cached``
-    is exchanged with the previous and next kernels only, and can be served by a large enough cache.
-    ``shapes``: of its inputs; for a matmul ``((m, k), (k, n))``. ``phase``: of the step, see PHASES.
-
-    Of a collective, ``payload`` is the bytes of the whole tensor: the output of all_reduce, all_gather,
-    reduce, broadcast and send, the input of reduce_scatter and all_to_all. ``group`` and ``group_size`` give
-    its ranks, ``overlaps`` what it may overlap with.
+    Attributes:
+        flops: multiplications and additions of one run.
+        bytes: device memory traffic of one run.
+        cached: the part of ``bytes`` exchanged only with the previous and next kernels, which a large enough
+            cache can serve.
+        shapes: of the inputs; ``((m, k), (k, n))`` for a matmul.
+        phase: one of PHASES.
+        payload: bytes of a collective's whole tensor: the output of all_reduce, all_gather, reduce, broadcast
+            and send, the input of reduce_scatter and all_to_all.
+        group, group_size: the ranks of a collective.
+        overlaps: what a collective may overlap with, one of OVERLAPS.
     """
 
     name: str
@@ -47,3 +51,11 @@ class Operation(NamedTuple):
     group: str = ""
     group_size: int = 1
     overlaps: str = ""
+
+
+def collective(
+    prefix: str, what: str, payload: float, group: str, group_size: int, phase: str, **fields
+) -> Operation:
+    """The collective ``what`` on ``payload`` bytes, named ``prefix.what``."""
+    fields |= {"payload": payload, "group": group, "group_size": group_size}
+    return Operation(f"{prefix}.{what}", "collective", phase=phase, collective=what, **fields)

@@ -1,4 +1,4 @@
-"""The operations of a step, generated from a model's sizes and a layout, for one rank of a pipeline stage."""
+"""The operations of a step on one rank of a pipeline stage, from a model's sizes and a layout."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from llm_npu.core.cards import Card
 from ..layout import Layout
 from ..shape import ModelShape
 from .kernels import SINGLE, WIDTH
-from .operations import Operation
+from .operations import Operation, collective
 from .roofline import Efficiencies, compute_seconds
 from .stage import ADAM, CLIP, Stage
 
 
 @dataclass(frozen=True)
 class Program:
-    """How this trainer runs a step; the study of published runs (benchmarks/planner) derives others."""
+    """How this trainer runs a step; the study of published runs (benchmarks/planner) has subclasses."""
 
     def parts(self, shape: ModelShape, layout: Layout) -> Stage:
         return Stage(shape, layout)
 
     def update(self, parts: Stage, owned: float) -> Iterator[Operation]:
-        """Clipping and the update of ``owned`` weights."""
+        """Gradient clipping and the update of ``owned`` weights."""
         yield Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step")
         yield Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step")
 
     def exchange(self, parts: Stage, weights: float) -> Iterator[Operation]:
-        """The collectives of a step among the cards with the same ``weights``."""
+        """The collectives of a step among the cards that hold the same ``weights``."""
         sharding = parts.layout.sharding
         if not sharding:
             yield parts.shard("all_reduce", SINGLE * weights, "step")
@@ -39,74 +39,67 @@ class Program:
             yield parts.shard("broadcast", WIDTH * weights, "step")
 
     def seconds(self, operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
-        """Of ``operation``, which is not a collective."""
+        """Seconds of ``operation``, which must not be a collective."""
         return compute_seconds(operation, card, efficiencies)
 
     def strides(self, layout: Layout) -> Mapping[str, int]:
-        """The stride of a group's ranks: tensor parallelism is innermost, then sharding, stages, replicas."""
+        """The stride of each group's ranks; from the inside: tensor, sharding, stages, replicas."""
         tensor = layout.tensor_parallel_degree
         inside = layout.data_parallel_degree if layout.sharding else 1
         replicas = tensor * layout.pipeline_parallel_degree
         return {"tp": 1, "sharding": tensor, "pp": tensor * inside, "dp": replicas}
 
     def most_hidden(self, layout: Layout) -> float:
-        """The most that chunks leave to hide of a collective beside a product, 0 to 1."""
+        """The largest share of a collective that chunked overlap can hide, 0 to 1."""
         return 1 - 1 / CHUNKS if layout.overlap == "pipelined" else 1.0
 
     def launches(self, efficiencies: Efficiencies) -> float:
-        """Seconds of the host for each kernel."""
+        """Host seconds per kernel launch."""
         return efficiencies.host
 
 
 TRAINER = Program()
-CHUNKS = 4  # into which the overlap "pipelined" cuts a product
+CHUNKS = 4  # chunks of a matmul with the overlap "pipelined"
 
 
 @lru_cache(1024)
 def micro_batch(
     shape: ModelShape, layout: Layout, stage: int = 0, program: Program = TRAINER
 ) -> tuple[Operation, ...]:
-    """Forward and backward of one micro batch on pipeline stage ``stage``; a layer's operations appear once,
-    with ``times`` the number of layers."""
+    """Forward and backward of one micro batch on pipeline stage ``stage``.
+
+    The operations of a layer appear once, with ``times`` equal to the number of layers.
+    """
     parts = program.parts(shape, layout)
     of_stages, last = layout.stage_layers(shape), layout.pipeline_parallel_degree - 1
     dense, again = shape.dense_of(of_stages, stage), layout.recompute_layers(shape, stage)
-    first = min(again, dense)  # of the layers that are recomputed
+    first = min(again, dense)  # dense layers come first, also among recomputed ones
     kinds = [(shape, of_stages[stage] - dense, again - first)]
     if dense:
         kinds.append((shape.dense, dense, first))
-    found: list[Operation] = []
+    operations: list[Operation] = []
     for kind, layers, recomputed in kinds:
         if layers:
-            found += _decoder_layers(kind, layout.of_layers, program, layers, recomputed)
+            operations += _decoder_layers(kind, layout.of_layers, program, layers, recomputed)
     if stage == 0:
-        found += parts.embedding()
+        operations += parts.embedding()
     if stage == last:
-        found += parts.head()
+        operations += parts.head()
     if last:
         payload = parts.spread / parts.tp
         sends = layout.virtual_pp_degree * (2 if 0 < stage < last else 1)
-        found += [
-            Operation(
-                "pipeline.send",
-                "collective",
-                phase=phase,
-                times=sends,
-                collective="send",
-                payload=payload,
-                group="pp",
-                group_size=last + 1,
-            )
+        operations += [
+            collective("pipeline", "send", payload, "pp", last + 1, phase, times=sends)
             for phase in ("forward", "backward")
         ]
     weights = parts.weights(stage)
     if layout.sharding == "stage3" and layout.sharding_degree > 1:
-        found += [parts.shard("all_gather", WIDTH * weights, phase) for phase in ("forward", "backward")]
-    # Paddle's stage 2 sums a gradient on its owner, stage 3 on every rank, and both after every micro batch.
+        operations += [parts.shard("all_gather", WIDTH * weights, phase) for phase in ("forward", "backward")]
+    # Paddle's stage 2 reduces a gradient to its owner, stage 3 to every rank; both after every micro batch.
     sums = {"stage2": "reduce", "stage3": "all_reduce"}.get(layout.sharding)
     if sums and layout.sharding_degree > 1:
-        found.append(parts.shard(sums, SINGLE * weights, "backward"))
-    return tuple(found)
+        operations.append(parts.shard(sums, SINGLE * weights, "backward"))
+    return tuple(operations)
 
 
 @lru_cache(1024)
@@ -124,36 +117,25 @@ def _decoder_layers(
 def once_a_step(
     shape: ModelShape, layout: Layout, stage: int = 0, program: Program = TRAINER
 ) -> tuple[Operation, ...]:
-    """The operations of stage ``stage`` once per step: exchange gradients, clip, update, share the new
-    weights."""
+    """The operations of stage ``stage`` once per step: synchronize gradients, clip, update, broadcast."""
     parts = program.parts(shape, layout)
     weights = parts.weights(stage)
     owned = parts.owned(stage)
-    found = [
+    operations = [
         *program.update(parts, owned),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
     if layout.replicas > 1:
-        found += program.exchange(parts, weights)
+        operations += program.exchange(parts, weights)
     stages = layout.pipeline_parallel_degree
     if shape.tie_word_embeddings and stages > 1 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden
-        found.append(
-            Operation(
-                "embedding.all_reduce",
-                "collective",
-                phase="step",
-                collective="all_reduce",
-                payload=table,
-                group="pp",
-                group_size=2,
-            )
-        )
-    return tuple(found)
+        operations.append(collective("embedding", "all_reduce", table, "pp", 2, "step"))
+    return tuple(operations)
 
 
 def distinct_stages(shape: ModelShape, layout: Layout) -> Sequence[int]:
-    """For every stage, the first one with the same operations."""
+    """For each stage, the first stage with the same operations."""
     layers = layout.stage_layers(shape)
     last, first_with = len(layers) - 1, {}
     kinds = [

@@ -4,12 +4,12 @@
     attention        F / (attention P min(1, D / 128))
     others           bytes / M, or / (5 M) for cached bytes
 
-M is the share ``memory`` of the bandwidth that a single kernel sustains. A product's result is summed first
-and then written to memory, which is why products with a short inner dimension are slow; measured on a
-910B2C (README of https://github.com/gameofdimension/gpu_benchmark, third party), with cube at 0.93: 6912 x
-16384 x 2048 reach 292 TFLOPS (by this formula 292), 14336 x 4096 x 4096 317 (310), 6144 x 17920 x 2816 301
-(302). The vector unit takes as long for a row's softmax with smaller heads, hence the last factor of
-attention."""
+M is the share ``memory`` of the bandwidth that a single kernel sustains. A matmul accumulates its result
+before it writes it to memory, so matmuls with a short inner dimension are slow. TFLOPS measured by a third
+party on a 910B2C (README of https://github.com/gameofdimension/gpu_benchmark), in brackets by this formula
+with cube 0.93: 6912 x 16384 x 2048 292 (292), 14336 x 4096 x 4096 317 (310), 6144 x 17920 x 2816 301 (302).
+The vector unit needs the same time for a softmax row with smaller heads, hence the last factor of attention.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ FULL_HEAD = 128
 class Efficiencies:
     """Efficiencies relative to the peaks, 0 to 1.
 
-    ``cube``: of matrix products. ``attention``: of fused attention with heads of 128. ``hidden``: the share
-    of the shorter of a collective and a product that is hidden when both overlap. ``launch``: seconds between
-    two kernels. ``host``: seconds for the host to prepare one; both assumed. ``memory`` and ``links``: of the
-    bandwidth that a kernel or a collective alone sustains.
+    Attributes:
+        cube: of matmuls.
+        attention: of fused attention with a head size of 128.
+        hidden: the hidden share of the shorter of a collective and a matmul that overlap.
+        launch: seconds between two kernels (assumed).
+        host: seconds that the host needs per kernel (assumed).
+        memory: the share of the memory bandwidth that a single kernel sustains.
+        links: the share of the link bandwidth that a single collective sustains.
     """
 
     cube: float
@@ -44,7 +48,7 @@ class Efficiencies:
 
 
 def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
-    """Seconds of ``operation`` times ``times``; not for collectives."""
+    """Seconds of all ``times`` runs of ``operation``, which must not be a collective."""
     once = memory = memory_seconds(operation, card) / efficiencies.memory
     if operation.kind == "matmul":
         once = operation.flops / (card.peak * efficiencies.cube)
@@ -57,13 +61,13 @@ def compute_seconds(operation: Operation, card: Card, efficiencies: Efficiencies
 
 
 def memory_seconds(operation: Operation, card: Card) -> float:
-    """Seconds of memory traffic of one run of ``operation``. The cache helps if all of it fits."""
+    """Seconds of memory traffic of one run of ``operation``. The cache helps if all of the traffic fits."""
     cached = operation.cached if operation.bytes <= card.cache else 0.0
     return (operation.bytes - cached + cached / card.cache_speedup) / card.sustained_bandwidth
 
 
 def result_bytes(operation: Operation) -> float:
-    """Bytes of the result of the matmul ``operation``: batch x (m, k) by (k, n), m n each."""
+    """Bytes of the result of the matmul ``operation``, batch x (m, k) by (k, n)."""
     if len(operation.shapes) < 2:
         return 0.0
     left, right = operation.shapes[:2]

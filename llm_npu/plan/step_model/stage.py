@@ -8,16 +8,16 @@ from paddle_fused import registry
 
 from .feed_forward import FeedForward
 from .kernels import TRAFFIC, WIDTH
-from .operations import Operation
+from .operations import Operation, collective
 
-BLOCK = 128  # attention computes whole blocks of this many queries and keys
+BLOCK = 128  # queries and keys of a block; attention computes whole blocks
 DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
-BACKWARD_ATTENTION = 2.5  # five products instead of two: fused attention recomputes the scores
-# Per logit: to float32, maximum, difference, exponential, sum, quotient; backward product, to bfloat16.
+BACKWARD_ATTENTION = 2.5  # five matmuls instead of two; fused attention recomputes the scores
+# Per logit: cast to float32, max, subtract, exp, sum, divide; backward multiply, cast to bfloat16.
 LOSS_FORWARD, LOSS_BACKWARD = (38, 7, 2), (14, 2, 6)
-ACCUMULATE = 18  # bytes per weight: a bfloat16 gradient, its float32 copy, and the sum
+ACCUMULATE = 18  # bytes per weight: bfloat16 gradient, its float32 copy, and the sum
 ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # per weight
-CLIP = 12  # bytes per weight: a gradient is read for the norm, then scaled
+CLIP = 12  # bytes per weight: read the gradient for the norm, then scale it
 
 
 def causal(length: int) -> float:
@@ -116,7 +116,7 @@ class Stage(FeedForward):
         yield self.vector("accumulate", self.layer_weights(), (self.accumulate, 2), phase="backward")
 
     def recomputed(self) -> Iterator[Operation]:
-        """The operations that the backward pass of a layer recomputes first."""
+        """The operations that the backward pass of a layer recomputes before it starts."""
         again = {"full": self.layer, "full_attn": self.attention_block, "core_attn": self.attention}
         for operation in again[self.layout.recompute_granularity]():
             yield operation._replace(phase="recompute")
@@ -149,7 +149,7 @@ class Stage(FeedForward):
         yield self.vector("lm_head.accumulate", table, (self.accumulate, 2), phase="backward")
 
     def owned(self, stage: int) -> float:
-        """Weights of the stage whose states one rank has."""
+        """Weights of the stage whose optimizer states one rank holds."""
         return self.weights(stage) / self.layout.sharding_degree
 
     def weights(self, stage: int) -> float:
@@ -161,19 +161,11 @@ class Stage(FeedForward):
             tables = 1
         layers = self.layout.stage_layers(self.shape)
         dense = self.shape.dense_of(layers, stage)
-        found = (layers[stage] - dense) * self.layer_weights()
+        total = (layers[stage] - dense) * self.layer_weights()
         if dense:
-            found += dense * self.shape.dense.layer_parameters / self.tp
-        return found + tables * self.vocabulary * self.hidden
+            total += dense * self.shape.dense.layer_parameters / self.tp
+        return total + tables * self.vocabulary * self.hidden
 
     def shard(self, what: str, payload: float, phase: str, overlaps: str = "") -> Operation:
-        return Operation(
-            f"sharding.{what}",
-            "collective",
-            phase=phase,
-            collective=what,
-            payload=payload,
-            group="sharding" if self.layout.sharding else "dp",
-            group_size=self.layout.replicas,
-            overlaps=overlaps,
-        )
+        group = "sharding" if self.layout.sharding else "dp"
+        return collective("sharding", what, payload, group, self.layout.replicas, phase, overlaps=overlaps)

@@ -2,12 +2,12 @@
 
 An all-gather or reduce-scatter of V bytes among n cards; an all-reduce takes twice as long:
 
-    full mesh     V / (n B)                     every card sends its piece to all others at once
+    full mesh     V / (n B)                     every card sends its part to all others at once
     switch, ring  (n - 1) (V / (n B) + a)       with B bytes/s per card, and latency a
     halving       (n - 1) / n V / B + log2(n) a the same bytes in fewer steps; n a power of two
 
-The cards of a server run their part first; each then exchanges its share with those in other servers of its
-pod, and of that its share with those in other pods, whose uplinks may be oversubscribed.
+The collective runs first within each server, then between the servers of a pod on each card's share, then
+between pods on the share of that share. The uplinks of a pod may be oversubscribed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llm_npu.core.cards import Card, Link
 
 from .operations import Operation
 
-# A reduce-scatter, then all parts to all ranks or to one; or a scatter from one rank, then an all-gather.
+# A reduce-scatter and an all-gather or gather; or a scatter and an all-gather.
 TWICE = ("all_reduce", "reduce", "broadcast")
 
 
@@ -49,7 +49,7 @@ def seconds(operation: Operation, card: Card, stride: int = 1) -> float:
     near, between = in_server(size, stride, link), card.between_servers
     together = max(near, min(size, between.pod // stride)) if between.oversubscription > 1 else size
     if operation.collective == "send":
-        # The slowest of all hops between neighbouring stages limits the pipeline.
+        # The slowest hop between neighbouring stages limits the pipeline.
         links = ([link] if near > 1 else []) + ([between] if near < size else [])
         links += [between.uplink] if size > together else []
         return max(payload / (used.bandwidth * used.efficiency) + used.latency for used in links)

@@ -38,10 +38,12 @@ def test_the_planner_names_no_change_that_the_trainer_refuses(run_python):
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_the_planner_searches_pipelines_and_tensor_parallelism_of_every_family(name):
-    shape = ModelShape.of(families.FAMILIES[name].tiny)
+    """Tensor parallelism is planned unless every process holds the whole experts."""
+    shape, experts = ModelShape.of(families.FAMILIES[name].tiny), families.FAMILIES[name].experts
     layouts = list(search.layouts(shape, Layout(cards=8, global_batch_size=16, max_seq_length=512), 8))
     assert max(layout.pipeline_parallel_degree for layout in layouts) > 1
-    assert max(layout.tensor_parallel_degree for layout in layouts) > 1
+    splits = experts is None or experts.tensor_parallel in ("size", "number")
+    assert (max(layout.tensor_parallel_degree for layout in layouts) > 1) == splits
     for layout in layouts:
         layout.check(shape)
 

@@ -4,7 +4,7 @@
     session = Session(model, settings, make_optimizer)
     loss = session.step(input_ids, labels)
 
-``plan`` describes the placement of parameters and activations as data, ``apply`` carries it out, ``explain``
+``plan`` describes the placement of parameters and activations as data, ``apply`` applies it, and ``explain``
 prints the placements and each communication with its bytes.
 """
 

@@ -1,4 +1,4 @@
-"""Applies a plan to a model, in one fixed order: parameters, then activation points."""
+"""Apply a plan to a model: first to the parameters, then to the activation points."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from llm_npu.parallel.plan import ParallelPlan, Point, placements
 
 
 def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: ParallelPlan) -> paddle.nn.Layer:
-    """Shards ``model`` (PaddleNLP's single-device model, identical on every process) over ``mesh``, in place.
+    """Shard ``model`` (PaddleNLP's single-device model, identical on every process) over ``mesh``, in place.
 
-    Its parameters become DistTensors; layers get hooks that place their activations. Call it before making
-    the optimizer; the fused operators may be applied before or after.
+    The parameters become DistTensors, and hooks on the layers place their activations. Call this before
+    creating the optimizer; the fused operators may be applied before or after.
 
-    ValueError for a plan without a rule for a parameter, and for degrees that do not divide the model.
+    Raises ValueError for a plan without a rule for a parameter, and for degrees that do not divide the model.
     """
     _place(model, lambda _name: mesh, mesh, plan)
     return model
@@ -28,9 +28,9 @@ def parallelize(model: paddle.nn.Layer, mesh: dist.ProcessMesh, plan: ParallelPl
 def parallelize_stages(
     model: paddle.nn.Layer, meshes: list[dist.ProcessMesh], plan: ParallelPlan
 ) -> paddle.nn.Layer:
-    """The same for a pipeline program: each layer goes on the mesh of its stage.
+    """`parallelize` for a pipeline program; each layer is placed on the mesh of its stage.
 
-    A process has no values of other stages' parameters.
+    A process does not store the values of other stages' parameters.
     """
     count = model.config.num_hidden_layers
 
@@ -53,7 +53,7 @@ def _place(
     layers = dict(model.named_sublayers())
     _place_parameters(layers, mesh_of, plan)
     for name, layer in layers.items():
-        # Placeholder in a pipeline stage for layers of other stages.
+        # An Identity replaces the layers of other pipeline stages.
         if isinstance(layer, paddle.nn.Identity):
             continue
         for point in plan.points:
@@ -74,7 +74,7 @@ def _place_parameters(layers: dict, mesh_of: Callable[[str], dist.ProcessMesh], 
 
 
 def _move_arguments(layer: paddle.nn.Layer, mesh: dist.ProcessMesh) -> None:
-    """Positions and masks, the inputs of all layers, come from the first stage."""
+    """Reshard positions and masks, which the first stage creates for all layers."""
 
     def moved(argument):
         if not (isinstance(argument, paddle.pir.Value) and argument.is_dist_dense_tensor_type()):

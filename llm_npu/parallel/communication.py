@@ -1,4 +1,4 @@
-"""The communication of a step: read from a static program, or recorded by the virtual NPU in dygraph."""
+"""The communication of a step, read from a static program or recorded by the virtual NPU in dygraph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import virtual_npu
 
-# Communication operators of a program, and their kinds. (Some passes still insert the older c_... names.)
+# Communication operators of a program by name. (Some passes still insert the older c_... names.)
 KINDS = {
     "pd_op.all_reduce": "all_reduce",
     "pd_op.all_reduce_": "all_reduce",
@@ -34,9 +34,9 @@ ROLES = {0: "forward", 1: "backward", 2: "optimizer", 256: "forward", 257: "back
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective: ``kind`` among ``processes``, on a tensor of ``shape``.
+    """A collective ``kind`` among ``processes``, on a tensor of ``shape``.
 
-    ``role``: the part of the step, or "" if unknown.
+    ``role`` is the part of the step, or "" if unknown.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Collective:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that a process sends over its link, with the usual algorithm on a ring of n processes."""
+        """Bytes that a process sends over its link with the ring algorithm on n processes."""
         n, size = self.processes, self.bytes_given
         if self.kind == "all_reduce":
             return 2 * (n - 1) * size // n
@@ -80,7 +80,7 @@ def collectives_of(program, mode: str = "train") -> list[Collective]:
     """The collectives of a ``dist.DistModel``'s program, in order; single-process ones are skipped."""
     from paddle.distributed.auto_parallel.static.process_group import get_process_group
 
-    found = []
+    collectives = []
     for op in program._engine._pir_dense_main_progs[mode].global_block().ops:
         kind = KINDS.get(op.name())
         if kind is None:
@@ -88,33 +88,32 @@ def collectives_of(program, mode: str = "train") -> list[Collective]:
         attributes = op.attrs()
         group = get_process_group(attributes["ring_id"])
         processes = attributes.get("nranks") or (group.nranks if group is not None else 2)
-        given = op.operand_source(0)
-        dtype = str(given.dtype).rpartition(".")[2].lower()
+        source = op.operand_source(0)
+        dtype = str(source.dtype).rpartition(".")[2].lower()
         role = ROLES.get(attributes.get("op_role", -1), "")
         if processes > 1:
-            found.append(Collective(kind, processes, dtype, tuple(given.shape), role))
-    return found
+            collectives.append(Collective(kind, processes, dtype, tuple(source.shape), role))
+    return collectives
 
 
 def collectives_sent() -> list[Collective]:
-    """Bytes sent by resharding in dygraph (and by static programs) since the last reset, by kind and size."""
+    """The collectives of resharding in dygraph and of static programs since the last reset."""
     return [
-        Collective(each.kind, each.processes, each.dtype, each.shape)
-        for each in virtual_npu.transfers()
-        for _ in range(each.calls)
+        Collective(transfer.kind, transfer.processes, transfer.dtype, transfer.shape)
+        for transfer in virtual_npu.transfers()
+        for _ in range(transfer.calls)
     ]
 
 
 def table(collectives: list[Collective]) -> list[str]:
-    """One line per group of identical collectives, the most bytes first, and a total."""
+    """A line per group of identical collectives, ordered by bytes, and a total."""
     counted = Counter(collectives)
-    order = sorted(counted, key=lambda each: -each.bytes_sent * counted[each])
     lines = []
-    for each in order:
-        size = "x".join(map(str, each.shape)) or "scalar"
+    for item, times in sorted(counted.items(), key=lambda pair: -pair[0].bytes_sent * pair[1]):
+        size = "x".join(map(str, item.shape)) or "scalar"
         lines.append(
-            f"{each.role:<9} {each.kind:<14} of {each.processes}  {counted[each]:>4} x {size} {each.dtype}, "
-            f"{each.bytes_sent * counted[each]:,} bytes sent"
+            f"{item.role:<9} {item.kind:<14} of {item.processes}  {times:>4} x {size} {item.dtype}, "
+            f"{item.bytes_sent * times:,} bytes sent"
         )
-    total = sum(each.bytes_sent for each in collectives)
+    total = sum(item.bytes_sent for item in collectives)
     return [*lines, f"total: {len(collectives)} collectives, {total:,} bytes sent by each process and step"]

@@ -1,4 +1,4 @@
-"""Prints the effect of a plan on a model: each parameter's placement, each communication and its bytes."""
+"""Text about a plan's effect on a model: the placement of each parameter, and each communication's bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llm_npu.parallel.session import Session
 
 
 def parameters(session: Session) -> list[str]:
-    """One line per parameter of this process; equal lines of several layers are merged."""
+    """A line per parameter of this process; equal lines of several layers are merged."""
     counted: dict[tuple[str, str], int] = {}
     everywhere = "process of the stage" if session.settings.degrees.pp > 1 else "process"
     for name, parameter in session.model.named_parameters():
@@ -48,9 +48,9 @@ def communication(session: Session, collectives: Sequence[Collective]) -> list[s
 
 
 def explain(session: Session, collectives: Sequence[Collective] | None = None) -> str:
-    """The text of ``--explain_parallel``; without ``collectives``, of the placements only.
+    """The text of ``--explain_parallel``; without ``collectives``, only the placements.
 
-    It covers every stage of a pipeline; all processes must call it.
+    Covers every stage of a pipeline; all processes must call it.
     """
     lines = [f"parallel {session.settings}", *_indented(session, _by_stage(session, parameters(session)))]
     if collectives is not None:
@@ -67,7 +67,7 @@ def _by_stage(session: Session, own: list[str]) -> dict[int, list[str]]:
 
 
 def _indented(session: Session, stages: dict[int, list[str]]) -> list[str]:
-    """The lines of all stages, one below the other; a pipeline gets a heading per stage."""
+    """The indented lines of all stages; a pipeline gets a heading per stage."""
     degrees, lines = session.settings.degrees, []
     if degrees.pp == 1:
         return [f"  {line}" for line in stages[0]]

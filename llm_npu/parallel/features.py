@@ -1,6 +1,6 @@
-"""The parallel modes of a run, as features, and the trainer of pipelines.
+"""The parallel modes of a run as features, and the trainer of pipelines.
 
-The pipelines of PaddleNLP and PaddleFormers are made to count samples and losses as a single process does.
+Pipelines of PaddleNLP and PaddleFormers are patched to count samples and losses like a single process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llm_npu.training.trainer import PretrainTrainer
 
 
 class PipelineTrainer(PretrainTrainer):
-    """The trainer of a model whose stages are on different processes."""
+    """The trainer of a model with stages on different processes."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -30,10 +30,10 @@ class PipelineTrainer(PretrainTrainer):
         return wrapped
 
     def evaluation_loop(self, *args, **kwargs):
-        self.model_wrapped.eval()  # its behaviour differs, too, not only its layers
-        found = super().evaluation_loop(*args, **kwargs)
+        self.model_wrapped.eval()  # the wrapper, like its layers, behaves differently in evaluation
+        result = super().evaluation_loop(*args, **kwargs)
         self.model_wrapped.train()
-        return found
+        return result
 
     def held_out_loss(self, inputs) -> float:
         weight, rows = inputs["loss_weight"], len(inputs["input_ids"])
@@ -42,10 +42,10 @@ class PipelineTrainer(PretrainTrainer):
 
 
 def mean_over_rows(model) -> None:
-    """Make the loss of a micro batch the mean over its rows; a row without labels counts as 0.
+    """Make the loss of a micro batch the mean over its rows, with 0 for a row without labels.
 
     The loss of a batch, the mean over its micro batches, is then the sum over its rows divided by their
-    number, even if the last rows are padding. Rows with labels must have equally many.
+    number, even if the last rows are padding. All rows with labels must have the same number of labels.
     """
     model._loss_fn = [_by_rows(criterion) for criterion in model._loss_fn]
 
@@ -53,7 +53,7 @@ def mean_over_rows(model) -> None:
 def _by_rows(criterion: Callable) -> Callable:
     def loss(logits, labels):
         counted = (labels != -100).any(axis=-1)
-        # Of no labels at all, PaddleFormers' criterion makes NaN, and its gradient would stay NaN times 0.
+        # Without any labels, PaddleFormers' criterion returns NaN, and the gradient would be NaN times 0.
         some = paddle.where(counted.any(), labels, paddle.zeros_like(labels))
         return criterion(logits, some) * counted.astype("float32").mean()
 
@@ -61,10 +61,9 @@ def _by_rows(criterion: Callable) -> Callable:
 
 
 def inputs_of_stages(inputs) -> list:
-    """[of the first stage, of the last stage]: the token ids and the labels of a batch or of its micro
-    batches.
+    """The inputs of the first and of the last stage: token ids and labels of a batch or of its micro batches.
 
-    Other parts of the batch stay on the process.
+    Other fields of the batch are not sent to stages.
     """
     if isinstance(inputs, dict):
         return [inputs["input_ids"], inputs["labels"]]
@@ -98,7 +97,7 @@ class Pipeline(Feature):
 
 
 class Overlap(Feature):
-    """``--overlap``: tensor parallel layers overlap computation with communication."""
+    """``--overlap``: tensor-parallel layers overlap computation with communication."""
 
     def takes_part(self, run: Run) -> bool:
         training = run.arguments.training

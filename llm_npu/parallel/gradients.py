@@ -14,9 +14,8 @@ from paddle_fused import paddle_release
 class GradientSums:
     """Accumulates the gradients of several backward passes.
 
-    Paddle 3.3 does so itself, but not for DistTensors on a custom device ("DistTensor doesn't support custom
-    device"). Here every process accumulates its local shards. The sums of low-precision gradients are in
-    float32.
+    Paddle 3.3 cannot accumulate DistTensors on a custom device ("DistTensor doesn't support custom device"),
+    so every process accumulates its local shards here. Low-precision gradients are summed in float32.
     """
 
     def __init__(self, model):
@@ -25,7 +24,7 @@ class GradientSums:
 
     @paddle.no_grad()
     def add(self) -> None:
-        """Adds the parameters' gradients to the sums and clears them."""
+        """Add the parameters' gradients to the sums, and clear them."""
         paddle_release.allow_float32_gradients(self._parameters)
         for number, parameter in enumerate(self._parameters):
             gradient = parameter.grad
@@ -48,20 +47,20 @@ class GradientSums:
 
 
 def _copied(placements: list) -> list:
-    """Copies of placements: a tensor's own live no longer than the tensor."""
+    """Copies of placements; those of a tensor are freed with the tensor."""
 
-    def copied(one):
-        if one.is_partial():
+    def copied(placement):
+        if placement.is_partial():
             return dist.Partial()
-        return dist.Shard(one.get_dim()) if one.is_shard() else dist.Replicate()
+        return dist.Shard(placement.get_dim()) if placement.is_shard() else dist.Replicate()
 
-    return [copied(one) for one in placements]
+    return [copied(placement) for placement in placements]
 
 
 def reduce(model) -> None:
-    """All-reduces each gradient over the processes, once: clipping and the optimizer would each repeat it.
+    """All-reduce each gradient over the processes once; otherwise clipping and the optimizer both do it.
 
-    With sharding, a process takes its part of the sum. A program does this by itself.
+    With sharding, a process keeps its part of the sum. A static program needs no call of this.
     """
     for parameter in model.parameters():
         gradient = parameter.grad
@@ -73,9 +72,9 @@ def reduce(model) -> None:
 
 @contextmanager
 def in_float32() -> Iterator[None]:
-    """Context: programs captured inside have float32 gradients, as ``GradientSums`` has.
+    """A context in which captured programs have float32 gradients, like ``GradientSums``.
 
-    The cast precedes accumulation, clipping and the optimizer. Paddle's own way (``strategy.amp`` with
+    The cast precedes accumulation, clipping and the optimizer; Paddle's own option (``strategy.amp`` with
     ``use_master_grad``) casts after accumulation.
     """
     backward = paddle.autograd.ir_backward

@@ -10,8 +10,8 @@ import paddle_fused
 class CausalLoss(paddle.nn.Layer):
     """The mean loss of ``model`` (LlamaForCausalLM) in nats per label, without materialising all logits.
 
-    It equals PaddleNLP's criterion on the logits, but the shards of a split vocabulary stay on their
-    processes. Labels [B, S] of -100 are ignored.
+    The result equals PaddleNLP's criterion on the logits, but the shards of a split vocabulary are not
+    gathered. Labels [B, S] of -100 are ignored.
     """
 
     def __init__(self, model):

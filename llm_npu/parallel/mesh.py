@@ -57,8 +57,8 @@ class Degrees:
 def make(degrees: Degrees) -> list[dist.ProcessMesh]:
     """The mesh (dp, tp) of each stage; the mesh of all processes becomes Paddle's global mesh.
 
-    Both axes exist even if their degree is 1. ValueError if the product of the degrees is not the number of
-    processes.
+    Both axes exist even if their degree is 1. Raises ValueError if the product of the degrees is not the
+    number of processes.
     """
     processes, wanted = dist.get_world_size(), degrees.processes
     if wanted != processes:
@@ -77,7 +77,7 @@ def make(degrees: Degrees) -> list[dist.ProcessMesh]:
 
 
 def column(degrees: Degrees) -> dist.communication.group.Group:
-    """The processes at this process's position in all stages; each process of the run must call it."""
+    """The group of the processes at this process's position in all stages; all processes must call it."""
     places = np.arange(degrees.processes).reshape([degrees.pp, -1]).T
     groups = [dist.new_group(ranks.tolist()) for ranks in places]  # on all processes, in the same order
     return groups[dist.get_rank() % len(groups)]

@@ -1,10 +1,10 @@
 """Pipeline parallelism in dygraph: micro batches pass through stages on separate processes.
 
-Paddle's auto-parallel has two ways. In one, every process runs the whole model and skips operators whose
-tensors it does not have; but custom operators, such as the fused ones, are not skipped and read missing
-tensors. This module uses the other one, ``paddle.distributed.auto_parallel.pipelining``: a process has one
-stage (``llm_npu.parallel.stages``) and sends to the next. The schedule is 1F1B: once a stage has received
-enough micro batches to keep later stages busy, it alternates forward and backward passes.
+Paddle's auto-parallel has two implementations. In the first, every process runs the whole model and skips
+operators if it does not have their tensors; but custom operators, including the fused ones, are not skipped
+and read missing tensors. This module uses the second, ``paddle.distributed.auto_parallel.pipelining``: a
+process has one stage (``llm_npu.parallel.stages``) and sends to the next. The schedule is 1F1B: once a stage
+has received enough micro batches to keep later stages busy, it alternates forward and backward passes.
 
 B rows of a micro batch on this process, S sequence, H hidden.
 """
@@ -28,15 +28,17 @@ from llm_npu.parallel.loss import CausalLoss
 from llm_npu.parallel.plan import placements
 from llm_npu.parallel.settings import Settings
 
-# Otherwise it logs every send.
+# At its default level it logs every send.
 logging.getLogger("paddle.distributed.auto_parallel.pipelining").setLevel(logging.WARNING)
 
 
 class Pipeline:
-    """Runs the stage of this process, whose layers ``causal`` has, on ``mesh``.
+    """Runs the stage of this process on ``mesh``. All processes must make the same calls.
 
-    ``between``: the placements of hidden states [B, S, H] between stages. ``sums`` takes the gradients of
-    each micro batch. All processes make the same calls.
+    Args:
+        causal: the model with the layers of this stage.
+        between: the placements of hidden states [B, S, H] between stages.
+        sums: accumulates the gradients of each micro batch.
     """
 
     def __init__(
@@ -56,16 +58,15 @@ class Pipeline:
         self._schedules: dict[tuple[int, ...], _Schedule] = {}
 
     def backward(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
-        """The loss of the micro batches concatenated in [rows, S]; ``sums`` has their gradients."""
+        """The loss of the micro batches concatenated in [rows, S]; adds their gradients to ``sums``."""
         schedule = self._schedule(input_ids)
         losses: list[paddle.Tensor] = []
-        given = (input_ids,) if self._first else ()
-        schedule.step(*given, target=labels if self._last else None, losses=losses)
+        inputs = (input_ids,) if self._first else ()
+        schedule.step(*inputs, target=labels if self._last else None, losses=losses)
         return self.broadcast(sum(map(float, losses)))
 
     def sends(self, input_ids: paddle.Tensor) -> list[Collective]:
-        """Tensors that ``backward`` sends to other stages: hidden states forward, their gradients
-        backward."""
+        """The tensors that ``backward`` sends to other stages: hidden states and their gradients."""
         rows, length = input_ids._local_shape
         shape = tuple(self._hidden_shape(rows // self._parts, length))
         dtype = str(self._dtype).rpartition(".")[2]
@@ -73,21 +74,21 @@ class Pipeline:
         return self._parts * ([forward] * (not self._last) + [backward] * (not self._first))
 
     def evaluate(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
-        """The loss of one batch; under ``paddle.no_grad``."""
-        given = input_ids
+        """The loss of a batch; call it under ``paddle.no_grad``."""
+        inputs = input_ids
         if not self._first:
             rows, length = input_ids._local_shape
             part = paddle.empty(self._hidden_shape(rows, length), self._dtype)
             dist.recv(part, src=self._group.ranks[self._number - 1], group=self._group)
-            given = dtensor_from_local(part, self._mesh, self._between)
-        hidden = self._layer(given)
+            inputs = dtensor_from_local(part, self._mesh, self._between)
+        hidden = self._layer(inputs)
         if self._last:
             return self.broadcast(float(self._causal.loss(hidden, labels)))
         dist.send(hidden._local_value(), dst=self._group.ranks[self._number + 1], group=self._group)
         return self.broadcast(0.0)
 
     def broadcast(self, loss: float) -> float:
-        """The last stage's loss, on all stages; the others may pass any number."""
+        """Broadcast the last stage's loss to all stages; the other stages may pass any number."""
         value = paddle.to_tensor([loss], dtype="float32")
         dist.broadcast(value, src=self._group.ranks[-1], group=self._group)
         return float(value)
@@ -108,7 +109,7 @@ class Pipeline:
                 output_args=hidden,
                 group=self._group,
             )
-            stage.grads_meta = (hidden,)  # `_StageLayer` places them
+            stage.grads_meta = (hidden,)  # `_StageLayer` places the gradients
             stage.sums = self._sums
             self._schedules[key] = _Schedule(stage, self._parts, self._loss)
         return self._schedules[key]
@@ -134,28 +135,30 @@ class Pipeline:
         tensor = dtensor_from_local(paddle.zeros(shape, dtype), self._mesh, placed)
         tensor.stop_gradient = tensor.dtype == paddle.int64
         meta = TensorMeta(tensor)
-        meta.placements = placed  # the tensor's own placements live no longer than it
+        meta.placements = placed  # those of the tensor are freed with it
         return meta
 
 
 class _StageLayer(paddle.nn.Layer):
-    """The stage's computation on a micro batch; hidden states and their gradients have the placements
-    ``between``."""
+    """The computation of a stage on a micro batch.
+
+    Hidden states and their gradients have the placements ``between``.
+    """
 
     def __init__(self, model, mesh: dist.ProcessMesh, between: list, first: bool):
         super().__init__()
         self.model, self._mesh, self._between, self._first = model, mesh, between, first
 
-    def forward(self, given):
+    def forward(self, inputs):
         if self._first:
-            return self.model.llama(given)[0]
-        if not given.stop_gradient:
-            given.register_hook(lambda gradient: dist.reshard(gradient, self._mesh, self._between))
-        return self.model.llama(inputs_embeds=given)[0]
+            return self.model.llama(inputs)[0]
+        if not inputs.stop_gradient:
+            inputs.register_hook(lambda gradient: dist.reshard(gradient, self._mesh, self._between))
+        return self.model.llama(inputs_embeds=inputs)[0]
 
 
 class _Stage(PipelineStage):
-    """Paddle's stage, with ``sums`` taking the gradients after each backward pass."""
+    """Paddle's stage, which adds the gradients to ``sums`` after each backward pass."""
 
     sums: GradientSums
 
@@ -166,7 +169,7 @@ class _Stage(PipelineStage):
 
 
 class _Schedule(Schedule1F1B):
-    """Paddle's schedule, for a known input shape: Paddle runs a micro batch twice to infer it."""
+    """Paddle's schedule for a known input shape; Paddle itself runs a micro batch twice to infer it."""
 
     def _initialize_stage(self, arguments, options, labels):
         self._stage._prepare_forward_infra(self._n_microbatches, arguments, options)

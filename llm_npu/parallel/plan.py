@@ -1,10 +1,10 @@
 """The plan of a parallel model as data: placements of each parameter, and of activations at a few points.
 
 PaddleNLP's LlamaForCausalLM is written for one device. A plan shards it without changing its code: rules
-place parameters by name, and points of the model place activations. Between two points the SPMD rules of the
-operators decide.
+place parameters by name, and points in the model place activations. Between two points, the SPMD rules of the
+operators apply.
 
-B batch, S sequence, H hidden, V vocabulary. ``dp`` splits B everywhere; a plan is about ``tp``.
+B batch, S sequence, H hidden, V vocabulary. ``dp`` splits B everywhere; a plan only describes ``tp``.
 
     embedding [V, H] by H  ->  hidden, whole (or split by S: sequence parallel)
     attention: q, k, v by heads; o by rows, so that each process has a partial sum
@@ -26,8 +26,7 @@ WHOLE = None
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule: parameters whose name matches all of ``pattern`` are split along ``dim`` by tp; None:
-    replicated."""
+    """tp splits parameters with names that match ``pattern`` along ``dim``, or replicates them for None."""
 
     pattern: str
     dim: int | None
@@ -35,10 +34,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Point:
-    """Point: activations that enter or leave layers whose name matches ``pattern`` are split along ``dim`` by
-    tp.
+    """tp splits the activations of layers with names that match ``pattern`` along ``dim``.
 
-    ``at``: "input" for the first argument, "output" for the (first) result.
+    ``at`` is "input" for the first argument, "output" for the (first) result.
     """
 
     pattern: str
@@ -52,8 +50,11 @@ class Point:
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """``between``: the dimension along which tp splits the hidden states that a pipeline sends between
-    stages. ``divided``: fields of the model's configuration that tp must divide.
+    """The placements of a model.
+
+    Attributes:
+        between: the dimension along which tp splits the hidden states sent between pipeline stages.
+        divided: the fields of the model's configuration that tp must divide.
     """
 
     rules: tuple[Rule, ...]
@@ -62,15 +63,15 @@ class ParallelPlan:
     divided: tuple[str, ...]
 
     def dim_of(self, name: str) -> int | None:
-        """The dimension of parameter ``name`` that tp splits. ValueError unless exactly one rule matches."""
-        found = [rule for rule in self.rules if re.fullmatch(rule.pattern, name)]
-        if len(found) != 1:
-            what = "no rule of the plan matches" if not found else f"{len(found)} rules of the plan match"
+        """The dimension along which tp splits the parameter ``name``. Exactly one rule must match."""
+        rules = [rule for rule in self.rules if re.fullmatch(rule.pattern, name)]
+        if len(rules) != 1:
+            what = "no rule of the plan matches" if not rules else f"{len(rules)} rules of the plan match"
             raise UserError(f"{what} the parameter {name!r}; exactly one must match.")
-        return found[0].dim
+        return rules[0].dim
 
     def check(self, config, tp: int) -> None:
-        """ValueError if tp does not divide a split field of ``config``."""
+        """Raises ValueError if tp does not divide a split field of ``config``."""
         for name in self.divided:
             if getattr(config, name) % tp:
                 raise UserError(
@@ -89,11 +90,13 @@ def llama(sequence_parallel: bool = False) -> ParallelPlan:
 
 
 def dense(prefix: str, sequence_parallel: bool = False) -> ParallelPlan:
-    """The plan of a dense model of PaddleNLP with separate projections; ``prefix`` is its decoder's name.
+    """The plan of a dense PaddleNLP model with separate projections.
 
-    ``sequence_parallel``: between attention and MLP the hidden states are split along S instead of
-    replicated, so that norms and residuals are computed once; all_gather and reduce_scatter replace
-    all_reduce.
+    Args:
+        prefix: the name of the model's decoder.
+        sequence_parallel: split the hidden states between attention and MLP along S instead of replicating
+            them. Norms and residuals are then computed once; all_gather and reduce_scatter replace
+            all_reduce.
     """
     between = 1 if sequence_parallel else WHOLE
     layer = rf"{prefix}\.layers\.\d+"
@@ -125,5 +128,5 @@ def dense(prefix: str, sequence_parallel: bool = False) -> ParallelPlan:
 
 
 def placements(dp: int | None, tp: int | None) -> list:
-    """Placements on a mesh (dp, tp), given the dimensions that its axes split."""
+    """Placements on a mesh (dp, tp) from the dimensions that its axes split."""
     return [dist.Replicate() if dim is None else dist.Shard(dim) for dim in (dp, tp)]

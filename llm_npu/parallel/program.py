@@ -17,10 +17,9 @@ from llm_npu.patches.gradients import ProgramNorm
 class Program:
     """Forward, backward and optimizer for micro batches with the shapes of ``input_ids`` and ``labels``.
 
-    Its variables live in a separate scope, isolated from other programs of the process. They are the layer's
-    parameters and the optimizer's states in dygraph, which can be read and set between steps. In a pipeline
-    they are those of this process's stage. ``norm`` is the norm of the last step's gradients, in the first
-    stage.
+    The variables are in a separate scope, isolated from other programs of the process. They share memory with
+    the dygraph parameters and optimizer states, which can be read and set between steps; in a pipeline, only
+    those of this process's stage. ``norm`` is the gradient norm of the last step, in the first stage.
     """
 
     def __init__(
@@ -46,17 +45,14 @@ class Program:
             with in_float32(), self.norm.kept(optimizer):
                 self.dist_model.train()
             states = self.dist_model.state_dict("opt")
-        # Parameters and buffers of layers, such as rotary tables.
+        # Parameters, and buffers of layers, for example rotary tables.
         taken = self.dist_model._engine.concrete_program.parameters[0]
         self._tensors = [(tensor, tensor.name) for tensor in taken if self._scope.find_var(tensor.name)]
         self._tensors += _states_of(optimizer, states)
         self._show()
 
     def step(self, input_ids: paddle.Tensor, labels: paddle.Tensor) -> float:
-        """The mean loss of the micro batches concatenated in [rows, S].
-
-        In a pipeline the last stage has it; it is 0 in the others.
-        """
+        """The mean loss of the micro batches concatenated in [rows, S]; 0 before a pipeline's last stage."""
         for tensor, name in self._tensors:
             value = tensor.get_tensor()
             self._variable(name)._share_data_with(value.get_tensor() if tensor.is_dist() else value)
@@ -82,16 +78,17 @@ def share(tensors: list[tuple[paddle.Tensor, str]], scope: paddle.static.Scope) 
 
 
 def _states_of(optimizer, states: dict[str, paddle.Tensor]) -> list[tuple[paddle.Tensor, str]]:
-    """Gives ``optimizer`` the program's states, by variable name, replacing values that its program had;
-    returns them with their names. States of other stages' parameters are skipped.
+    """Set the states of ``optimizer`` to the program's, by variable name; returns them with their names.
+
+    States of other stages' parameters are skipped.
     """
-    inner, found = optimizer._inner_opt, []
+    inner, pairs = optimizer._inner_opt, []
     names = {name.rpartition("_")[0]: name for name in states}  # without Paddle's numeric suffix
     masters = {parameter: names.get(f"{parameter}_fp32_master") for parameter in inner._master_weights}
     inner._master_weights = {parameter: states[name] for parameter, name in masters.items() if name}
     for name in filter(None, masters.values()):
-        states[name].name = name  # name under which the optimizer keeps the other states
-        found.append((states[name], name))
+        states[name].name = name  # the name that the optimizer uses for the other states
+        pairs.append((states[name], name))
     for kind, of_parameters in inner._accumulators.items():
         for parameter in list(of_parameters):
             name = names.get(f"{parameter}_{kind}")
@@ -99,8 +96,8 @@ def _states_of(optimizer, states: dict[str, paddle.Tensor]) -> list[tuple[paddle
                 del of_parameters[parameter]
                 continue
             of_parameters[parameter] = states[name]
-            found.append((states[name], name))
-    return found
+            pairs.append((states[name], name))
+    return pairs
 
 
 def _spec(tensor: paddle.Tensor, name: str) -> DistributedInputSpec:
@@ -115,7 +112,7 @@ def _strategy(settings: Settings) -> dist.Strategy:
             "gradient_merge": {"enable": parts > 1, "k_steps": parts, "avg": True},
             "pipeline": {
                 "enable": stages > 1,
-                # 1F1B needs one micro batch per stage.
+                # 1F1B needs at least one micro batch per stage.
                 "schedule_mode": "1F1B" if parts >= stages else "FThenB",
                 "accumulate_steps": parts,
                 "pp_degree": stages,

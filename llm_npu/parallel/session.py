@@ -1,4 +1,4 @@
-"""Training steps of a model on a mesh: in dygraph, or as the static program of ``dist.to_static``."""
+"""Training steps of a model on a mesh, in dygraph or as the static program of ``dist.to_static``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Session:
         session = Session(model, settings, lambda parameters: AdamW(1e-3, parameters=parameters))
         loss = session.step(input_ids, labels)
 
-    Every process has created the same ``model`` (PaddleNLP's LlamaForCausalLM, fused or not); it is sharded,
+    Every process must create the same ``model`` (PaddleNLP's LlamaForCausalLM, fused or not). It is sharded,
     and each process keeps the layers of its stage.
     """
 
@@ -40,7 +40,7 @@ class Session:
         self.plan = llama(settings.sequence_parallel)
         if degrees.pp > 1 and settings.to_static:
             stages.check(model.config, degrees.pp)
-            parallelize_stages(model, self._meshes, self.plan)  # it is split when the program is made
+            parallelize_stages(model, self._meshes, self.plan)  # split when the program is built
         else:
             if degrees.pp > 1:
                 stages.cut(model, degrees.stage, degrees.pp)
@@ -50,7 +50,7 @@ class Session:
             _recompute(model)
         self.optimizer = _sharded(optimizer(model.parameters()), settings.sharding, self.mesh)
         self._sums = GradientSums(model)
-        self._low_precision = any(each.dtype != paddle.float32 for each in model.parameters())
+        self._low_precision = any(item.dtype != paddle.float32 for item in model.parameters())
         self._pipeline = None
         if degrees.pp > 1:
             from llm_npu.parallel.pipeline import Pipeline  # needs features of Paddle 3.1 and later
@@ -65,11 +65,14 @@ class Session:
         return self._placed(input_ids, self.mesh), self._placed(labels, self.mesh)
 
     def step(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """One optimizer step on this process's rows; the loss in nats per label, over the rows of all
-        processes.
+        """One optimizer step on this process's rows; returns the loss of all processes' rows.
 
-        ``input_ids``, ``labels``: int64 [rows, S], equal on processes that differ in tp or pp only. The rows
-        are ``accumulation`` micro batches, concatenated.
+        Args:
+            input_ids, labels: int64 [rows, S], ``accumulation`` concatenated micro batches; equal on
+                processes that differ only in tp or pp.
+
+        Returns:
+            The loss in nats per label.
         """
         if self.settings.to_static:
             loss = self.program(input_ids, labels).step(*self._fed(input_ids, labels))
@@ -80,7 +83,7 @@ class Session:
         return loss
 
     def backward(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """In dygraph, ``step`` without the optimizer: the parameters have the gradients of the step."""
+        """`step` without the optimizer, in dygraph; leaves the gradients in the parameters."""
         parts = self.settings.accumulation
         self._check_rows(input_ids)
         if self._pipeline is not None:
@@ -95,11 +98,11 @@ class Session:
 
     @paddle.no_grad()
     def evaluate(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """The loss of a batch, in dygraph. ValueError for a pipeline whose program has not been built."""
+        """The loss of a batch, in dygraph. A static pipeline's program must have been built."""
         if self._pipeline is not None and self.settings.to_static and self._program is None:
             raise UserError(
-                "the process has no stage of its own to evaluate until the pipeline's program is built; "
-                "build it, or run a step, first."
+                "the process has no stage to evaluate until the pipeline's program is built; build it, or "
+                "run a step, first."
             )
         batch = self.batch(input_ids, labels)
         if self._pipeline is not None:
@@ -118,12 +121,12 @@ class Session:
         return self._program
 
     def _fed(self, input_ids: np.ndarray, labels: np.ndarray) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """``batch`` for a program: the first stage gets the token ids, the last one the labels."""
+        """`batch` for a program, with the token ids on the first stage and the labels on the last."""
         return self._placed(input_ids, self._meshes[0]), self._placed(labels, self._meshes[-1])
 
     def _backward(self, input_ids: np.ndarray, labels: np.ndarray) -> float:
-        """The loss of one micro batch, as its share of the step's loss."""
-        # A product: the plugin has no kernel for the quotient by a number.
+        """The loss of a micro batch, divided by the number of micro batches."""
+        # Multiply, because the plugin has no kernel for division by a scalar.
         loss = self.causal(*self.batch(input_ids, labels)) * (1 / self.settings.accumulation)
         loss.backward()
         if self.settings.accumulation > 1 or self._low_precision:
@@ -146,7 +149,7 @@ def _sharded(optimizer: paddle.optimizer.Optimizer, stage: int, mesh: dist.Proce
 
 
 def _recompute(model) -> None:
-    """PaddleNLP's own switches, which its Trainer sets as well."""
+    """Set PaddleNLP's recompute switches, as its Trainer does."""
     for layer in (model.llama, *model.llama.layers):
         layer.enable_recompute = True
     model.llama.recompute_granularity = "full"

@@ -10,11 +10,13 @@ from llm_npu.parallel.mesh import Degrees
 
 @dataclass(frozen=True)
 class Settings:
-    """``sharding``: the stage (1: optimizer states, 2: and gradients, 3: and parameters over dp) or 0.
+    """The settings of a session.
 
-    ``accumulation``: micro batches per optimizer step; a pipeline passes them from stage to stage.
-    ``recompute``: the decoder layers' activations are recomputed in the backward pass. ``to_static``: the
-    step is one program.
+    Attributes:
+        sharding: the stage (1: optimizer states, 2: also gradients, 3: also parameters, over dp), or 0.
+        accumulation: micro batches per optimizer step; a pipeline passes them from stage to stage.
+        recompute: whether decoder layers are recomputed in the backward pass.
+        to_static: whether the step is a static program.
     """
 
     degrees: Degrees

@@ -1,4 +1,4 @@
-"""The layers of PaddleNLP's Llama that each pipeline stage has."""
+"""The layers of each pipeline stage of PaddleNLP's Llama."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from llm_npu.core.errors import UserError
 
 
 def layers_of(stage: int, stages: int, layers: int) -> range:
-    """The decoder layers of ``stage``: equal shares; the first stages take the remainder."""
+    """The decoder layers of ``stage``: equal shares, with the remainder on the first stages."""
     part = np.array_split(np.arange(layers), stages)[stage]
     return range(int(part[0]), int(part[-1]) + 1)
 
 
 def stage_of(name: str, stages: int, layers: int) -> int:
     """The stage of the layer of this name, for a model with this number of decoder layers."""
-    if found := re.match(r"llama\.layers\.(\d+)", name):
-        return next(each for each in range(stages) if int(found[1]) in layers_of(each, stages, layers))
+    if match := re.match(r"llama\.layers\.(\d+)", name):
+        return next(stage for stage in range(stages) if int(match[1]) in layers_of(stage, stages, layers))
     return 0 if name.startswith("llama.embed_tokens") else stages - 1
 
 
 def check(config, stages: int) -> None:
-    """ValueError for more stages than layers, and for an output layer tied to the embedding."""
+    """Raises ValueError for more stages than layers, and for an output layer tied to the embedding."""
     if stages > config.num_hidden_layers:
         raise UserError(
             f"pp is {stages}, but the model has {config.num_hidden_layers} layers; choose a smaller degree."

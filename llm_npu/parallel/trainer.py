@@ -20,8 +20,7 @@ STAGES = {"stage1": 1, "stage2": 2, "stage3": 3}
 
 
 def settings_of(arguments) -> Settings:
-    """Settings from PaddleNLP's arguments, under the names that its AutoTrainer reads; dp includes
-    sharding."""
+    """Settings from the arguments that PaddleNLP's AutoTrainer reads; dp includes sharding."""
     stages = [STAGES[option.value] for option in arguments.sharding if option.value in STAGES]
     return Settings(
         Degrees(
@@ -38,7 +37,7 @@ def settings_of(arguments) -> Settings:
 
 
 class ExplainFirstStep(TrainerCallback):
-    """Reports the communication of the first step, including the optimizer."""
+    """Prints the communication of the first step, including the optimizer."""
 
     def __init__(self, session: Session):
         self.session = session
@@ -51,9 +50,9 @@ class ExplainFirstStep(TrainerCallback):
 
 
 def for_one_device(config):
-    """The model's configuration for PaddleNLP's single-device layers; the plan shards them.
+    """The model's configuration for PaddleNLP's single-device layers, which the plan shards.
 
-    Projections stay separate: with fused gate and up, each process would need columns of both halves.
+    Projections stay separate, because with fused gate and up each process would need columns of both halves.
     """
     config.tensor_parallel_degree = config.pipeline_parallel_degree = 1
     config.sequence_parallel = config.fuse_attention_qkv = config.fuse_attention_ffn = False
@@ -65,10 +64,9 @@ def _nothing(*_arguments, **_options) -> None:
 
 
 class ParallelTrainer(PretrainTrainer):
-    """Data, schedule, records and checkpoints are the same as in other runs; the plan shards the model.
+    """Shards the model by a plan; data, schedule, records and checkpoints are the same as in other runs.
 
-    With ``--explain_parallel`` it prints the placements before the first step, and its communication after
-    it.
+    With ``--explain_parallel``, prints the placements before the first step and its communication after it.
     """
 
     def __init__(self, *args, **kwargs):
@@ -92,7 +90,7 @@ class ParallelTrainer(PretrainTrainer):
             self.optimizer = self.session.optimizer
             if self.session.settings.to_static:
                 self.gradient_norm = self.session.program(*self._first_rows()).norm
-                # The program has done both already. (Paddle's wrapper passes on attributes as usual.)
+                # The program does both. (Paddle's wrapper forwards other attributes.)
                 vars(self.optimizer).update(step=_nothing, clear_grad=_nothing)
             else:
                 self.gradient_norm = GradientNorm(self.optimizer, self.guard.check_norm)
@@ -111,14 +109,14 @@ class ParallelTrainer(PretrainTrainer):
         self.micro_batches.append((np.asarray(inputs["input_ids"]), np.asarray(inputs["labels"])))
         if step_control + 1 < self.args.gradient_accumulation_steps:
             return paddle.zeros([])
-        rows = [np.concatenate(each) for each in zip(*self.micro_batches, strict=True)]
+        rows = [np.concatenate(arrays) for arrays in zip(*self.micro_batches, strict=True)]
         take = self.session.step if self.session.settings.to_static else self.session.backward
         loss = paddle.to_tensor(take(*rows))
         self.micro_batch_losses.append(loss)
         return loss
 
     def _wrap_amp_model(self, args, model):
-        """Weights in low precision; PaddleNLP's other preparations belong to its own parallelism."""
+        """Cast the weights to low precision; PaddleNLP's other steps are specific to its own parallelism."""
         self.amp_dtype, args.amp_master_grad = "bfloat16", False  # the session's gradients are in float32
         paddle.amp.decorate(
             model, level="O2", dtype=self.amp_dtype, excluded_layers=self._decorate_exclude_layers(model)
@@ -131,7 +129,7 @@ class ParallelTrainer(PretrainTrainer):
         return bad_numbers(self.model, {"input_ids": input_ids})
 
     def _first_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """As many micro batches as a step has, for their shapes."""
+        """The micro batches of a step, for their shapes."""
         count = self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps
         batch = self.data_collator([self.train_dataset[index] for index in range(count)])
         return np.asarray(batch["input_ids"]), np.asarray(batch["labels"])

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: records some steps of a program on the device npu.
+"""Records some steps of a program on the device npu, to show where their time goes.
 
     from llm_npu import profiling
 
@@ -10,8 +10,8 @@
             train(batch)
             capture.step()
 
-``docs/profiling.md`` describes the files, and ``llm-npu profile report`` explains them. Importing
-this package imports neither paddle nor paddlenlp.
+``docs/profiling.md`` describes the files, and ``llm-npu profile report`` explains them. Importing this
+package imports neither paddle nor paddlenlp.
 """
 
 from .capture import Capture

@@ -11,7 +11,7 @@ from paddle_fused import command_line
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command; returns the exit code."""
+    """Run the command; return the exit code."""
     parser = command_line.Parser(prog="llm-npu profile", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("report", help="where the time goes, and what to do about it")
@@ -20,16 +20,16 @@ def main(arguments: list[str]) -> int:
         nargs="+",
         type=paths.given,
         metavar="DIR",
-        help="what a profiler has written: PROF_*, Paddle's traces, ranks; one for each machine of the run",
+        help="profiler output (PROF_*, Paddle's traces, rank_* folders); one per machine of the run",
     )
     command.add_argument(
         "--compare",
         nargs="+",
         type=paths.given,
         metavar="DIR2",
-        help="an earlier profile: show what changed since",
+        help="an earlier profile to compare with",
     )
-    command.add_argument("--html", type=paths.given, metavar="FILE", help="also write one page with plots")
+    command.add_argument("--html", type=paths.given, metavar="FILE", help="also write a page with plots")
     command.add_argument("--top", type=int, default=15, help="operators in the tables (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.top < 1:

@@ -16,17 +16,23 @@ TRACE, PADDLE_TRACE, SUMMARY = "trace.json", "host.paddle_trace.json", "summary.
 
 
 class Capture:
-    """A context in which ``step()`` ends each step of the program; the ``active`` steps are recorded.
+    """Records the ``active`` steps of a program; call ``step()`` at the end of each step.
 
-    ``folder``/rank_N gets the files listed in ``docs/profiling.md``. The first ``skip`` steps run without the
-    profiler, the ``warmup`` ones with the profiler ready. ``shapes`` adds the kernels' shapes and dtypes to
-    the timeline, ``memory`` the events of Paddle's allocators, ``call_sites`` the line of the program that
-    called each kernel (on the virtual NPU). ``profiler`` is Paddle's ``Profiler``; ``done`` tells whether the
-    files are written.
+    ``profiler`` is Paddle's ``Profiler``; ``done`` is True once the files are written.
 
-    ValueError, on entering: for invalid numbers, a folder that already contains a profile, a device other
-    than npu, another active profiler of Paddle's, and on a card if msprof is missing or ``prepare`` was not
-    called in time. On leaving: if the first recorded step was not reached.
+    Args:
+        folder: ``folder``/rank_N receives the files listed in ``docs/profiling.md``.
+        active: the number of recorded steps.
+        warmup: the number of steps before them with the profiler ready.
+        skip: the number of first steps without the profiler.
+        shapes: add the kernels' shapes and dtypes to the timeline.
+        memory: add the events of Paddle's allocators.
+        call_sites: add the source line that called each kernel (virtual NPU only).
+
+    Raises:
+        ValueError: on entry for invalid numbers, a folder that already contains a profile, a device other
+            than npu, another active Paddle profiler, and on a card if msprof is missing or ``prepare`` was
+            not called in time; on exit if the first recorded step was not reached.
     """
 
     def __init__(
@@ -42,12 +48,12 @@ class Capture:
     ):
         if active < 1 or warmup < 0 or skip < 0:
             raise UserError(
-                f"A capture of {active} active steps after {skip} skipped and {warmup} warm-up steps was "
-                "requested; accepted: 1 or more active steps, 0 or more of the others"
+                f"The capture has {active} active, {skip} skipped and {warmup} warm-up steps; accepted: "
+                "1 or more active steps, 0 or more of the others"
             )
         self.folder = folders.of_rank(folder)
         self.done = False
-        self._asked = folder
+        self._base = folder
         self._skip, self._warmup, self._active = skip, warmup, active
         self._shapes, self._memory, self._call_sites = shapes, memory, call_sites
         self._steps = 0
@@ -60,31 +66,31 @@ class Capture:
         if not self.stop() and error is None:
             raise UserError(
                 f"The capture ended after {self._steps} steps, before the first one to record (after "
-                f"{self._skip} skipped and {self._warmup} warm-up steps); run more steps, or ask for fewer"
+                f"{self._skip} skipped and {self._warmup} warm-up steps); run more steps, or skip fewer"
             )
 
     def start(self) -> None:
-        """Start with the first step, as on entering the context."""
+        """Start with the first step, like entering the context."""
         from paddle import profiler
 
         self._virtual = _is_virtual(self._call_sites)
         if not self._virtual:
             msprof.check()
-            if not folders.is_prepared(self._asked):
+            if not folders.is_prepared(self._base):
                 raise UserError(
                     "A card's plugin reads the profile folder when paddle is imported: call "
-                    f"llm_npu.profiling.prepare({str(self._asked)!r}) before that, or set "
+                    f"llm_npu.profiling.prepare({str(self._base)!r}) before that, or set "
                     f"{' and '.join(folders.VARIABLES)} to {self.folder}"
                 )
         if folders.profiles(self.folder):
             raise UserError(f"{self.folder} already contains a profile; remove it or give another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         folders.write_machine(self.folder)
-        folders.prepare(self._asked)
+        folders.prepare(self._base)
         if self._virtual:
             virtual_npu.record_call_sites(self._call_sites)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the warning about a missing warm-up: it was requested
+            warnings.simplefilter("ignore")  # about a missing warm-up, which was requested
             schedule = profiler.make_scheduler(
                 closed=self._skip, ready=self._warmup, record=self._active, repeat=1
             )
@@ -96,12 +102,14 @@ class Capture:
             profile_memory=self._memory,
         )
         if self.profiler.profiler is None:
-            raise UserError("Paddle has one profiler at a time, and another one is in use; stop it first")
+            raise UserError(
+                "Paddle supports one profiler at a time, and another one is active; stop it first"
+            )
         self._wait_at_border()
         self.profiler.start()
 
     def step(self) -> None:
-        """The end of a step."""
+        """Mark the end of a step."""
         if self.done:
             return
         self._steps += 1
@@ -111,22 +119,22 @@ class Capture:
             self._end()
 
     def stop(self) -> bool:
-        """Stop early; recorded steps are written. Returns whether there are any."""
+        """Stop early and write the recorded steps; return whether there are any."""
         from paddle.profiler import ProfilerState
 
         if self.done:
             return True
         ready = self.profiler.current_state == ProfilerState.READY
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the warning that nothing is saved: the caller is told
+            warnings.simplefilter("ignore")  # that nothing is saved; the return value says so
             self._end()
-        if ready:  # a ready profiler must record to stop: only briefly, and Paddle reports nothing
+        if ready:  # to stop, a ready profiler records briefly, and Paddle reports nothing
             for profile in folders.profiles(self.folder):
                 shutil.rmtree(profile)
         return self.done
 
     def _wait_at_border(self) -> None:
-        """Synchronises the device before the first recorded step and after the last."""
+        """Synchronise the device before the first recorded step and after the last."""
         if self._steps in (self._skip + self._warmup, self._skip + self._warmup + self._active):
             import paddle
 
@@ -134,24 +142,24 @@ class Capture:
 
     def _end(self) -> None:
         self.profiler.stop()
-        self.profiler.profiler = None  # makes room for the next one: Paddle has one at a time
+        self.profiler.profiler = None  # Paddle supports one profiler at a time
         if self._virtual:
             virtual_npu.record_call_sites(False)
 
     def _write(self, profiler) -> None:
-        found = folders.profiles(self.folder)
+        profiles = folders.profiles(self.folder)
         if not self._virtual:
-            for profile in found:
+            for profile in profiles:
                 msprof.export(profile)
         profiler.export(str(self.folder / PADDLE_TRACE), "json")
         table = io.StringIO()
         with contextlib.redirect_stdout(table):
             profiler.summary()
         (self.folder / SUMMARY).write_text(table.getvalue(), encoding="utf-8")
-        timelines = msprof.timelines(found)
+        timelines = msprof.timelines(profiles)
         device = "virtual NPU, computed by the host: no card" if self._virtual else "Ascend card"
         trees = profiler.profiler_result.get_data()
-        summaries = msprof.summaries(found) if self._shapes else []
+        summaries = msprof.summaries(profiles) if self._shapes else []
         notes = timeline.write(self.folder / TRACE, trees, timelines, summaries, folders.rank(), device)
         for note in notes:
             warnings.warn(note, stacklevel=2)
@@ -159,15 +167,15 @@ class Capture:
 
 
 def _is_virtual(call_sites: bool) -> bool:
-    """Whether the program computes on the virtual NPU; ValueError for a device other than npu."""
+    """Whether the program runs on the virtual NPU; raises ValueError for a device other than npu."""
     import paddle
 
     if not paddle.device.get_device().startswith("npu"):
         raise UserError(
-            f"Profiles are taken on the device npu, but the program runs on {paddle.device.get_device()}; "
-            "call paddle.set_device('npu') first"
+            f"Profiling needs the device npu, but the program runs on {paddle.device.get_device()}; call "
+            "paddle.set_device('npu') first"
         )
     virtual = virtual_npu.is_active()
     if call_sites and not virtual:
-        raise UserError("call_sites are available on the virtual NPU only; a card's profile has none")
+        raise UserError("call_sites are available only on the virtual NPU; omit them on a card")
     return virtual

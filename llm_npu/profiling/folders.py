@@ -1,7 +1,7 @@
-"""The folders of profiles: one per rank, in a place that all tools agree on.
+"""The folders of profiles, one per rank, shared by all tools.
 
-paddle-custom-npu writes a card's raw profile into FLAGS_npu_profiling_dir, which it reads when paddle is
-imported; its parser reads from PROFILER_OUTPUT_DIR. Both are set to the same folder here.
+paddle-custom-npu writes a card's raw profile into FLAGS_npu_profiling_dir, a variable that it reads when
+paddle is imported; its parser reads from PROFILER_OUTPUT_DIR. Both are set to the same folder here.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def of_rank(folder: str | Path) -> Path:
 
 
 def prepare(folder: str | Path) -> Path:
-    """Direct profiles of this process to ``folder``/rank_N and return that path; it is not created.
+    """Direct profiles of this process to ``folder``/rank_N, and return that path without creating it.
 
-    Call it before paddle is imported: a card's plugin reads the environment only then. The virtual NPU reads
-    it whenever a recording ends.
+    Call this before paddle is imported, because a card's plugin reads the environment only then. The virtual
+    NPU reads it whenever a recording ends.
     """
     own = of_rank(folder)
     for name in VARIABLES:
@@ -43,7 +43,7 @@ def prepare(folder: str | Path) -> Path:
 
 
 def is_prepared(folder: str | Path) -> bool:
-    """Whether all variables name ``folder``/rank_N of this process."""
+    """Whether all variables are set to ``folder``/rank_N of this process."""
     return all(os.environ.get(name) == str(of_rank(folder)) for name in VARIABLES)
 
 
@@ -53,7 +53,7 @@ def profiles(own: Path) -> list[Path]:
 
 
 def write_machine(own: Path) -> None:
-    """Write this machine's name into a rank's folder; no name is there after a run on one machine."""
+    """Write this machine's name into a rank's folder if the run has several machines."""
     run = machines.read()
     (own / MACHINE).unlink(missing_ok=True)
     if len(run.all) > 1:
@@ -62,7 +62,7 @@ def write_machine(own: Path) -> None:
 
 
 def read_machine(file: Path) -> str:
-    """The machine as ``node7 (10.0.0.7)``; ValueError if the file says something else."""
+    """The machine as ``node7 (10.0.0.7)``; raises ValueError for an invalid file."""
     about = plain_json.mapping(file)
     names = [about.get(key) for key in ("host", "address")]
     if not all(isinstance(name, str) for name in names):

@@ -12,19 +12,19 @@ OUTPUT = "mindstudio_profiler_output"
 
 
 def check() -> None:
-    """ValueError with one sentence unless msprof can be run."""
+    """Raises ValueError if msprof is not on PATH."""
     if shutil.which("msprof") is None:
         raise UserError(
-            "A card's profile is read by CANN's tool msprof, which is not on PATH. Source CANN's set_env.sh "
-            "(in /usr/local/Ascend/ascend-toolkit), or add .../tools/profiler/bin to PATH."
+            "Reading a card's profile needs CANN's tool msprof, which is not on PATH. Source CANN's "
+            "set_env.sh (in /usr/local/Ascend/ascend-toolkit), or add .../tools/profiler/bin to PATH."
         )
 
 
 def export(profile: Path) -> Path:
-    """Run msprof to write ``profile``/mindstudio_profiler_output, whose path is returned.
+    """Run msprof to write ``profile``/mindstudio_profiler_output, and return that path.
 
-    ValueError if msprof is missing, RuntimeError with the end of its output if it fails or writes no
-    timeline.
+    Raises ValueError if msprof is missing, and RuntimeError with the end of its output if it fails or writes
+    no timeline.
     """
     check()
     command = ["msprof", "--export=on", f"--output={profile}"]

@@ -1,4 +1,4 @@
-"""``--profile``: a callback that records some optimizer steps of a training run."""
+"""``--profile``: a trainer callback that records some optimizer steps."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Profile(Feature):
 class ProfileSteps(TrainerCallback):
     """Records the steps of ``window`` into ``folder``, and reports it with ``say``.
 
-    A step lasts until the end of the next: work in between, such as evaluation, counts to the following step.
-    Training that resumes after the window records nothing.
+    Work between steps, for example evaluation, is attributed to the following step. Training that resumes
+    after the window records nothing.
     """
 
     def __init__(self, window: ProfileWindow, folder: Path, say: Callable[[str], None]):
@@ -38,7 +38,7 @@ class ProfileSteps(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step >= self._window.first:
-            self._log(f"{self._window} are before step {state.global_step}, so nothing is recorded")
+            self._log(f"{self._window} are before step {state.global_step}; nothing is recorded")
             return
         if ranks.is_first():  # left by an earlier run
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -69,7 +69,7 @@ class ProfileSteps(TrainerCallback):
             return
         recorded = self._capture.stop()
         self._log(
-            f"the training ended at step {state.global_step}, before the end of {self._window}; "
+            f"training ended at step {state.global_step}, before the end of {self._window}; "
             + (f"the recorded steps are in {self._folder}" if recorded else "nothing is recorded")
         )
 

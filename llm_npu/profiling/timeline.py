@@ -1,9 +1,9 @@
-"""One Chrome trace per rank: Paddle's host events above msprof's device events, on one clock.
+"""A Chrome trace per rank, with Paddle's host events and msprof's device events on one clock.
 
-Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both use the host's clock,
-but a viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, and short
-consecutive events overlap. Here all times count from the first event, in microseconds that a viewer converts
-to the exact nanosecond. Arrows get small numbers: msprof may derive theirs from times since 1970.
+Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both use the host's clock. A
+viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, so that short consecutive
+events overlap. Here all times count from the first event, in microseconds that a viewer converts to the exact
+nanosecond. Flow arrows get small ids, because msprof may derive its ids from times since 1970.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ ARROW = ("s", "t", "f")  # categories of arrows between slices
 def write(
     file: Path, trees: Mapping[int, Any], msprof: list[Path], summaries: list[Path], rank: int, device: str
 ) -> list[str]:
-    """Write the trace; returns notes on what cannot be read.
+    """Write the trace; returns notes about unreadable parts.
 
-    ``trees``: thread -> root of Paddle's events (``_ProfilerResult.get_data()``).
-    ``msprof``: timelines of the device; their tasks get the shapes and dtypes in the tables ``summaries``
-    (op_summary). ``device`` is a label in the file.
+    Args:
+        trees: thread -> root of Paddle's events (``_ProfilerResult.get_data()``).
+        msprof: timelines of the device.
+        summaries: op_summary tables with the shapes and dtypes of the device's tasks.
+        device: a label in the file.
     """
     notes: list[str] = []
     events = [*host_events(trees), *memory_events(trees)]
@@ -47,7 +49,7 @@ def write(
     for event in events:
         if event.get("ph") in ARROW:
             event["id"] = arrows.setdefault((event.get("cat"), str(event["id"])), len(arrows) + 1)
-    # An arrow must end at a slice that the viewer has already read.
+    # A viewer must read the slice at the end of an arrow before the arrow.
     events.sort(key=lambda event: event.get("ph") in ARROW)
     named = [
         {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": f"Paddle, rank {rank}"}}
@@ -60,7 +62,7 @@ def write(
 
 
 def nodes(trees: Mapping[int, Any]) -> Iterator[Any]:
-    """Paddle's host events, without the roots, which only contain the others."""
+    """Paddle's host events, without the roots."""
     waiting = [child for root in trees.values() for child in root.children_node]
     while waiting:
         node = waiting.pop()
@@ -86,7 +88,7 @@ def host_events(trees: Mapping[int, Any]) -> list[dict]:
 
 
 def memory_events(trees: Mapping[int, Any]) -> list[dict]:
-    """The memory of Paddle's allocators, if recorded; ``ts`` in nanoseconds since 1970."""
+    """The memory events of Paddle's allocators, if recorded; ``ts`` in nanoseconds since 1970."""
     return [
         {
             "name": f"memory {change.place}",
@@ -102,23 +104,23 @@ def memory_events(trees: Mapping[int, Any]) -> list[dict]:
 
 
 def device_events(file: Path, notes: list[str]) -> list[dict]:
-    """The events of an msprof timeline; ``ts`` and ``dur`` in nanoseconds. What is damaged gets a note."""
-    trace, found, damaged = TraceFile(file, Decimal), [], 0
+    """The events of an msprof timeline; ``ts`` and ``dur`` in nanoseconds. Damage is added to ``notes``."""
+    trace, events, damaged = TraceFile(file, Decimal), [], 0
     try:
         for event in trace:
             try:
-                found.append(_device_event(event))
+                events.append(_device_event(event))
             except (ValueError, KeyError, TypeError):
                 damaged += 1
     except (ValueError, OSError) as problem:
-        notes.append(f"{problem} The joined timeline lacks it.")
+        notes.append(f"{problem} It is missing from the joined timeline.")
     if damaged or trace.broken_at is not None:
-        notes.append(f"{file.name} is damaged: the joined timeline has {len(found)} events of it.")
-    return found
+        notes.append(f"{file.name} is damaged: the joined timeline has only {len(events)} of its events.")
+    return events
 
 
 def _device_event(event: dict) -> dict:
-    """KeyError, TypeError or ValueError if it is not an event."""
+    """The event with times in nanoseconds. Raises KeyError, TypeError or ValueError if it is invalid."""
     times = {
         name: nanoseconds(time if isinstance(time := event[name], int) else str(time).strip())
         for name in ("ts", "dur")
@@ -129,17 +131,17 @@ def _device_event(event: dict) -> dict:
 
 
 def add_shapes(events: list[dict], summaries: list[Path], notes: list[str]) -> None:
-    """Add the shapes and dtypes in op_summary's tables to the tasks among ``events``."""
+    """Add the shapes and dtypes from op_summary tables to the tasks among ``events``."""
     from .report.reading import op_summary  # a late import: it needs pandas
 
-    known = {key: cells for file in summaries for key, cells in op_summary.shapes(file, notes)}
+    known = {key: row for file in summaries for key, row in op_summary.shapes(file, notes)}
     for event in events:
-        if found := known.get((event["name"], event.get("ts"))):
-            event["args"] = {**event["args"], **found}
+        if cells := known.get((event["name"], event.get("ts"))):
+            event["args"] = {**event["args"], **cells}
 
 
 def microseconds(nanoseconds: int) -> float:
-    """Viewers that multiply by 1000 and truncate, as Perfetto does, get exactly ``nanoseconds``.
+    """Microseconds that are exactly ``nanoseconds`` in viewers that multiply by 1000 and truncate.
 
     >>> int(1.005 * 1000), int(microseconds(1005) * 1000)
     (1004, 1005)

@@ -1,27 +1,27 @@
-"""Puts fused operators into the models of PaddleNLP and PaddleFormers without changing their code.
+"""Patches fused operators into models of PaddleNLP and PaddleFormers without changing their code.
 
     report = apply_fused_kernels(model)      # model: LlamaForCausalLM, Qwen2ForCausalLM, ...
-    print(report)                            # each layer: fused, or the reason why not
+    print(report)                            # for each layer: fused, or the reason why not
     remove_fused_kernels(model)
 
-Only the computation of stateless layers is replaced, on the instances of this model; parameters, names,
-sharding annotations, state_dict and pickles stay the library's. ``paddle_fused`` chooses the backend of each
-call from its tensors. The modules:
+Only stateless computation is replaced, on the layer instances of this model. Parameters, names, sharding
+annotations, state_dict and pickles are unchanged. ``paddle_fused`` chooses the backend of each call from its
+tensors. The modules:
 
     apply           apply_fused_kernels and remove_fused_kernels
-    registry        the registered kernels, one file of replacements/ each
-    replacements    attention, rms_norm, add_rms_norm, rotary, swiglu, moe: what changes on a layer
+    registry        the registered kernels, one file in replacements/ per kernel
+    replacements    the changes per kernel: attention, rms_norm, add_rms_norm, rotary, swiglu, moe, ...
     fusable_layers  which layers compute an operator, from the families' records
     swap            installs replacements on layer instances, and removes them
-    decoder_mask    the decoder's attention mask as an object with a meaning
-    residual_sums   a decoder layer's sums of residuals with the norms that read them
+    decoder_mask    the decoder's attention mask as a mask object
+    residual_sums   fuses the residual sums of a decoder layer with the norms that read them
     attention_interface  PaddleFormers' attention functions and masks
     mixtures        feed-forward layers of mixtures of experts, and PaddleFormers' sparse blocks
-    report          each layer and operator, fused or not, and why not
+    report          each layer and operator, fused or not, with the reason
     explain         the backend of each layer's operators before the first step
-    batch           inputs without values, for explain
-    names           the paths of many layers as a short text
-    compat     the interfaces of LLaMA-Factory (apply_kernel, ...) and openMind (apply_fused_kernel)
+    batch           input sizes without values, for explain
+    names           many layer paths as a short text
+    compat          the interfaces of LLaMA-Factory (apply_kernel, ...) and openMind (apply_fused_kernel)
 """
 
 from .apply import apply_fused_kernels, remove_fused_kernels

@@ -1,4 +1,4 @@
-"""Applies the registered kernels to a model, and removes them."""
+"""Apply the registered kernels to a model, and remove them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def apply_fused_kernels(
 ) -> Report:
     """Make ``model`` use the fused operators, and report on every layer that computes one.
 
-    Kernels that were applied before are removed first. May be called before or after the model is sharded,
-    wrapped for LoRA or given recompute, and before ``paddle.jit.to_static``.
+    Previously applied kernels are removed first. May be called before or after the model is sharded, wrapped
+    for LoRA or set up for recompute, but must be called before ``paddle.jit.to_static``.
 
     Args:
-        kernels: ``"auto"`` for all registered ones but ``linear_cross_entropy``, or names, such as
-            ``["rms_norm", "attention"]``.
-        strict: a layer that computes an operator of these kernels and cannot be fused is an error.
+        kernels: ``"auto"`` for all registered kernels except ``linear_cross_entropy``, or a list of names,
+            for example ``["rms_norm", "attention"]``.
+        strict: raise an error for a layer that computes an operator of these kernels but cannot be fused.
         switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ``use_fused_rope``,
             ``use_fused_swiglu``, ``use_fused_moe``, ``use_fused_dropout_add_layer_norm``,
-            ``use_fused_geglu``: False leaves the kernel out.
-            ``use_fused_add_rms_norm``: the same, and True takes it where it is off by default.
+            ``use_fused_geglu``: False disables the kernel.
+            ``use_fused_add_rms_norm``: also, True enables it where it is off by default.
             ``use_fused_linear_cross_entropy``: True adds it to ``"auto"``. In training, a model then returns
-            None instead of logits beside its loss.
+            None in place of the logits.
 
     Raises:
-        UserError: for a model without a layer that these kernels know, for unknown names, and if ``strict``.
+        UserError: for a model without a matching layer, for unknown names, and if ``strict``.
     """
     if not isinstance(model, paddle.nn.Layer):
         raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
@@ -46,7 +46,9 @@ def apply_fused_kernels(
     earlier = [(layer, swap.remove(layer)) for layer in _swapped(model)]
     try:
         if kernels == "auto":
-            chosen = [each for each in chosen if switches.get(each.switch) or not each.left_out(model)]
+            chosen = [
+                kernel for kernel in chosen if switches.get(kernel.switch) or not kernel.left_out(model)
+            ]
         report, swaps = _plan(model, chosen)
         _check(report, chosen, strict)
     except ValueError:
@@ -63,15 +65,15 @@ def _plan(model, chosen: list[Kernel]) -> tuple[Report, list[tuple[paddle.nn.Lay
     answers_of = {kernel.name: kernel.answers(model) for kernel in chosen}
     for path, layer in _named_layers(model):
         answers = {name: _checked(answer(layer), layer) for name, answer in answers_of.items()}
-        replacements = {name: each for name, each in answers.items() if isinstance(each, Replacement)}
-        for name, each in answers.items():
-            if isinstance(each, NotFused):
-                rows.append(Row(path, type(layer).__name__, name, False, each.reason))
-            elif each is not None and each.is_site:
+        replacements = {name: answer for name, answer in answers.items() if isinstance(answer, Replacement)}
+        for name, answer in answers.items():
+            if isinstance(answer, NotFused):
+                rows.append(Row(path, type(layer).__name__, name, False, answer.reason))
+            elif answer is not None and answer.is_site:
                 rows.append(Row(path, type(layer).__name__, name, True))
         if replacements:
             swaps.append((layer, replacements))
-    # Unfused layers could not read what the decoder passes to fused ones.
+    # A decoder passes fused layers inputs that unfused layers cannot read.
     incomplete = {row.operator for row in rows if not row.fused}
     for _, replacements in swaps:
         for name in incomplete & replacements.keys():
@@ -92,7 +94,7 @@ def applied_kernels(model: paddle.nn.Layer) -> list[str]:
 
 
 def remove_fused_kernels(model: paddle.nn.Layer) -> int:
-    """Undo ``apply_fused_kernels``; returns the number of layers that it had changed."""
+    """Undo ``apply_fused_kernels``; returns the number of restored layers."""
     swapped = _swapped(model)
     for layer in swapped:
         swap.remove(layer)
@@ -104,7 +106,7 @@ def _swapped(model) -> list[paddle.nn.Layer]:
 
 
 def _named_layers(model) -> Iterator[tuple[str, paddle.nn.Layer]]:
-    """The layers of ``model`` by path, with the criterion of a pipeline, which is in a list there."""
+    """The layers of ``model`` by path, including a pipeline's criterion, which it keeps in a list."""
     for path, layer in model.named_sublayers(include_self=True):
         yield path, layer
         for criterion in layer.__dict__.get("_loss_fn") or ():
@@ -115,8 +117,8 @@ def _named_layers(model) -> Iterator[tuple[str, paddle.nn.Layer]]:
 def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Kernel]:
     registered = scan()
     if kernels == "auto":
-        given = {name: on for name, on in switches.items() if on is not None}
-        chosen = [each for each in registered.values() if given.get(each.switch, each.in_auto)]
+        decided = {name: on for name, on in switches.items() if on is not None}
+        chosen = [kernel for kernel in registered.values() if decided.get(kernel.switch, kernel.in_auto)]
     elif isinstance(kernels, str):
         names = ", ".join(registered)
         raise UserError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}.')
@@ -125,17 +127,17 @@ def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Ker
     known = [kernel.switch for kernel in registered.values()]
     for switch, on in switches.items():
         if switch not in known:
-            raise UserError(f"There is no switch {switch!r}; accepted: {', '.join(known)}.")
+            raise UserError(f"Unknown switch {switch!r}; accepted: {', '.join(known)}.")
         if not isinstance(on, bool) and on is not None:
             raise UserError(f"{switch} is {on!r}; accepted: True, False, or None for the default.")
     chosen = [kernel for kernel in chosen if switches.get(kernel.switch) is not False]
     if not chosen:
-        raise UserError(f"No kernel is left to apply; accepted: some of {', '.join(registered)}.")
+        raise UserError(f"No kernel is left to apply; accepted: any of {', '.join(registered)}.")
     return chosen
 
 
 class NoMatchingLayer(UserError):
-    """A model without a layer that the kernels know."""
+    """The model has no layer that the kernels match."""
 
 
 def _check(report: Report, chosen: list[Kernel], strict: bool) -> None:
@@ -143,13 +145,13 @@ def _check(report: Report, chosen: list[Kernel], strict: bool) -> None:
         nearest = difflib.get_close_matches(report.model, MODELS, n=1, cutoff=0.0)[0]
         names = ", ".join(kernel.name for kernel in chosen)
         raise NoMatchingLayer(
-            f"{report.model} has no layer that the kernels ({names}) know. The nearest supported model is "
-            f"{nearest}; all: {', '.join(MODELS)}."
+            f"{report.model} has no layer that the kernels ({names}) match. The most similar supported model "
+            f"is {nearest}; all: {', '.join(MODELS)}."
         )
     unfused = [row for row in report.rows if not row.fused]
     if strict and unfused:
         first = "; ".join(f"{row.layer} ({row.operator}): {row.reason}" for row in unfused[:3])
         raise UserError(
             f"{len(unfused)} of {len(report.rows)} layers of {report.model} cannot be fused: {first}. "
-            "Leave strict out to fuse the others, or switch these kernels off."
+            "Omit strict to fuse the other layers, or switch these kernels off."
         )

@@ -1,8 +1,8 @@
-"""PaddleFormers' attention: one function for all names in its AttentionInterface.
+"""PaddleFormers' attention: a single function for all names in its AttentionInterface.
 
-Its attention layers look the function up by ``config._attn_implementation``, and its models make the masks of
-all layers: dense ones, [B, 1, Sq, Skv], for the name "eager" and for padding. Here the models make mask
-objects, whatever the name.
+Its attention layers look the function up by ``config._attn_implementation``. Its models create the masks of
+all layers; they are dense, [B, 1, Sq, Skv], for the name "eager" and for padding. Here the models create mask
+objects for every name.
 
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size, V head size of value.
 """
@@ -28,13 +28,13 @@ def layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
 
 
 def latent_layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
-    """An attention layer of DeepSeek-V3, whose forward calls ``attn_func``."""
+    """An attention layer of DeepSeek-V3; its forward calls ``attn_func``."""
     reason = fusable.overridden(layer) or unsupported(layer.config)
     return NotFused(reason) if reason else Replacement(attributes={"attn_func": latent_attention})
 
 
 def model(layer, fusable: FusableLayer) -> Replacement | None:
-    """The model that makes masks for all layers."""
+    """The model that creates the masks of all layers."""
     if unsupported(layer.config):
         return None
     calls = {
@@ -47,17 +47,17 @@ def model(layer, fusable: FusableLayer) -> Replacement | None:
 
 def unsupported(config) -> str | None:
     if getattr(config, "context_parallel_size", 1) > 1:
-        return "context parallel attention exchanges keys and values between processes"
+        return "context-parallel attention exchanges keys and values between processes"
     if getattr(config, "sep_parallel_size", 1) > 1:
         return "its heads are exchanged between processes (sep_parallel_size > 1)"
     return None
 
 
-ROUNDING = 2.0**-24  # of float32, in which the operators scale
+ROUNDING = 2.0**-24  # of float32, the dtype in which operators scale
 
 
 class ForEveryName:
-    """In place of ``ALL_ATTENTION_FUNCTIONS``."""
+    """Replaces ``ALL_ATTENTION_FUNCTIONS``."""
 
     def __getitem__(self, name):
         return attention
@@ -77,13 +77,14 @@ def attention(
     is_causal=None,
     **_of_other_implementations,
 ):
-    """query [B, N, Sq, D], key [B, Nkv, Skv, D], value [B, Nkv, Skv, V] -> [B, Sq, N * V], and no weights.
+    """query [B, N, Sq, D], key [B, Nkv, Skv, D], value [B, Nkv, Skv, V] -> [B, Sq, N * V], None.
 
-    ``attention_mask``: None (causal), a mask object, or a tensor that a pipeline's first stage made: numbers
-    to add, [B, 1, Sq, Skv], or [B, 1, 1, Skv] for padding, on top of the causal mask.
+    Args:
+        attention_mask: None (causal); a mask object; or a tensor from a pipeline's first stage: an additive
+            mask [B, 1, Sq, Skv], or a padding mask [B, 1, 1, Skv] combined with the causal mask.
     """
     if sink is not None:
-        raise UserError("The fused attention has no sinks; leave the attention of this model unfused.")
+        raise UserError("sink: the fused attention does not support sinks; leave attention unfused.")
     lengths = query.shape[2], key.shape[2]
     if attn_mask_startend_row_indices is not None:
         mask = mask_of(None, attn_mask_startend_row_indices, *lengths, causal=is_causal is not False)
@@ -91,7 +92,7 @@ def attention(
         mask = None if is_causal is False else masks.causal()
     else:
         mask = _of_tensor(attention_mask, *lengths)
-    # Under AMP O1, Qwen3's q and k norms return float32, and value is in 16 bits.
+    # Under AMP O1, Qwen3's q and k norms return float32, while value has 16 bits.
     query, key, value = auto_cast.cast_inputs(query, key, value)
     out = paddle_fused.flash_attention(query, key, value, mask, layout="BNSD", dropout=dropout, scale=scaling)
     out = out.transpose([0, 2, 1, 3])
@@ -111,13 +112,13 @@ def latent_attention(
     training=True,
     sequence_parallel=False,
 ):
-    """In place of DeepSeek-V3's ``scaled_dot_product_attention``.
+    """Replaces DeepSeek-V3's ``scaled_dot_product_attention``.
 
-    query and key [B, N, S, D], value [B, N, S, V]. The softmax's scale is 1 / sqrt(D) times YaRN's factor. An
-    operator that has the scale 1 / sqrt(D) only gets the factor with the query, as in PaddleFormers.
+    query and key [B, N, S, D], value [B, N, S, V]. The softmax scale is 1 / sqrt(D) times YaRN's factor. The
+    operator scales by 1 / sqrt(D), and the query is multiplied by the factor, as in PaddleFormers.
     """
     if output_attentions:
-        raise UserError("output_attentions: the fused attention keeps no weights to return; leave it out.")
+        raise UserError("output_attentions: the fused attention does not return weights; leave it out.")
     factor = softmax_scale * query.shape[-1] ** 0.5
     if abs(factor - 1) > ROUNDING:
         query = (query.astype("float32") * factor).astype(query.dtype)
@@ -163,25 +164,25 @@ def causal_mask(
     prepare_decoder_attention_mask=None,
     or_mask_function=None,
 ):
-    """In place of ``create_causal_mask_and_row_indices``: the mask object, and no row indices."""
+    """Replaces ``create_causal_mask_and_row_indices``; returns the mask object and no row indices."""
     if or_mask_function is not None:
-        raise UserError("The fused attention takes no or_mask_function; leave attention unfused for it.")
+        raise UserError("or_mask_function: the fused attention does not support it; leave attention unfused.")
     rows, key_len = attn_mask_startend_row_indices, cache_length + seq_length
     return mask_of(None if rows is not None else attention_mask, rows, seq_length, key_len), None
 
 
 def causal_mask_of_all_layers(*, return_mapping=True, **named):
-    """In place of ``create_causal_masks_and_row_indices`` of models without sliding windows."""
-    assert not return_mapping, "no family's model asks for a mask by the kind of layer"
+    """Replaces ``create_causal_masks_and_row_indices`` of models without sliding windows."""
+    assert not return_mapping, "no family has masks per kind of layer"
     return causal_mask(**named)
 
 
 def sliding_window_mask(*, config, cache_length, attention_mask=None, **named):
-    """In place of ``create_sliding_window_causal_mask_and_row_indices``.
+    """Replaces ``create_sliding_window_causal_mask_and_row_indices``.
 
-    The cache of such a layer holds the last keys of the window only.
+    The cache of a sliding-window layer holds only the last keys of the window.
     """
-    window = config.sliding_window - 1  # keys before the query's own
+    window = config.sliding_window - 1  # keys before the query's position
     cache_length = min(cache_length, window)
     if attention_mask is not None:
         attention_mask = attention_mask[..., -(cache_length + named["seq_length"]) :]

@@ -1,6 +1,6 @@
-"""The inputs of the layers in a step, without values: enough to ask which backend an operator would use.
+"""Layer inputs of a step without values, enough to find out which backend an operator would use.
 
-Where processes share a tensor, the sizes are those of one process's part. B rows, S tokens of a row.
+For a tensor shared by processes, the sizes are those of a process's part. B rows, S tokens per row.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from paddle_fused import masks
 
 @dataclass(frozen=True)
 class Batch:
-    """Sizes, the dtype of activations, and the documents of a batch.
+    """The sizes, activation dtype and mask of a batch.
 
-    ``mask`` None: causal. ``position_ids``: int64 [B, S], or None: 0, 1, 2, ... in every row. ``recomputed``:
-    every decoder layer is.
+    Attributes:
+        mask: None for a causal mask.
+        position_ids: int64 [B, S], or None for 0, 1, 2, ... in every row.
+        recomputed: whether every decoder layer is recomputed.
     """
 
     rows: int
@@ -28,13 +30,13 @@ class Batch:
     recomputed: bool = False
 
     def empty(self, *shape: int, dtype=None):
-        """An uninitialised activation, with a gradient."""
+        """An uninitialised activation that requires a gradient."""
         tensor = paddle.empty(list(shape), dtype or self.dtype)
         tensor.stop_gradient = False
         return tensor
 
     def table(self, *shape: int):
-        """An uninitialised tensor without a gradient, such as a table of cosines."""
+        """An uninitialised tensor that requires no gradient, for example a table of cosines."""
         return paddle.empty(list(shape), self.dtype)
 
     def positions(self):

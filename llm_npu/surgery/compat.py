@@ -1,4 +1,4 @@
-"""The surgery under the names of LLaMA-Factory and openMind."""
+"""The surgery under the API names of LLaMA-Factory and openMind."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def scan_all_kernels() -> dict[str, Kernel]:
 
 
 def apply_kernel(name: str, model: paddle.nn.Layer) -> paddle.nn.Layer:
-    """Adds one kernel, such as ``"npu_fused_rmsnorm"``, to those that ``model`` has; returns the model.
+    """Apply one more kernel, for example ``"npu_fused_rmsnorm"``, to ``model``; returns the model.
 
-    UserError for an unknown name, and for a model without a layer that the kernel knows.
+    Raises UserError for an unknown name, and for a model without a matching layer.
     """
     apply_fused_kernels(model, [*applied_kernels(model), find(name).name])
     return model
@@ -34,10 +34,11 @@ def apply_kernel(name: str, model: paddle.nn.Layer) -> paddle.nn.Layer:
 def apply_default_kernels(
     model: paddle.nn.Layer, include_kernels: str | bool | Iterable[str] | None = "auto"
 ) -> paddle.nn.Layer:
-    """Applies kernels to ``model``, and returns it.
+    """Apply kernels to ``model``, and return it.
 
-    ``include_kernels`` is ``"auto"`` or True for all, names in a list or separated by commas, or None or
-    False for none.
+    Args:
+        include_kernels: ``"auto"`` or True for all; a list of names, or names separated by commas; None or
+            False for no kernels.
     """
     if include_kernels is None or include_kernels is False:
         return model
@@ -63,17 +64,17 @@ def apply_fused_kernel(
     use_fused_add_rms_norm: bool | None = None,
     use_fused_linear_cross_entropy: bool | None = None,
 ) -> None:
-    """Fuse every supported model that is built from now on; all switches False ends this.
+    """Fuse every supported model that is built from now on; disable this by setting all switches to False.
 
-    For front ends that build the model themselves, such as ``paddleformers-cli``. The switches mean what they
-    mean for ``apply_fused_kernels``: the loss without logits must be switched on.
+    For front ends that build the model themselves, for example ``paddleformers-cli``. The switches are those
+    of ``apply_fused_kernels``; the loss without logits is off by default.
     """
     switches = dict(locals())
     in_force.update(switches)
 
     def fuse(model):
         if any(base.__name__ in MODELS for base in type(model).__mro__):
-            with contextlib.suppress(NoMatchingLayer):  # such as a Llama with use_fused_moe alone
+            with contextlib.suppress(NoMatchingLayer):  # for example a Llama with only use_fused_moe
                 apply_fused_kernels(model, **switches)
 
     library.after_each_build(fuse if any(switches.values()) else None)

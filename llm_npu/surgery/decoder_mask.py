@@ -1,10 +1,10 @@
-"""The mask of a decoder as an object with a meaning, instead of a tensor [B, 1, Sq, Skv].
+"""The mask of a decoder as a mask object instead of a tensor [B, 1, Sq, Skv].
 
-PaddleNLP's decoders build every mask as a tensor and pass a hint beside it that it is causal, which recompute
-and pipelines lose. Here the object itself goes to the layers as their ``attention_mask``, and through
+PaddleNLP's decoders build every mask as a tensor and pass a separate hint that it is causal; recompute and
+pipelines lose the hint. Here the layers receive the mask object as their ``attention_mask``, also through
 recompute.
 
-B batch, Sq queries, Skv keys: those of the key/value cache and the new ones.
+B batch, Sq queries, Skv keys (cached and new).
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from paddle_fused import masks
 
 
 def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bool = True) -> masks.Mask:
-    """The meaning of PaddleNLP's arguments ``attention_mask`` and ``attn_mask_startend_row_indices``.
+    """The mask object for PaddleNLP's arguments ``attention_mask`` and ``attn_mask_startend_row_indices``.
 
     Args:
-        attention_mask: None or a 2-D mask of tokens [B, Skv] (non-zero: a token, not padding), both causal;
-            [B, Sq, Skv] or [B, 1, Sq, Skv], non-zero where a query sees a key, taken as it is; or a
-            `paddle_fused.masks.Mask`.
-        start_rows: [B, 1, Skv] or [B, 1, Skv, columns]: the rows of queries that do not see the key, as in
-            `paddle_fused.flashmask_attention`, on top of the causal mask with 1 column, and with 2 if
-            ``causal``; or None.
+        attention_mask: None or a 2-D token mask [B, Skv] (non-zero for tokens, 0 for padding), combined with
+            the causal mask; [B, Sq, Skv] or [B, 1, Sq, Skv], non-zero where a query attends to a key, used
+            unchanged; or a `paddle_fused.masks.Mask`.
+        start_rows: [B, 1, Skv] or [B, 1, Skv, columns]: the query rows for which the key is masked, as in
+            `paddle_fused.flashmask_attention`, combined with the causal mask for 1 column, and for 2 columns
+            if ``causal``; or None.
 
-    UserError for anything else.
+    Raises:
+        UserError: for anything else.
     """
     if isinstance(attention_mask, masks.Mask):
         return attention_mask
@@ -37,22 +38,22 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bo
     rank = len(attention_mask.shape)
     if rank not in (2, 3, 4) or _differs(attention_mask.shape[-1], key_len):
         raise UserError(
-            f"attention_mask has shape {list(attention_mask.shape)}; accepted for {query_len} tokens and "
-            f"{key_len} with those of the cache: [B, {key_len}], [B, {query_len}, {key_len}], "
+            f"attention_mask has shape {list(attention_mask.shape)}; accepted for {query_len} new tokens and "
+            f"{key_len} keys, cached ones included: [B, {key_len}], [B, {query_len}, {key_len}], "
             f"[B, 1, {query_len}, {key_len}], or a mask of paddle_fused.masks."
         )
     if rank == 2:
         if _has_no_padding(attention_mask):
             return masks.causal()
         if query_len == key_len and (lengths := _right_padded(attention_mask)):
-            return masks.documents(lengths)  # nobody reads what the queries of padding give
+            return masks.documents(lengths)  # the outputs of padding are never read
         hidden = (attention_mask.astype("int32") == 0).reshape([-1, 1, 1, key_len])
         hidden = hidden.expand([hidden.shape[0], 1, query_len, key_len])
-        return masks.causal() & masks.dense(hidden, invalid_rows=True)  # padding on the left sees nothing
+        return masks.causal() & masks.dense(hidden, invalid_rows=True)  # left padding: fully masked rows
     if _is_added(attention_mask):
         raise UserError(
-            "attention_mask holds numbers below 0, to add to the scores; upstream decoders take every number "
-            "but 0 for a visible key. Give a bool tensor (True = visible), or "
+            "attention_mask has negative numbers, as an additive mask; upstream decoders treat every nonzero "
+            "number as a visible key. Give a bool tensor (True = visible), or "
             "paddle_fused.masks.dense(hidden)."
         )
     keep = attention_mask.unsqueeze(1) if rank == 3 else attention_mask
@@ -61,9 +62,9 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bo
     return masks.dense(paddle.logical_not(keep.astype("bool")), invalid_rows=True)
 
 
-def _differs(found: int, wanted: int) -> bool:
+def _differs(size: int, expected: int) -> bool:
     """Sizes that are unknown (-1) while a program is captured are checked when it runs."""
-    return found != wanted and -1 not in (found, wanted)
+    return size != expected and -1 not in (size, expected)
 
 
 def _is_added(mask) -> bool:
@@ -77,7 +78,7 @@ def _has_no_padding(attention_mask) -> bool:
 
 
 def _right_padded(attention_mask) -> list[list[int]] | None:
-    """Of each row the lengths of its tokens and of the padding after them; None if any has padding elsewhere.
+    """The number of tokens and of padding after them in each row; None if any row is padded elsewhere.
 
     Known in dygraph only.
     """
@@ -93,8 +94,8 @@ def _right_padded(attention_mask) -> list[list[int]] | None:
 def _from_rows(rows, causal: bool) -> masks.Mask:
     if not isinstance(rows, paddle.Tensor):
         raise UserError(
-            "attn_mask_startend_row_indices is not known while a program is captured; give "
-            "attention_mask=paddle_fused.masks.documents(lengths), made outside of the captured function."
+            "attn_mask_startend_row_indices is unknown while a program is captured; give "
+            "attention_mask=paddle_fused.masks.documents(lengths), created outside the captured function."
         )
     rows = rows.unsqueeze(-1) if rows.ndim == 3 else rows
     rows = rows if rows.dtype == paddle.int32 else rows.astype("int32")
@@ -102,7 +103,7 @@ def _from_rows(rows, causal: bool) -> masks.Mask:
 
 
 def additive(mask: masks.Mask, batch: int, query_len: int, key_len: int, dtype):
-    """The mask as PaddleNLP builds it: [B, 1, Sq, Skv], 0 where a query sees a key, else very low."""
+    """The mask as PaddleNLP builds it: [B, 1, Sq, Skv], 0 for visible keys, else the dtype's minimum."""
     hidden = paddle.to_tensor(mask.to_dense(query_len, key_len))
     hidden = hidden if hidden.ndim == 4 else hidden.reshape([1, 1, query_len, key_len])
     hidden = hidden.expand([batch, hidden.shape[1], query_len, key_len])

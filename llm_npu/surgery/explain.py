@@ -3,7 +3,7 @@
     for line in table(grouped(explain(model, report, batch, switches))):
         print(line)
 
-The dispatcher is asked for every call of a fused layer with tensors of the step's sizes; nothing is computed.
+Queries the dispatcher for every call of a fused layer, with tensors of the step's sizes; computes nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ COLUMNS = ("layers", "operator", "backend", "mode", "computed", "reason")
 
 @dataclass(frozen=True)
 class Line:
-    """One operator of one layer, or of a group of layers.
+    """One operator of a layer, or of a group of layers.
 
-    ``backend``: ascend, native or composed; "upstream" where the layer is not fused; "none" where no backend
-    accepts the call; "?" where it is not known yet. ``computed``: the share of the work in the operator's
-    definition that is done, such as attention's scores; None without a backend of ours. ``reason``: why an
-    earlier backend refused, or why the layer is not fused; empty for the first choice.
+    Attributes:
+        backend: ascend, native or composed; "upstream" if the layer is not fused; "none" if no backend
+            accepts the call; "?" if the backend is not known yet.
+        computed: the share of the operator's defined work that is computed, for example of attention scores;
+            None without a backend.
+        reason: why a preferred backend refused, or why the layer is not fused; empty for the first choice.
     """
 
     layers: str
@@ -53,10 +55,11 @@ def explain(
     switches: Mapping[str, bool | None] | None = None,
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Line]:
-    """A line for every layer and operator of ``report``, and for the sites that ``switches`` leave out.
+    """A line for every layer and operator of ``report``, and for the layers that ``switches`` disable.
 
-    ``report`` and ``switches``: of ``apply_fused_kernels(model, **switches)``. ``reasons``: why switches are
-    off that the user has not switched off.
+    Args:
+        report: the result of ``apply_fused_kernels(model, **switches)``.
+        reasons: by switch, why it is off although the user has not switched it off.
     """
     layers = dict(model.named_sublayers(include_self=True))
     lines: dict[tuple[str, str], list[Line]] = {}
@@ -68,8 +71,8 @@ def explain(
             lines[row.layer, row.operator] = _of_fused(row.layer, row.operator, layer, batch)
         else:
             lines[row.layer, row.operator] = [Line(row.layer, row.operator, UPSTREAM, "", None, row.reason)]
-    for (path, name), found in list(lines.items()):
-        if found and found[0].backend != UPSTREAM:
+    for (path, name), calls in list(lines.items()):
+        if calls and calls[0].backend != UPSTREAM:
             lines.pop((path, find(name).instead_of), None)
     return [*chain(*lines.values()), *_left_out(model, switches or {}, report.operators(), reasons)]
 
@@ -83,7 +86,7 @@ def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
 
 
 def of_call(path: str, name: str, call: Callable[[], object]) -> Line:
-    """The line of the operator that ``call`` calls; ``name`` where it is refused before dispatch."""
+    """The line of the operator that ``call`` calls; named ``name`` if it is refused before dispatch."""
     try:
         report = paddle_fused.explain_dispatch(call)
     except ValueError as error:  # refused before dispatch
@@ -109,7 +112,7 @@ def _left_out(
 
 
 def grouped(lines: Iterable[Line]) -> list[Line]:
-    """Lines that differ in their layers only, joined, in the order of their first layer."""
+    """Merge lines that differ only in their layers, in the order of the first layer."""
     layers: dict[Line, list[str]] = {}
     for line in lines:
         layers.setdefault(replace(line, layers=""), []).append(line.layers)

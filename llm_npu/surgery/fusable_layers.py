@@ -1,4 +1,4 @@
-"""Which layers compute an operator: the classes of the model families, by name, without importing them."""
+"""Which layers compute an operator, by the class names in the model families; imports no library."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class FusableLayer(NamedTuple):
     family: Family
 
     def overridden(self, layer) -> str | None:
-        """The reason not to fuse a layer that has a forward of its own; None without one."""
+        """The reason not to fuse a layer with an overridden forward; None if it has the upstream forward."""
         if "forward" in layer.__dict__:
             return "its forward has been replaced on the instance"
         if type(layer).forward is self.upstream.forward:
             return None
-        return f"{type(layer).__name__} has a forward of its own, not that of {self.upstream.__name__}"
+        return f"{type(layer).__name__} overrides the forward of {self.upstream.__name__}"
 
 
 def fusable_layer(layer, operator: str) -> FusableLayer | None:
@@ -61,7 +61,7 @@ def fusable_layer(layer, operator: str) -> FusableLayer | None:
 
 
 def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replacement | NotFused | None:
-    """For a kernel that replaces the forward of every layer of ``operator``: by ``forwards[variant]``."""
+    """``forwards[variant]`` as the replacement of a layer's forward, for kernels that replace only this."""
     fusable = fusable_layer(layer, operator)
     if fusable is None:
         return None
@@ -71,10 +71,11 @@ def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replac
 
 def library_of(kind: type) -> Library | None:
     """The library that a class of layers comes from."""
-    return next((each for package, each in LIBRARIES.items() if kind.__module__.startswith(package)), None)
+    matching = (library for package, library in LIBRARIES.items() if kind.__module__.startswith(package))
+    return next(matching, None)
 
 
 def is_plain(layer, kind: type) -> bool:
-    """Whether a call of ``layer`` is the forward of ``kind`` and nothing else, such as a hook."""
+    """Whether a call of ``layer`` runs only the forward of ``kind``, without hooks."""
     forward = layer.__dict__.get("forward", type(layer).forward)
     return forward is kind.forward and not (layer._forward_pre_hooks or layer._forward_post_hooks)

@@ -1,4 +1,4 @@
-"""GPT's attention, and its model, which makes learned positions and one mask for all layers.
+"""GPT's attention and model; the model has learned positions and a single mask for all layers.
 
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
 """
@@ -16,11 +16,11 @@ from .decoder_mask import mask_of
 from .fusable_layers import FusableLayer
 from .registry import NotFused, Replacement
 
-STOCK_MASK = -5e3  # half of what GPTModel adds to the score of a masked key
+MASKED_BELOW = -5e3  # half of the value that GPTModel adds to the score of a masked key
 
 
 def example(layer, batch) -> list:
-    """The call of an attention layer in training."""
+    """The operator call of an attention layer in training."""
     heads = layer.num_attention_heads // parts(getattr(layer, "q_proj", None))
     query = batch.empty(batch.rows, batch.length, heads, layer.head_dim)
     mask = masks.causal() if batch.mask is None else batch.mask
@@ -29,7 +29,7 @@ def example(layer, batch) -> list:
 
 
 def layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
-    """An attention layer, whose forward calls a method of its own."""
+    """An attention layer; its forward calls a method of the layer."""
     reason = fusable.overridden(layer)
     if reason:
         return NotFused(reason)
@@ -40,17 +40,17 @@ def layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
 
 
 def _attention(layer, fusable: FusableLayer):
-    """The fused attention with the arguments of the methods."""
+    """The fused attention with the arguments of the layer's methods."""
     local_seed = fusable.upstream.forward.__globals__["seed_guard_context"]
     dropout = layer.config.attention_probs_dropout_prob
 
     def attention(q, k, v, attention_mask=None, output_attentions=False):
         if output_attentions:
             raise UserError(
-                f"output_attentions: the fused attention of a {type(layer).__name__} keeps no weights to "
-                "return; leave it out, or apply the kernels with use_npu_fusion_attention=False."
+                f"output_attentions: the fused attention of {type(layer).__name__} does not return weights; "
+                "leave it out, or apply the kernels with use_npu_fusion_attention=False."
             )
-        with local_seed("local_seed"):  # of the heads of this process
+        with local_seed("local_seed"):  # each process has its own heads
             out = paddle_fused.flash_attention(
                 q, k, v, _mask(attention_mask), dropout=dropout, training=layer.training
             )
@@ -60,16 +60,16 @@ def _attention(layer, fusable: FusableLayer):
 
 
 def _mask(attention_mask) -> masks.Mask:
-    """The mask of a layer's argument: a mask object, None, or numbers to add to the scores."""
+    """The mask object of a layer's argument: a mask object, None, or an additive mask."""
     if attention_mask is None:
         return masks.causal()
     if isinstance(attention_mask, masks.Mask):
         return attention_mask
-    return masks.dense(attention_mask < STOCK_MASK, invalid_rows=True)
+    return masks.dense(attention_mask < MASKED_BELOW, invalid_rows=True)
 
 
 def model(layer, fusable: FusableLayer) -> Replacement | None:
-    """GPTModel. Its layers get a mask object."""
+    """GPTModel; its layers receive a mask object."""
     return None if fusable.overridden(layer) else Replacement(forward=forward, is_site=False)
 
 
@@ -86,9 +86,9 @@ def forward(
     output_hidden_states=False,
     return_dict=False,
 ):
-    """In place of GPTModel's forward, whose mask is a tensor [B, 1, Sq, Skv]."""
+    """Replaces the forward of GPTModel, which builds the mask as a tensor [B, 1, Sq, Skv]."""
     if self.config.sequence_parallel and use_cache:
-        raise UserError("sequence_parallel and use_cache exclude each other; leave one out.")
+        raise UserError("sequence_parallel and use_cache cannot be combined; leave one out.")
     if (input_ids is None) == (inputs_embeds is None):
         raise UserError("GPTModel takes either input_ids or inputs_embeds; give one of them.")
     shape = input_ids.shape if input_ids is not None else inputs_embeds.shape[:-1]
@@ -116,6 +116,6 @@ def forward(
 
 @paddle.jit.not_to_static
 def _causal(attention_mask, query_len: int, past: int) -> masks.Mask:
-    """The meaning of the argument, which GPTModel combines with the causal mask."""
+    """The mask object of the argument, which GPTModel combines with the causal mask."""
     mask = mask_of(attention_mask, None, query_len, past + query_len)
     return mask if isinstance(attention_mask, masks.Mask) else mask & masks.causal()

@@ -1,4 +1,4 @@
-"""The paths of many layers as a short text: ``llama.layers.0-11.self_attn``."""
+"""Many layer paths as a short text: ``llama.layers.0-11.self_attn``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 
 
 def collapsed(paths: Sequence[str]) -> str:
-    """The paths with those joined that differ in their numbers only, or in their last part only.
+    """Merge paths that differ only in their numbers, or only in their last part.
 
     >>> collapsed(["layers.0.a", "layers.1.a", "layers.0.b", "layers.1.b", "norm"])
     'layers.0-1.{a,b}, norm'
@@ -32,16 +32,16 @@ def _joined(parent: str, names: list[str]) -> list[str]:
 
 
 def _names(shape: tuple[str, ...], numbers: list[tuple[int, ...]]) -> list[str]:
-    """One name if ``numbers`` has all combinations of those at each place, else one for each first number."""
+    """A single name if ``numbers`` is a full product of its columns, else a name for each first number."""
     places = [sorted(set(place)) for place in zip(*numbers, strict=True)]
     if set(product(*places)) == set(numbers):
         return [_filled(shape, [ranges(place) for place in places])]
     names = []
     for first in places[0]:
-        rest = [each for each in numbers if each[0] == first]
+        rest = [row[1:] for row in numbers if row[0] == first]
         fixed = list(shape)
         fixed[fixed.index("#")] = str(first)
-        names += _names(tuple(fixed), [each[1:] for each in rest])
+        names += _names(tuple(fixed), rest)
     return names
 
 
@@ -51,7 +51,7 @@ def _filled(shape: tuple[str, ...], places: Sequence[str]) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0-3,7``: ascending numbers, consecutive ones as a range."""
+    """Ascending numbers as text, with runs as ranges: ``0-3,7``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:

@@ -1,6 +1,6 @@
-"""Logits that are not computed: what a head hands to a criterion that computes their loss in chunks.
+"""Deferred logits: a placeholder that the head passes to a criterion, which computes the loss in chunks.
 
-Shapes: B batch, S sequence, H hidden size, V vocabulary size (of this process's shard, where it is sharded).
+Shapes: B batch, S sequence, H hidden size, V vocabulary size (of this process's shard if it is sharded).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _loss_only = ContextVar("loss_only", default=False)
 
 
 def are_pending() -> bool:
-    """Whether a head that runs now hands ``PendingLogits`` to a criterion."""
+    """Whether heads currently return ``PendingLogits``."""
     return _pending.get()
 
 
 @contextmanager
 def pending(on: bool) -> Iterator[None]:
-    """Inside, heads return ``PendingLogits`` if ``on``."""
+    """A context in which heads return ``PendingLogits`` if ``on``."""
     token = _pending.set(on)
     try:
         yield
@@ -43,12 +43,12 @@ def loss_only() -> Iterator[None]:
 
 
 def are_unread(model) -> bool:
-    """Whether nobody reads the logits of a call of ``model`` with labels."""
+    """Whether the logits of a call of ``model`` with labels are unused."""
     return model.training or _loss_only.get()
 
 
 class PendingLogits:
-    """logits = hidden weight, for the criteria of the libraries, which cast them and ask for their shape.
+    """logits = hidden weight, with the casts and the shape that the libraries' criteria read.
 
     Args:
         hidden: [B, S, H].
@@ -63,7 +63,7 @@ class PendingLogits:
         self.shape = [*hidden.shape[:-1], columns]
 
     def astype(self, dtype):
-        """Logits are float32 here."""
+        """No-op; the loss is always computed in float32."""
         return self
 
     cast = astype
@@ -72,7 +72,7 @@ class PendingLogits:
         return len(self.shape)
 
     def losses(self, labels, ignore_index: int):
-        """float32 [B, S], 0 where labels [B, S] are ``ignore_index``."""
+        """The losses, float32 [B, S], 0 where ``labels`` [B, S] are ``ignore_index``."""
         with paddle.amp.auto_cast(False):
             return paddle_fused.linear_cross_entropy(
                 *self._inputs, labels, ignore_index=ignore_index, reduction="none", **self._options

@@ -1,4 +1,4 @@
-"""The registered kernels: one file of ``surgery/replacements/`` each, found by scanning the folder."""
+"""The registered kernels, one file per kernel in ``surgery/replacements/``, loaded by scanning the folder."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from .batch import Batch
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a kernel changes on one layer.
+    """The changes of a kernel on one layer.
 
     Attributes:
-        forward: ``function(layer, *args)`` that replaces the layer's forward and has its signature, or None.
+        forward: ``function(layer, *args)`` that replaces the layer's forward, with the same signature; or
+            None.
         calls: replacements of functions that the layer's forward looks up in its module, by name. The forward
             keeps its code, signature and source.
         attributes: attributes of the instance.
-        arguments: ``function(layer, arguments) -> arguments``, applied to the arguments of every call of the
-            forward, by name.
-        result: ``function(layer, *args)``, called before the forward; what it returns, unless it is None, is
-            the result, and the forward is not called.
+        arguments: ``function(layer, arguments) -> arguments``, applied to the named arguments of every call
+            of the forward.
+        result: ``function(layer, *args)``, called before the forward. If it does not return None, its return
+            value is the result and the forward is skipped.
         is_site: whether the layer computes the operator; False for a layer that prepares its inputs.
-        independent: it stays although another layer cannot be fused. Only for a layer that is not a site.
+        independent: whether it stays if another layer cannot be fused; only without ``is_site``.
     """
 
     forward: Callable | None = None
@@ -52,18 +53,18 @@ class Kernel:
     """A fused operator of models.
 
     Attributes:
-        known_as: its name in LLaMA-Factory's style.
-        switch: its option in openMind's style.
-        replace: ``function(layer)`` that returns a Replacement, or NotFused, or None where the layer is not a
-            site of the operator.
-        example: ``function(layer, batch)`` that returns the calls of ``paddle_fused`` that a layer makes on a
-            ``Batch``, so that the dispatcher can be asked about them. If it or its result is None, the
-            backend is not known before the first step.
-        in_auto: whether the kernel is applied where neither its name nor its switch is given.
-        whole_model: ``replace`` takes the model, and returns {layer: Replacement or NotFused}.
-        off_by_default: ``function(layer)`` that returns why the kernel is left out of a model with this site
-            unless it is named or switched on, or None.
-        instead_of: the kernel whose operator the sites of this one no longer call.
+        known_as: the name in LLaMA-Factory's style.
+        switch: the option in openMind's style.
+        replace: ``function(layer)`` that returns a Replacement, NotFused, or None if the layer does not
+            compute the operator.
+        example: ``function(layer, batch)`` that returns the ``paddle_fused`` calls of a layer on a ``Batch``,
+            for which the dispatcher is queried. If it or its result is None, the backend is unknown before
+            the first step.
+        in_auto: whether the kernel is applied if neither its name nor its switch is given.
+        whole_model: whether ``replace`` takes the model and returns {layer: Replacement or NotFused}.
+        off_by_default: ``function(layer)`` that returns why the kernel is off for a model with this layer
+            unless it is named or switched on; or None.
+        instead_of: the kernel that this kernel replaces on the same layers.
     """
 
     name: str
@@ -82,16 +83,16 @@ class Kernel:
 
     def sites(self, model) -> dict[str, object]:
         """The layers of ``model`` that compute the operator, fused or not, by path."""
-        answer = self.answers(model)
-        layers = ((path, layer, answer(layer)) for path, layer in model.named_sublayers(include_self=True))
+        replace = self.answers(model)
+        layers = ((path, layer, replace(layer)) for path, layer in model.named_sublayers(include_self=True))
         return {
             path: layer
-            for path, layer, each in layers
-            if isinstance(each, NotFused) or (isinstance(each, Replacement) and each.is_site)
+            for path, layer, answer in layers
+            if isinstance(answer, NotFused) or (isinstance(answer, Replacement) and answer.is_site)
         }
 
     def left_out(self, model) -> str | None:
-        """Why the kernel is left out of ``model`` by default, or None."""
+        """Why the kernel is off by default for ``model``, or None."""
         first = next(iter(self.sites(model).values()), None) if self.off_by_default else None
         return None if first is None else self.off_by_default(first)
 
@@ -102,7 +103,7 @@ _registered: dict[str, Kernel] = {}
 def kernel(name: str, known_as: str, operator: str = "", switch: str | None = None, **more):
     """Register the decorated ``replace`` function as the kernel ``name``; ``more`` as in ``Kernel``.
 
-    ``switch`` is that of ``operator`` of ``paddle_fused``, or a name of its own.
+    ``switch`` defaults to the switch of ``paddle_fused``'s ``operator``.
     """
     switch = switch or registry.find(operator).switch
     assert switch, f"{operator} is registered without a switch"
@@ -111,7 +112,7 @@ def kernel(name: str, known_as: str, operator: str = "", switch: str | None = No
         for other in _registered.values():
             taken = {name, known_as, switch} & {other.name, other.known_as, other.switch}
             if taken:
-                raise UserError(f"kernel {name!r}: {taken} is taken by the kernel {other.name!r}")
+                raise UserError(f"kernel {name!r}: {taken} is already used by the kernel {other.name!r}")
         _registered[name] = Kernel(name, known_as, switch, replace, **more)
         return replace
 
@@ -126,9 +127,10 @@ def scan() -> dict[str, Kernel]:
 
 
 def find(name: str) -> Kernel:
-    """The kernel of this name, in either style; UserError if there is none."""
-    for each in scan().values():
-        if name in (each.name, each.known_as):
-            return each
-    accepted = ", ".join(f"{each.name} ({each.known_as})" for each in scan().values())
-    raise UserError(f"There is no kernel {name!r}; accepted: {accepted}.")
+    """The kernel called ``name``, in either style. Raises UserError for an unknown name."""
+    kernels = scan().values()
+    for kernel in kernels:
+        if name in (kernel.name, kernel.known_as):
+            return kernel
+    accepted = ", ".join(f"{kernel.name} ({kernel.known_as})" for kernel in kernels)
+    raise UserError(f"Unknown kernel {name!r}; accepted: {accepted}.")

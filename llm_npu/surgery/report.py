@@ -1,4 +1,4 @@
-"""The result of the surgery: each layer and operator, fused or not, and why not."""
+"""The result of the surgery for each layer and operator: fused, or the reason why not."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Report:
     rows: Sequence[Row]
 
     def count(self, operator: str | None = None, fused: bool = True) -> int:
-        """How many rows, of one operator or of all, are fused (or are not)."""
+        """The number of fused (or unfused) rows, of one operator or of all."""
         return sum(row.fused == fused and operator in (None, row.operator) for row in self.rows)
 
     def operators(self) -> list[str]:
         return sorted({row.operator for row in self.rows})
 
     def reasons(self, operator: str) -> list[str]:
-        """Why layers of this operator are not fused, each reason once."""
+        """The distinct reasons why layers of this operator are not fused."""
         return sorted({row.reason for row in self.rows if row.operator == operator and not row.fused})
 
     def to_dict(self) -> dict:

@@ -1,17 +1,18 @@
-"""The sums of residuals in a decoder layer, each computed with the norm that reads it.
+"""The residual sums of a decoder layer, fused with the norm that reads them.
 
-    residual_out = residual + dropout(out of the sub-layer),  norm's result = rms_norm(residual_out)
+    residual_out = residual + dropout(output of the sub-layer),  output of the norm = rms_norm(residual_out)
 
-The forward of a layer adds ``residual`` in plain Python, which no attribute of the layer replaces. Its source
-is compiled again with a call in place of each sum:
+The forward of a layer adds ``residual`` in plain Python, which cannot be replaced by setting an attribute.
+Its source is recompiled with a call in place of each sum:
 
     hidden_states = residual + hidden_states
     hidden_states = residual_sum(self, "post_attention_layernorm", residual, hidden_states)
 
-With dropout before the sum, ``self.hidden_dropout(hidden_states) + residual``, the call takes the dropout.
+With dropout before the sum, ``self.hidden_dropout(hidden_states) + residual``, the dropout is an argument.
 
-The layer continues with the sum, as before. The norm's result waits at the norm. Called with that very
-tensor, the norm returns it; called with another, it computes its own. Any code may stand between two layers.
+The layer continues with the sum as before, and the norm layer stores the fused result. If the norm is called
+with exactly that tensor, it returns the stored result; otherwise it computes. Any code may run between two
+layers.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ import paddle
 import paddle_fused
 from llm_npu.surgery.fusable_layers import is_plain
 
-NORM, NEXT = "post_attention_layernorm", "next_norm"  # which norm reads a sum
+NORM, NEXT = "post_attention_layernorm", "next_norm"  # the norm that reads a sum
 NORMS = "_norms_of_sums"  # attribute of a layer: {which: weak reference to the norm}
 DROPOUT = "hidden_dropout"  # attribute of a layer: the dropout before its sums
 UPSCALED = "upscale_in_train"  # a mode of dropout
-WAITING, READS = "_norm_of_sum", "_reads_sum"  # attributes of a norm: what waits or None, and which it is
+WAITING, READS = "_norm_of_sum", "_reads_sum"  # attributes of a norm: stored result, NORM or NEXT
 RECOMPUTE = {"recompute.py", "recompute_hybrid.py", "refined_recompute.py"}  # of Paddle and PaddleNLP
 
 
 @paddle.jit.not_to_static
 def residual_sum(layer, which: str, residual, x, dropout=None):
-    """``residual + dropout(x)``; the norm ``which`` of ``layer``, if it has one, gets the norm of it.
+    """``residual + dropout(x)``; stores the normalised sum at the norm ``which`` of ``layer``, if any.
 
-    ``dropout``: a layer, or None.
+    Args:
+        dropout: a layer, or None.
     """
     norm = layer.__dict__[NORMS].get(which, lambda: None)()
     probability = probability_of(dropout)
@@ -67,10 +69,7 @@ def sum_and_norm(norm, x, residual, probability: float) -> tuple:
 
 
 def probability_of(dropout) -> float | None:
-    """The probability with which ``dropout``, a layer or None, drops elements now.
-
-    None if the operator does not compute the same.
-    """
+    """The current drop probability of ``dropout``, a layer or None; None for other kinds of dropout."""
     if dropout is None:
         return 0.0
     if not is_plain(dropout, paddle.nn.Dropout) or dropout.axis is not None or dropout.mode != UPSCALED:
@@ -80,9 +79,10 @@ def probability_of(dropout) -> float | None:
 
 @paddle.jit.not_to_static
 def norm_of_sum(norm, inputs):
-    """What waits at ``norm`` for these inputs, or None.
+    """The result that ``norm`` stores for these inputs, or None.
 
-    ``inputs``: hidden states, or a stage's tuple that begins with them.
+    Args:
+        inputs: hidden states, or a stage's tuple that begins with them.
     """
     waiting, norm.__dict__[WAITING] = norm.__dict__[WAITING], None
     hidden_states = inputs[0] if isinstance(inputs, tuple) else inputs
@@ -90,10 +90,10 @@ def norm_of_sum(norm, inputs):
 
 
 def _fits(residual, x, weight) -> bool:
-    """Whether the operator takes them: it neither casts nor broadcasts, and has one mesh."""
+    """Whether the operator accepts these inputs: same dtype and shape, and a single mesh."""
     if not (x.dtype == residual.dtype == weight.dtype and list(x.shape) == list(residual.shape)):
         return False
-    meshes = [each.process_mesh for each in (residual, weight) if _is_dist(each)]
+    meshes = [tensor.process_mesh for tensor in (residual, weight) if _is_dist(tensor)]
     return len(meshes) < 2 or meshes[0] == meshes[1]
 
 
@@ -102,10 +102,10 @@ def _is_dist(x) -> bool:
 
 
 def _is_watched(layer) -> bool:
-    """Whether only a plain sum may leave the layer.
+    """Whether the layer must return a plain sum.
 
-    Recompute keeps what enters a layer, and would keep a second tensor. And hooks of the layer's output, such
-    as those of --check_nan_inf, see the gradient that goes through the next norm in the plain sum only.
+    Recompute saves the inputs of a layer and would save a second tensor. Hooks on the layer's output, for
+    example of --check_nan_inf, see the gradient through the next norm only with a plain sum.
     """
     return bool(layer._forward_post_hooks) or _is_recomputed()
 
@@ -120,15 +120,17 @@ def _is_recomputed() -> bool:
 
 
 class CannotRewrite(Exception):
-    """Why a function's sums cannot be replaced."""
+    """The residual sums of a function cannot be replaced; the message is the reason."""
 
 
 @functools.cache
 def with_sums(function: Callable, *norms: str) -> Callable:
-    """``function``, a method of a decoder layer, with its sums of ``residual`` as calls of ``residual_sum``.
+    """``function``, a method of a decoder layer, with its residual sums as calls of ``residual_sum``.
 
-    ``norms``: for each sum in turn, the norm that reads it; "" leaves the sum as it is. CannotRewrite if the
-    function has another number of sums, or no source.
+    Raises CannotRewrite if the function has a different number of sums, or no source.
+
+    Args:
+        norms: the norm that reads each sum, in order; "" leaves the sum unchanged.
     """
     try:
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
@@ -138,35 +140,35 @@ def with_sums(function: Callable, *norms: str) -> Callable:
         raise CannotRewrite(f"{function.__qualname__} is decorated, or refers to its class")
     sums = _Sums(norms)
     text = ast.unparse(ast.fix_missing_locations(sums.visit(definition)))
-    if sums.found != len(norms):
-        raise CannotRewrite(f"{function.__qualname__} adds residual {sums.found} times, not {len(norms)}")
-    # As the standard library's own generated functions: to_static and tracebacks read the source there.
+    if sums.count != len(norms):
+        raise CannotRewrite(f"{function.__qualname__} adds residual {sums.count} times, not {len(norms)}")
+    # Like generated functions in the standard library: to_static and tracebacks read the source there.
     file = f"<{function.__module__}.{function.__qualname__} with residual_sum>"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     flags = function.__code__.co_flags & __future__.annotations.compiler_flag
     scope = {**function.__globals__, residual_sum.__name__: residual_sum}
     exec(compile(text, file, "exec", flags, dont_inherit=True), scope)
-    made: types.FunctionType = scope[function.__name__]
-    made.__qualname__ = function.__qualname__
-    return made
+    rewritten: types.FunctionType = scope[function.__name__]
+    rewritten.__qualname__ = function.__qualname__
+    return rewritten
 
 
 class _Sums(ast.NodeTransformer):
-    """Replaces ``residual + x`` and ``x + residual``; ``found`` counts them."""
+    """Replaces ``residual + x`` and ``x + residual``; ``count`` is the number of sums."""
 
     def __init__(self, norms: tuple[str, ...]):
-        self.norms, self.found = norms, 0
+        self.norms, self.count = norms, 0
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         sides = [node.left, node.right]
         residual = next(
-            (each for each in sides if isinstance(each, ast.Name) and each.id == "residual"), None
+            (side for side in sides if isinstance(side, ast.Name) and side.id == "residual"), None
         )
         if residual is None or not isinstance(node.op, ast.Add):
             return self.generic_visit(node)
         sides.remove(residual)
-        which = self.norms[self.found] if self.found < len(self.norms) else ""
-        self.found += 1
+        which = self.norms[self.count] if self.count < len(self.norms) else ""
+        self.count += 1
         other = self.visit(sides[0])
         if not which:
             return ast.BinOp(residual, node.op, other)
@@ -176,5 +178,5 @@ class _Sums(ast.NodeTransformer):
 
 
 def _is_dropout(node: ast.AST) -> bool:
-    """Whether it is ``self.hidden_dropout(x)``."""
+    """Whether ``node`` is ``self.hidden_dropout(x)``."""
     return isinstance(node, ast.Call) and ast.unparse(node.func) == f"self.{DROPOUT}" and len(node.args) == 1

@@ -1,7 +1,7 @@
-"""Installs replacements on layer instances, and removes them.
+"""Install replacements on layer instances, and remove them.
 
-Only attributes of instances change; parameters, buffers and state_dict are not touched. Pickling or copying a
-swapped layer gives the layer as it was before: functions made here could not be loaded elsewhere.
+Only instance attributes change; parameters, buffers and state_dict are not touched. Pickling or copying a
+swapped layer yields the original layer, because the functions created here cannot be unpickled elsewhere.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import paddle
 
 from .registry import Replacement
 
-SWAP = "_swap"  # attribute of a swapped layer
+SWAP = "_swap"  # attribute of swapped layers
 FUSED = "fused operators"
-REDUCE = "__reduce_ex__"  # pickle and copy ask the instance for it first
-ABSENT = object()  # the instance had no such attribute, only its class
+REDUCE = "__reduce_ex__"  # pickle and copy look it up on the instance first
+ABSENT = object()  # the attribute was not on the instance
 
 
 @dataclass(frozen=True)
 class Swap:
-    """The kernels on a layer, their purpose, and the attributes that it had before."""
+    """The kernels on a layer, their purpose, and the layer's original attributes."""
 
     kernels: tuple[str, ...]
     before: Mapping[str, object]
@@ -33,10 +33,11 @@ class Swap:
 
 
 def install(layer: paddle.nn.Layer, replacements: Mapping[str, Replacement], purpose: str = FUSED) -> None:
-    """Install all ``replacements``, {kernel: Replacement}, on a layer. A layer has one purpose at a time."""
+    """Install ``replacements``, {kernel: Replacement}, on a layer. A layer can have only one purpose."""
     assert SWAP not in layer.__dict__, f"{type(layer).__name__} is swapped for {layer.__dict__[SWAP].purpose}"
-    attributes = {name: value for each in replacements.values() for name, value in each.attributes.items()}
-    forward = _forward(type(layer).forward, list(replacements.values()))
+    changes = list(replacements.values())
+    attributes = {name: value for change in changes for name, value in change.attributes.items()}
+    forward = _forward(type(layer).forward, changes)
     if forward is not None:
         attributes["forward"] = types.MethodType(forward, layer)
     attributes[REDUCE] = partial(_reduce, layer)
@@ -62,7 +63,7 @@ def kernels_of(layer: paddle.nn.Layer) -> tuple[str, ...]:
 
 
 def remove(layer: paddle.nn.Layer) -> dict[str, object]:
-    """Restore what ``install`` replaced; returns the attributes that install it again."""
+    """Undo ``install``; returns the attributes that reinstall the replacements."""
     swap = layer.__dict__[SWAP]
     upstream = _upstream_state(layer)
     taken = {name: layer.__dict__[name] for name in (*swap.before, SWAP)}
@@ -72,7 +73,7 @@ def remove(layer: paddle.nn.Layer) -> dict[str, object]:
 
 
 def _upstream_state(layer: paddle.nn.Layer) -> dict:
-    """The attributes of a swapped layer as they would be without the swap."""
+    """The attributes that a swapped layer would have without the swap."""
     before = layer.__dict__[SWAP].before
     state = {name: before.get(name, value) for name, value in layer.__dict__.items() if name != SWAP}
     return {name: value for name, value in state.items() if value is not ABSENT}
@@ -83,15 +84,15 @@ def _reduce(layer: paddle.nn.Layer, protocol: int) -> tuple:
 
 
 def _forward(upstream: Callable, replacements: Sequence[Replacement]) -> Callable | None:
-    """The replacement of the forward ``upstream``; None if nothing changes it."""
-    given = [each.forward for each in replacements if each.forward is not None]
-    assert len(given) <= 1, "two kernels replace the forward of one layer"
-    calls = {name: function for each in replacements for name, function in each.calls.items()}
-    change = [each.arguments for each in replacements if each.arguments is not None]
-    results = [each.result for each in replacements if each.result is not None]
-    if not (given or calls or change or results):
+    """The replacement of the forward ``upstream``; None if it stays unchanged."""
+    forwards = [item.forward for item in replacements if item.forward is not None]
+    assert len(forwards) <= 1, "two kernels replace the forward of one layer"
+    calls = {name: function for item in replacements for name, function in item.calls.items()}
+    change = [item.arguments for item in replacements if item.arguments is not None]
+    results = [item.result for item in replacements if item.result is not None]
+    if not (forwards or calls or change or results):
         return None
-    forward = given[0] if given else upstream
+    forward = forwards[0] if forwards else upstream
     if calls:
         forward = calling(forward, calls)
     if change:
@@ -102,8 +103,10 @@ def _forward(upstream: Callable, replacements: Sequence[Replacement]) -> Callabl
 
 
 def calling(function: Callable, calls: Mapping[str, Callable]) -> Callable:
-    """``function`` with ``calls`` in place of what its module, or a function around it, defines under these
-    names. ``super`` is such a name."""
+    """A copy of ``function`` in which the global and closure names in ``calls`` are replaced.
+
+    ``super`` can be replaced as well.
+    """
     scope = {**function.__globals__, **calls}
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     closure = tuple(types.CellType(calls[name]) if name in calls else cell for name, cell in cells)
@@ -117,7 +120,7 @@ def calling(function: Callable, calls: Mapping[str, Callable]) -> Callable:
 
 @paddle.jit.not_to_static
 def by_name(names: Sequence[str], args: tuple, kwargs: dict) -> dict:
-    """The arguments of a call of a function whose parameters are ``names``."""
+    """The arguments of a call by name; ``names`` are the function's parameters."""
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
@@ -126,8 +129,8 @@ def _with_arguments(forward: Callable, change: Sequence[Callable]) -> Callable:
 
     def forward_with_arguments(self, *args, **kwargs):
         arguments = by_name(names, args, kwargs)
-        for each in change:
-            arguments = each(self, arguments)
+        for function in change:
+            arguments = function(self, arguments)
         return forward(self, **arguments)
 
     return forward_with_arguments

@@ -46,7 +46,7 @@ def test_a_mask_of_pairs_means_what_it_means_to_the_upstream_model(family, rank,
 def test_a_mask_of_another_length_is_refused(family, shape, tokens):
     model = build(family)
     apply_fused_kernels(model)
-    with pytest.raises(ValueError, match=r"attention_mask has shape .* 12 tokens"):
+    with pytest.raises(ValueError, match=r"attention_mask has shape .* accepted for 12 "):
         model(input_ids=tokens, attention_mask=paddle.ones(shape, "int64"))
 
 
@@ -54,7 +54,7 @@ def test_numbers_to_add_to_the_scores_are_refused(tokens):
     model = build("llama")
     apply_fused_kernels(model)
     added = paddle.triu(paddle.full([1, 1, LENGTH, LENGTH], -1e9), 1)
-    with pytest.raises(ValueError, match="numbers below 0"):
+    with pytest.raises(ValueError, match="attention_mask has negative numbers"):
         model(input_ids=tokens, attention_mask=added)
 
 
@@ -73,7 +73,7 @@ def test_attention_weights_are_the_upstream_models(family, tokens):
 def test_attention_weights_of_mistral_are_refused(tokens):
     model = build("mistral")
     apply_fused_kernels(model)
-    with pytest.raises(ValueError, match="keeps no weights"):
+    with pytest.raises(ValueError, match="output_attentions"):
         model(input_ids=tokens, output_attentions=True)
 
 
@@ -90,7 +90,7 @@ def test_a_layer_with_a_forward_of_its_own_stays_and_works(kernels, tokens):
     expected = model(input_ids=tokens, use_cache=False)[0].numpy()
     report = apply_fused_kernels(model, kernels)
     (reason,) = report.reasons(report.operators()[0])
-    assert reason.startswith("Own ") and "LlamaAttention" in reason
+    assert "Own" in reason and "LlamaAttention" in reason
     logits = model(input_ids=tokens, use_cache=False)[0].numpy()
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
 

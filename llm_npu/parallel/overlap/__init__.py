@@ -1,8 +1,8 @@
-"""Overlaps matrix products with their communication in tensor and sequence parallel layers.
+"""Overlaps matmuls with their communication in tensor- and sequence-parallel layers.
 
     from llm_npu.parallel import overlap
 
-    y = overlap.matmul_all_reduce(x, weight, group)  # the planner chooses how
+    y = overlap.matmul_all_reduce(x, weight, group)  # the planner chooses the backend
     report = overlap.apply_overlap(model)  # the parallel layers of a PaddleNLP model use it
 
 docs/overlap.md explains the backends, the planner and exposed communication.

@@ -1,8 +1,8 @@
-"""Enables and disables overlap in the parallel layers of a model.
+"""Enable and disable overlap in the parallel layers of a model.
 
-fleet's row-parallel layer has no overlap switch, and its column-parallel layers overlap their gradients only.
-Forwards are replaced on the instances of this model, as llm_npu.surgery does: parameters, their names and
-state_dict stay the same.
+fleet's row-parallel layer has no overlap switch, and its column-parallel layers overlap only their gradients.
+As in llm_npu.surgery, forwards are replaced on the layer instances; parameters, names and state_dict do not
+change.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def apply_overlap(
     split: int | None = None,
     strict: bool = False,
 ) -> Report:
-    """Makes the tensor and sequence parallel linear layers of ``model`` overlap compute and communication.
+    """Make the tensor- and sequence-parallel linear layers of ``model`` overlap compute and communication.
 
-    An earlier application is undone first. Parameters may be frozen, and LoRA applied, before or after.
+    An earlier call is undone first. Parameters may be frozen, and LoRA applied, before or after.
 
     Args:
         overlap: ``auto`` (the planner chooses for each shape), ``serial``, ``mc2``, ``pipelined:CHUNKS``, or
             a Planner with customised settings.
-        recompute_gather: sequence parallel column layers gather their input again for the weight's gradient
-            instead of saving it.
+        recompute_gather: whether sequence-parallel column layers gather their input again for the weight
+            gradient instead of saving it.
         split: for a model of distributed tensors (auto-parallel), the dimension along which the results of
-            row-parallel layers are split: the sequence, with sequence parallelism.
+            row-parallel layers are split; with sequence parallelism, the sequence.
         strict: raise an error for a parallel layer that cannot overlap.
 
     Returns:
@@ -106,7 +106,7 @@ def overlapped_layers(model: paddle.nn.Layer) -> list[paddle.nn.Layer]:
 
 
 def remove_overlap(model: paddle.nn.Layer) -> int:
-    """Undoes `apply_overlap`; returns the number of restored layers."""
+    """Undo `apply_overlap`; returns the number of restored layers."""
     layers = overlapped_layers(model)
     for layer in layers:
         swap.remove(layer)
@@ -141,15 +141,15 @@ def _reason(layer, site: ParallelLayer) -> str:
     if "forward" in layer.__dict__ and not swap.is_swapped(layer, PURPOSE):
         return "its forward has been replaced on the instance"
     if layer.world_size < 2:
-        return "its group has one rank: there is no communication"
+        return "its group has one rank and no communication"
     if getattr(layer, "fuse_matmul_bias", False) or getattr(layer, "mp_scale", None) is not None:
-        return "fuse_matmul_bias computes it in one kernel"
+        return "fuse_matmul_bias computes the layer in one kernel"
     if getattr(layer, "mp_skip_c_identity", False):
-        return "mp_skip_c_identity leaves the sum of its gradient to the model"
+        return "with mp_skip_c_identity the model sums the gradient"
     if getattr(layer, "mp_fused_linear_param_grad_add", False):
-        return "mp_fused_linear_param_grad_add adds its weight's gradient in place"
+        return "mp_fused_linear_param_grad_add adds the weight gradient in place"
     if getattr(layer, "_use_quick_lora", False) and "Sequence" not in upstream.__name__:
-        return "use_quick_lora computes it and its LoRA together"
+        return "use_quick_lora computes the layer and its LoRA together"
     return ""
 
 
@@ -158,12 +158,12 @@ def _check(model, rows: list[Row], strict: bool) -> None:
         names = ", ".join(kind.__name__ for kind in FLEET)
         raise UserError(
             f"{type(model).__name__} has no parallel linear layer; accepted: a model of distributed tensors, "
-            f"or one that was built with tensor_parallel_degree above 1, which has {names}."
+            f"or a model built with tensor_parallel_degree above 1, which has {names}."
         )
     left = [row for row in rows if not row.fused]
     if strict and left:
         first = "; ".join(f"{row.layer}: {row.reason}" for row in left[:3])
         raise UserError(
             f"{len(left)} of {len(rows)} parallel layers of {type(model).__name__} cannot overlap: {first}. "
-            "Leave strict out to overlap the others."
+            "Omit strict to overlap the other layers."
         )

@@ -1,4 +1,4 @@
-"""The backends by name: modules with the functions ``all_reduce``, ``reduce_scatter`` and ``gather``."""
+"""The backends by name; each is a module with ``all_reduce``, ``reduce_scatter`` and ``gather``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def reduce(kind: str, setting: Setting, left, weight, transpose: bool, group, be
 
 
 def gather(setting: Setting, left, weight, transpose: bool, group, keep: bool) -> tuple:
-    """(left of all ranks times weight, left of all ranks if it is to be kept)"""
+    """(left of all ranks times weight, left of all ranks if ``keep`` else None)"""
     return MODULES[setting.backend].gather(left, weight, transpose, group, keep, setting.chunks)
 
 
 def run(kind: str, setting: Setting, left, weight, transpose: bool, group, beside=None):
-    """Any backend, for callers that do not need the result."""
+    """Run any kind, for callers that do not need the results."""
     if kind == GATHER:
         return gather(setting, left, weight, transpose, group, False)
     return reduce(kind, setting, left, weight, transpose, group, beside)

@@ -1,8 +1,7 @@
 """Forwards for fleet's parallel linear layers, and for PaddleNLP's LoRA layers on top of them.
 
-Each replaces the upstream forward and has its signature. ``self.overlap_options`` holds the backend chooser
-and whether gathers are recomputed. Biases, LoRA's small products and everything else stay as in the upstream
-layers.
+Each function replaces the upstream forward and has its signature. ``self.overlap_options`` holds the backend
+chooser and whether gathers are recomputed. Biases, LoRA's small matmuls and everything else are unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from .product import Setting
 
 @dataclass(frozen=True)
 class Options:
-    """``split``: the dimension along which results of distributed tensors are split, or None (placed.py)."""
+    """The options of overlapped layers.
+
+    ``split`` is the dimension along which results of distributed tensors are split, or None (placed.py).
+    """
 
     overlap: str | Setting | Planner
     recompute_gather: bool

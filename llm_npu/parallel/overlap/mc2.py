@@ -1,8 +1,8 @@
 """The backend ``mc2``: fused operators of a card's plugin or of the virtual NPU. Shapes as in serial.py.
 
-They overlap internally, and the calling stream waits for the whole operator. If a weight's gradient can be
-computed during a collective, the product therefore runs whole and its collective on the communication stream,
-as in PaddleNLP's layers; the fused operators are used if there is no such gradient.
+The operators overlap internally, and the calling stream waits for the whole operator. If a weight gradient
+can be computed during a collective, the matmul therefore runs unfused and its collective on the communication
+stream, as in PaddleNLP's layers. Otherwise the fused operators are used.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _domain: str | None = None  # the communication domain of these operators in thi
 
 
 def reason(product: Product, group) -> str | None:
-    """The reason why the fused operator of ``product`` cannot run, without a full stop; None if it can.
+    """Why the fused operator of ``product`` cannot run, without a full stop; None if it can.
 
-    It can be asked before any rank calls the operator. With a product beside, the operator does not run (see
-    above), so only the dtype matters. Ranks that used these operators in another group may give different
-    answers.
+    May be called before any rank calls the operator. With ``product.beside`` the operator does not run (see
+    above), so only the dtype matters. Ranks that used these operators in another group may return different
+    reasons.
     """
     operator = OPERATORS[product.kind]
     if not paddle.get_device().startswith("npu"):
         return f"{operator} is an operator of the npu, and the device is {paddle.get_device()}"
     module = _module()
     if not hasattr(module, operator):
-        return f"the plugin that is installed has no operator {operator}"
+        return f"the installed plugin has no operator {operator}"
     if product.dtype not in contracts.dtypes("mc2.dtype"):
         return contracts.reason("mc2.dtype", operator, f"x1 is {product.dtype}")
     if product.beside:
@@ -58,8 +58,8 @@ def reason(product: Product, group) -> str | None:
 
 
 def reason_of_any(product: Product, group) -> str | None:
-    """The ``reason`` of the first rank of ``group`` that has one; collective: every rank must call it."""
-    return next((each for each in ranks.gathered(reason(product, group), group) if each is not None), None)
+    """The ``reason`` of the first rank of ``group`` with one. Collective; every rank must call it."""
+    return next(filter(None, ranks.gathered(reason(product, group), group)), None)
 
 
 def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
@@ -106,9 +106,9 @@ def name_of(group) -> str:
 
 
 def claim(group) -> str:
-    """The name of the group's domain, which these operators use from now on.
+    """Make these operators use the group's communication domain from now on; returns its name.
 
-    A planner's trial counts as a use: the operators fix their domain at the first call.
+    The operators fix their domain at the first call, which includes a planner's trial.
     """
     global _domain
     _domain = name_of(group)

@@ -1,13 +1,13 @@
-"""Matrix products fused with a collective, forward and backward, that overlap compute and communication.
+"""Matmuls fused with a collective, forward and backward, that overlap compute and communication.
 
     matmul_all_reduce(x, weight)       the sum over the ranks of x weight        (a row-parallel layer)
-    replicated_matmul(x, weight)       x weight, where x is the same on every rank: its gradient is summed
-                                       over them                                 (a column-parallel layer)
-    all_gather_matmul(x, weight)       (x of all ranks, one after another) weight (column, sequence parallel)
+    replicated_matmul(x, weight)       x weight with the same x on every rank; the gradient of x is summed
+                                       over the ranks                            (a column-parallel layer)
+    all_gather_matmul(x, weight)       (x of all ranks, concatenated) weight     (column, sequence parallel)
     matmul_reduce_scatter(x, weight)   this rank's rows of the sum of x weight   (row, sequence parallel)
 
 Shapes: x [..., depth], weight [depth, columns]; the first dimension of x is gathered or scattered. All ranks
-of the group call with the same shapes, in the same order.
+of the group must call with the same shapes, in the same order.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def matmul_all_reduce(x, weight, group=None, overlap: str | Setting | Planner = 
     """sum over the ranks of x weight; the output's gradient is the same on every rank.
 
     Args:
-        group: of paddle.distributed; None for all processes.
-        overlap: ``auto`` lets the planner choose for the shape; ``serial``, ``mc2`` and ``pipelined:CHUNKS``
-            name the backend; a Planner chooses with its own calibration and customised settings.
+        group: a group of paddle.distributed; None for all processes.
+        overlap: ``auto`` for the planner's choice for this shape; a backend, ``serial``, ``mc2`` or
+            ``pipelined:CHUNKS``; or a Planner with its own timings and customised settings.
 
     Raises:
-        ValueError: for shapes or dtypes that do not fit, and for ``mc2`` where its operators refuse.
+        ValueError: for mismatched shapes or dtypes, and for ``mc2`` if its operators do not support the call.
     """
     x, weight, group, chooser = _checked("matmul_all_reduce", x, weight, group, overlap)
     _check_mc2(chooser, group, x, weight, forward=ALL_REDUCE)
@@ -42,7 +42,7 @@ def matmul_all_reduce(x, weight, group=None, overlap: str | Setting | Planner = 
 
 
 def replicated_matmul(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
-    """x weight; x's gradient is all-reduced while weight's is computed. Arguments as above."""
+    """x weight; the gradient of x is all-reduced while that of weight is computed. Arguments as above."""
     x, weight, group, chooser = _checked("replicated_matmul", x, weight, group, overlap)
     _check_mc2(chooser, group, x, weight, backward=ALL_REDUCE)
     return _shaped(_ReplicatedMatmul.apply(_flat(x), weight, group, chooser), x.shape[:-1], weight)
@@ -53,7 +53,9 @@ def all_gather_matmul(
 ):
     """(x of all ranks along the first dimension) weight. Arguments as above.
 
-    ``recompute_gather``: gather x again for weight's gradient, while x's is computed, instead of saving it.
+    Args:
+        recompute_gather: gather x again for the gradient of weight, during the gradient of x, instead of
+            saving the gathered x.
     """
     x, weight, group, chooser = _checked("all_gather_matmul", x, weight, group, overlap)
     _check_mc2(chooser, group, x, weight, forward=GATHER, backward=REDUCE_SCATTER)
@@ -70,7 +72,7 @@ def matmul_reduce_scatter(x, weight, group=None, overlap: str | Setting | Planne
     if x.shape[0] % group.nranks:
         raise UserError(
             f"matmul_reduce_scatter: x has shape {list(x.shape)} and the group {group.nranks} ranks; "
-            "accepted: a first dimension that the ranks divide. Pad it."
+            "accepted: a first dimension that is a multiple of the ranks. Pad it."
         )
     _check_mc2(chooser, group, x, weight, forward=REDUCE_SCATTER, backward=GATHER)
     product = _MatmulReduceScatter.apply(_flat(x), weight, group, chooser)
@@ -157,9 +159,9 @@ def _keep(ctx, x, weight, group=None, chooser=None, *others) -> None:
 
 
 def _input_and_weight(kind: str, x, weight, gradient, ctx, left) -> tuple:
-    """(x's gradient, weight's gradient); the second is computed while the first is communicated.
+    """(gradient of x, gradient of weight); the second is computed while the first is communicated.
 
-    ``left()`` is the factor that weight was multiplied with.
+    ``left()`` returns the left factor of the forward matmul.
     """
 
     def of_weight():
@@ -182,7 +184,7 @@ def _reduced(kind: str, left, weight, transpose: bool, group, chooser, beside=No
 
 
 def _gathered(left, weight, transpose: bool, group, chooser, keep: bool) -> tuple:
-    """(left of all ranks times weight, left of all ranks if it is to be kept)"""
+    """(left of all ranks times weight, left of all ranks if ``keep`` else None)"""
     columns = weight.shape[0 if transpose else 1]
     if left.shape[0] == 0:
         return paddle.zeros([0, columns], left.dtype), left if keep else None
@@ -198,7 +200,7 @@ def _setting(kind: str, left, columns: int, group, chooser, beside: bool, transp
 
 
 def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: str | None = None) -> None:
-    """Checks that both passes can run before the first one starts: ValueError with the operator's reason."""
+    """Raises ValueError with the operator's reason if either pass cannot run, before the first one starts."""
     if not isinstance(chooser, Setting) or chooser.backend != MC2:
         return
     rows, (depth, columns), ranks = x.size // x.shape[-1], weight.shape, group.nranks
@@ -215,16 +217,16 @@ def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: 
 
 
 def _checked(name: str, x, weight, group, overlap) -> tuple:
-    """x and weight as cast by automatic mixed precision, the group, and the chooser of a setting."""
+    """x and weight after automatic mixed precision, the group, and the setting or planner."""
     if not paddle.in_dynamic_mode():
-        raise UserError(f"{name}: a program is being captured; accepted: dygraph. Leave the layer as it is.")
+        raise UserError(f"{name}: a program is being captured; accepted: dygraph. Keep the upstream layer.")
     group = dist.get_group(0) if group is None else group
     if group is None or group.process_group is None:
         raise UserError(f"{name}: there is no process group; call paddle.distributed.init_parallel_env().")
     if x.ndim < 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
         raise UserError(
             f"{name}: x has shape {list(x.shape)} and weight {list(weight.shape)}; accepted: x [..., depth] "
-            "of at least two dimensions and weight [depth, columns]."
+            "with at least two dimensions and weight [depth, columns]."
         )
     x, weight = auto_cast.cast_inputs(x, weight)
     if x.dtype != weight.dtype:

@@ -1,7 +1,7 @@
 """Collectives in flight on the communication stream.
 
-Paddle keeps the memory of a collective's inputs until it has run, but reuses that of its outputs as soon as
-they are unreferenced. Here both stay referenced until they have been waited for.
+Paddle keeps the memory of a collective's inputs until it has run, but reuses the memory of its outputs as
+soon as they are unreferenced. Here both stay referenced until ``wait`` returns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class PendingCollective:
         self._task, self._source, self._output = task, source, output
 
     def wait(self) -> paddle.Tensor:
-        """The output, once the compute stream has synchronised with the collective."""
+        """Synchronise the compute stream with the collective, and return its output."""
         if self._task is not None:
             self._task.wait()
             self._task = self._source = None
@@ -35,7 +35,7 @@ class PendingCollectives:
 
     def __exit__(self, *_error) -> None:
         failed = []
-        for collective in self._started:  # all of them: their memory is freed when the first error is raised
+        for collective in self._started:  # wait for all, because raising an error frees their memory
             try:
                 collective.wait()
             except Exception as error:

@@ -1,7 +1,7 @@
-"""The backend ``pipelined``: chunks of rows, whose collectives run on the communication stream.
+"""The backend ``pipelined``: chunks of rows, with their collectives on the communication stream.
 
-It supports every dtype of Paddle's products and collectives. Shapes as in serial.py. Products and collectives
-write into the rows of one result: concatenating chunks would cost the time of a product.
+Supports every dtype of Paddle's matmuls and collectives. Shapes as in serial.py. Matmuls and collectives
+write into rows of a single result, because concatenating chunks would take as long as a matmul.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 
             rows = result[first:last]
             matmul_into(rows, left[first:last], weight, transpose)
             pending.all_reduce(rows)
-        found = beside() if beside else None
-    return result, found
+        other = beside() if beside else None
+    return result, other
 
 
 def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
-    """A chunk consists of the same rows of every rank's part."""
+    """Each chunk has the same rows of every rank's part."""
     own = left.shape[0] // group.nranks
     result = _empty(own, left, weight, transpose)
     with PendingCollectives(group) as pending:
         for first, last in spans(own, chunks):
             product = _of_every_part(left, weight, transpose, group.nranks, first, last)
             pending.reduce_scatter(product, result[first:last])
-        found = beside() if beside else None
-    return result, found
+        other = beside() if beside else None
+    return result, other
 
 
 def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
-    """This rank's rows are multiplied during the first chunk's gather, the others' as they arrive."""
+    """Multiply this rank's rows during the first chunk's gather, other ranks' rows as they arrive."""
     rows, own = left.shape[0], group.rank
     result = _empty(group.nranks * rows, left, weight, transpose)
     gathered = paddle.empty([group.nranks * rows, left.shape[1]], left.dtype) if keep else None
 
     def finish(begin: int, arrived) -> None:
-        """The rows from ``begin`` on of the gathered tensor are available."""
+        """Process the rows of the gathered tensor from ``begin`` on, which are available."""
         end = begin + arrived.shape[0]
         matmul_into(result[begin:end], arrived, weight, transpose)
         if keep:

@@ -1,15 +1,15 @@
-"""Products of distributed tensors: the placements determine the operator.
+"""Matmuls of distributed tensors; the placements determine the operator.
 
 For auto-parallel in dygraph. Along the mesh axis that splits the weight's rows, x is split by its last
-dimension, and the product is a partial sum. Paddle keeps it and reduces later; here the reduction overlaps
-with the product:
+dimension, and the product is a partial sum. Paddle keeps the partial sum and reduces it later; here the
+reduction overlaps with the matmul:
 
     wanted along that axis    operator
     whole                     matmul_all_reduce
     split along a dimension   matmul_reduce_scatter
 
-A column-split weight needs no communication in its product, and the gradients of all layers with the same
-input are reduced together, once: overlap gains nothing.
+A column-split weight needs no communication in its matmul, and the gradients of all layers with the same
+input are reduced together, so overlap has no benefit.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def matmul(x, weight, split: int | None = None, overlap: str | Setting | Planner
     """x weight, all-reduced over the mesh axis that splits the weight's rows, during the computation.
 
     Args:
-        x: distributed, split by its last dimension along that axis, and as it may be along the others.
+        x: distributed, split by its last dimension along that axis, with any placement along other axes.
         weight: distributed, [depth, columns].
-        split: the dimension along which the result is split by that axis; None for a whole result.
+        split: the dimension along which that axis splits the result; None for a whole result.
         overlap: as for `matmul_all_reduce`.
 
     Raises:
@@ -52,18 +52,18 @@ def matmul(x, weight, split: int | None = None, overlap: str | Setting | Planner
     axis = splits_rows(weight)
     last = x.ndim - 1
     if axis is None or not x.is_dist() or not _is_split(x.placements[axis], last):
-        found = [each.placements if each.is_dist() else "not a distributed tensor" for each in (x, weight)]
+        of_x, of_weight = (t.placements if t.is_dist() else "not a distributed tensor" for t in (x, weight))
         raise UserError(
-            f"overlap: x has placements {found[0]} and weight {found[1]}; accepted: a mesh axis that "
-            "splits x by its last dimension and weight by its rows. Reshard x."
+            f"overlap: x has placements {of_x} and weight {of_weight}; accepted: a mesh axis that splits x "
+            "by its last dimension and weight by its rows. Reshard x."
         )
     mesh = weight.process_mesh
     group = _group(mesh, axis)
-    # If another axis splits x (the batch), each process has a partial sum of the weight's gradient.
-    terms = [
-        dist.Partial() if each.is_replicated() and x.placements[other].is_shard() and other != axis else each
-        for other, each in enumerate(weight.placements)
-    ]
+    # If another axis splits x (the batch), each process has a partial sum of the weight gradient.
+    terms = list(weight.placements)
+    for other, placement in enumerate(weight.placements):
+        if placement.is_replicated() and x.placements[other].is_shard() and other != axis:
+            terms[other] = dist.Partial()
     left = dtensor_to_local(x, mesh, x.placements)
     right = dtensor_to_local(weight, mesh, terms)
     wanted = list(x.placements)
@@ -88,9 +88,8 @@ def _group(mesh, axis: int):
 
 @functools.cache
 def _group_along(processes: tuple[int, ...], shape: tuple[int, ...], axis: int):
-    # Paddle numbers groups in creation order per process, and groups communicate by number, so all processes
-    # must create all groups. ProcessMesh.get_group creates only the caller's: rows of a mesh would get mixed
-    # up.
+    # Paddle numbers groups per process in creation order, and groups communicate by number, so all processes
+    # must create all groups. ProcessMesh.get_group creates only the caller's group, which mixes up mesh rows.
     lines = np.moveaxis(np.reshape(processes, shape), axis, -1).reshape([-1, shape[axis]])
     groups = [dist.new_group(line) for line in lines.tolist()]
     return next(group for group in groups if group.is_member())
@@ -101,7 +100,7 @@ def _is_split(placement, dim: int) -> bool:
 
 
 def forward(self, x):
-    """Replaces the forward of a paddle.nn.Linear whose weight is split by rows."""
+    """Replaces the forward of a paddle.nn.Linear with a weight split by rows."""
     options = self.overlap_options
     result = matmul(x, self.weight, options.split, options.overlap)
     return result if self.bias is None else result + self.bias

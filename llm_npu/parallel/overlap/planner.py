@@ -1,6 +1,6 @@
-"""Chooses backend and number of chunks for each shape, identically on all ranks.
+"""Chooses the backend and the number of chunks for each shape, identically on all ranks.
 
-When a shape first occurs, its few settings are timed, and the fastest is chosen: ``serial``, no overlap, if
+When a shape first occurs, its settings are timed and the fastest is chosen; ``serial`` (no overlap) if
 nothing is faster.
 """
 
@@ -22,14 +22,16 @@ from .product import KINDS, MC2, PIPELINED, SERIAL, Product, Setting
 
 AUTO = "auto"
 CHUNKS = (2, 4, 8, 16)
-LEAST_GAIN = 0.01  # relative; a smaller gain is noise, and the simpler setting wins
+LEAST_GAIN = 0.01  # relative; a smaller gain is noise, and the simpler setting is used
 
 
 @dataclass(frozen=True)
 class OverlapPlan:
-    """The choice for ``product``, with the ``measured`` seconds of each setting; none for a single setting.
+    """The choice for ``product``.
 
-    ``refused`` is the reason why ``mc2`` was not available.
+    Attributes:
+        measured: the seconds of each setting; empty if there was no choice.
+        refused: why ``mc2`` was not available, or None.
     """
 
     product: Product
@@ -47,7 +49,7 @@ class OverlapPlan:
     def __str__(self) -> str:
         if not self.measured:
             return f"overlap: {self.product}: {self.setting}, without a choice"
-        chosen, serial = (self.measured[each] * 1e3 for each in (self.setting, Setting(SERIAL)))
+        chosen, serial = (self.measured[setting] * 1e3 for setting in (self.setting, Setting(SERIAL)))
         because = f"; no mc2: {self.refused}" if self.refused else ""
         times = f"{chosen:.3g} ms, serial {serial:.3g} ms"
         return f"overlap: {self.product}: {self.setting}, {times} ({self.gain:+.1%}){because}"
@@ -57,10 +59,10 @@ class Planner:
     """Chooses settings by shape.
 
     Args:
-        customized: settings that are not timed, such as
-            ``{"all_reduce:2048x4096x1024": "pipelined:4"}``: the kind (``all_reduce``, ``all_gather``,
-            ``reduce_scatter``), the rows and the depth of the left factor on one rank, and the columns. A key
-            ``all_reduce`` is for all shapes of that kind.
+        customized: settings that are not timed, for example
+            ``{"all_reduce:2048x4096x1024": "pipelined:4"}``. A key has the kind (``all_reduce``,
+            ``all_gather``, ``reduce_scatter``), the rows and the depth of a rank's left factor, and the
+            columns; or only the kind, for all its shapes.
         report: called with each new plan on the group's first rank, ``print`` for example.
         trials: timed runs of each setting.
 
@@ -91,7 +93,7 @@ class Planner:
         return self.plan(product, group).setting
 
     def plan(self, product: Product, group) -> OverlapPlan:
-        """As `setting`, with the reasons."""
+        """Like `setting`, but returns the whole plan."""
         known = self._plans.get((product, group.id))
         if known is not None:
             return known
@@ -122,20 +124,20 @@ class Planner:
 
 
 def settings_for(product: Product, with_mc2: bool) -> list[Setting]:
-    """All sensible settings for ``product``, the simplest first."""
+    """The settings to try for ``product``, simplest first."""
     whole = [Setting(PIPELINED, 1)] if product.beside else [Setting(MC2)] if with_mc2 else []
     pipelines = [Setting(PIPELINED, chunks) for chunks in CHUNKS if chunks <= product.parts]
     return [Setting(SERIAL), *whole, *pipelines]
 
 
 def best(times: Mapping[Setting, float]) -> Setting:
-    """The setting with the shortest time; the first of equally good ones."""
+    """The fastest setting; the first of several within `LEAST_GAIN`."""
     shortest = min(times.values())
-    return next(each for each, time in times.items() if time <= shortest * (1 + LEAST_GAIN))
+    return next(setting for setting, time in times.items() if time <= shortest * (1 + LEAST_GAIN))
 
 
 def chooser(text: str, say: Callable[[str], object]) -> Setting | Planner:
-    """Parses the argument: a setting, or for ``auto`` a planner that reports its plans."""
+    """Parse an argument: a setting, or for ``auto`` a planner that reports its plans."""
     return Planner(report=lambda plan: say(str(plan))) if text == AUTO else Setting.of(text)
 
 
@@ -149,17 +151,17 @@ def _key(key: str) -> str:
     kinds = "|".join(KINDS)
     if not isinstance(key, str) or not re.fullmatch(rf"({kinds})(:\d+x\d+x\d+)?", key):
         raise UserError(
-            f"customized: {key!r} is not a shape; accepted: a kind ({', '.join(KINDS)}) alone, or with the "
-            "sizes of the product, such as all_reduce:2048x4096x1024."
+            f"customized: {key!r} is not a shape; accepted: a kind ({', '.join(KINDS)}), optionally with the "
+            "sizes of the matmul, for example all_reduce:2048x4096x1024."
         )
     return key
 
 
 @paddle.no_grad()
 def seconds(product: Product, settings: Sequence[Setting], group, turns: int) -> list[float]:
-    """Seconds of ``product`` with each of ``settings``: the minimum of several runs.
+    """Seconds of ``product`` with each of ``settings``, the minimum over several runs after a warm-up.
 
-    Every rank of ``group`` must call it. The first run, a warm-up, does not count.
+    Every rank of ``group`` must call it.
     """
     left = paddle.full([product.rows, product.depth], 0.5, product.dtype)
     sizes = [product.depth, product.columns]
@@ -187,7 +189,7 @@ def seconds(product: Product, settings: Sequence[Setting], group, turns: int) ->
 
 
 def agreed(values: list[float], group) -> list[float]:
-    """The first rank's ``values`` on every rank: times differ, and all ranks must choose the same."""
+    """The first rank's ``values`` on every rank, so that all ranks make the same choice."""
     shared = paddle.to_tensor(values, dtype="float32")
     dist.broadcast(shared, src=group.ranks[0], group=group)
     return [float(value) for value in shared.numpy()]

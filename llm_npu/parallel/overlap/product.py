@@ -1,4 +1,4 @@
-"""A matrix product with a collective before or after it, and the ways to compute it."""
+"""A matmul with a collective before or after it, and the settings for computing it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SERIAL, PIPELINED, MC2 = "serial", "pipelined", "mc2"
 BACKENDS = (SERIAL, PIPELINED, MC2)
 MOST_CHUNKS = 64
 FEWEST_OF_A_PIECE = 512  # rows
-TILE = (
-    16  # rows: tile of a card's matrix unit; ragged row counts are up to twice as slow on host libraries, too
-)
+# Rows of a tile of a card's matrix unit. Other row counts are up to twice as slow, also in host libraries.
+TILE = 16
 
 
 @dataclass(frozen=True)
 class Product:
     """``left [rows, depth]`` times ``right [depth, columns]`` on each of ``ranks`` processes.
 
-    ``kind``: the collective.
+    Kinds:
 
-        all_reduce       the results are summed; every rank has all rows of the sum
-        reduce_scatter   the results are summed; every rank has its part of the rows
-        all_gather       ``left`` is put together from the rows of all ranks first; ``rows`` are one rank's
+        all_reduce       sum the results; every rank gets all rows of the sum
+        reduce_scatter   sum the results; every rank gets its part of the rows
+        all_gather       first concatenate ``left`` from all ranks; ``rows`` are those of a single rank
 
-    ``beside``: another product of the same size, the gradient of the weight, may be computed during the last
-    communication. It does not depend on communicated data.
-
-    ``transposed``: ``right`` is stored as [columns, depth]. The fused operators need a transposed copy:
-    Paddle passes no views to custom operators.
+    Attributes:
+        kind: the collective.
+        beside: whether the weight gradient, a matmul of the same size that does not depend on communicated
+            data, may be computed during the last communication.
+        transposed: whether ``right`` is stored as [columns, depth]. The fused operators then need a
+            transposed copy, because Paddle does not pass views to custom operators.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Product:
 
     @property
     def parts(self) -> int:
-        """The rows that are cut into chunks: one rank's, if they are gathered or scattered."""
+        """The number of rows to split into chunks; of a single rank if rows are gathered or scattered."""
         return self.rows // self.ranks if self.kind == REDUCE_SCATTER else self.rows
 
     @property
@@ -73,10 +73,10 @@ class Product:
 
 
 def in_pieces(chunk: int, part: int) -> bool:
-    """Whether ``chunk`` rows of each rank's ``part``, to be scattered, are multiplied in place.
+    """Whether to multiply ``chunk`` rows of each rank's ``part`` in place before they are scattered.
 
-    Then the ranks' rows are multiplied one after the other. Small chunks are concatenated first: short
-    products are slow.
+    The ranks' rows are then multiplied one after the other. Small chunks are concatenated first, because
+    short matmuls are slow.
     """
     return FEWEST_OF_A_PIECE <= chunk < part
 
@@ -87,9 +87,9 @@ def item_size(dtype: str) -> int:
 
 @dataclass(frozen=True)
 class Setting:
-    """How a product is computed: ``serial``, ``mc2`` (it chooses its chunks itself), or ``pipelined:4``.
+    """How a matmul is computed: ``serial``, ``mc2`` (which chooses its own chunks), or ``pipelined:4``.
 
-    ``pipelined:1`` keeps the product whole: its collective still overlaps with the gradient of a weight.
+    ``pipelined:1`` does not split the matmul, but overlaps its collective with the weight gradient.
     """
 
     backend: str
@@ -98,12 +98,12 @@ class Setting:
     def __post_init__(self):
         if self.backend not in BACKENDS:
             accepted = ", ".join(BACKENDS)
-            raise UserError(f"overlap: there is no backend {self.backend!r}; accepted: {accepted}.")
+            raise UserError(f"overlap: unknown backend {self.backend!r}; accepted: {accepted}.")
         most = MOST_CHUNKS if self.backend == PIPELINED else 1
         if not isinstance(self.chunks, int) or not 1 <= self.chunks <= most:
             raise UserError(
                 f"overlap: {self.chunks!r} chunks for {self.backend}; accepted: 1 to {MOST_CHUNKS} for "
-                "pipelined, such as pipelined:4, and none for the others."
+                "pipelined, for example pipelined:4, and no chunks for the others."
             )
 
     @classmethod
@@ -111,22 +111,22 @@ class Setting:
         """The setting that ``text`` names: ``serial``, ``mc2`` or ``pipelined:CHUNKS``."""
         if isinstance(text, Setting):
             return text
-        found = re.fullmatch(r"([a-z0-9]+)(?::(\d+))?", text) if isinstance(text, str) else None
-        if found is None or (found[1] == PIPELINED and found[2] is None):
+        match = re.fullmatch(r"([a-z0-9]+)(?::(\d+))?", text) if isinstance(text, str) else None
+        if match is None or (match[1] == PIPELINED and match[2] is None):
             raise UserError(
                 f"overlap is {text!r}; accepted: auto, serial, mc2, or pipelined with a number of chunks, "
-                "such as pipelined:4."
+                "for example pipelined:4."
             )
-        return cls(found[1], int(found[2] or 1))
+        return cls(match[1], int(match[2] or 1))
 
     def __str__(self) -> str:
         return f"{self.backend}:{self.chunks}" if self.backend == PIPELINED else self.backend
 
 
 def spans(rows: int, chunks: int) -> list[tuple[int, int]]:
-    """[first, last) of at most ``chunks`` parts of ``rows``, as equal as possible and never empty.
+    """[first, last) of at most ``chunks`` non-empty parts of ``rows`` of nearly equal size.
 
-    They begin at multiples of ``TILE`` rows, unless a part would be smaller than a tile.
+    Parts start at multiples of ``TILE`` rows, unless a part would be smaller than a tile.
     """
     chunks = max(1, min(rows, chunks))
     tile = TILE if rows >= TILE * chunks else 1

@@ -1,4 +1,4 @@
-"""The backend ``serial``: product, then collective; the reference for the other backends.
+"""The backend ``serial``: the matmul, then the collective; the reference for the other backends.
 
 Shapes: left [rows, depth]; weight [depth, columns], or [columns, depth] with ``transpose``.
 """
@@ -25,7 +25,7 @@ def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: in
 
 
 def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):
-    """(gathered weight, gathered or None), where gathered is left of every rank, in rank order"""
+    """(gathered weight, gathered or None), with gathered = left of every rank, in rank order"""
     gathered = paddle.empty([left.shape[0] * group.nranks, left.shape[1]], left.dtype)
     dist.stream.all_gather(gathered, left, group=group, sync_op=True, use_calc_stream=True)
     return paddle.matmul(gathered, weight, transpose_y=transpose), gathered if keep else None

@@ -1,4 +1,4 @@
-"""Explains a profile: where the time of a training step goes, and what to do about it.
+"""Explains a profile: where the time of a training step goes, and how to reduce it.
 
 In processing order: ``tree`` finds files; ``chrome_trace``, ``timeline`` and ``op_summary`` read them;
 ``load`` assembles each rank; ``measure``, ``fusion`` and ``stragglers`` compute totals; ``advice`` draws

@@ -21,9 +21,11 @@ _MANY_SMALL = 0.05  # casts, transposes and copies below this share are normal
 
 @dataclass(frozen=True)
 class Advice:
-    """``at_stake``: the time that the evidence covers, in ns over all ranks; an upper bound of the gain.
+    """A recommendation.
 
-    ``always``: shown however short the time is.
+    Attributes:
+        at_stake: the time that the evidence covers, in ns over all ranks; an upper bound of the gain.
+        always: whether to show it however short the time is.
     """
 
     title: str
@@ -37,7 +39,7 @@ def advise(
     ranks: list[Measured], operators: list[Operator], coverage: list[Coverage], stragglers: Stragglers | None
 ) -> list[Advice]:
     """Ranked advice; ``operators`` and ``coverage`` are totals over all ranks."""
-    found = [
+    candidates = [
         *_slow_engines(operators),
         *_wide_products(operators),
         *_unfused(coverage),
@@ -49,12 +51,12 @@ def advise(
         *_stragglers(stragglers, ranks),
     ]
     enough = _WORTH_MENTIONING * sum(rank.window for rank in ranks)
-    chosen = [advice for advice in found if advice.always or advice.at_stake > enough]
+    chosen = [advice for advice in candidates if advice.always or advice.at_stake > enough]
     return sorted(chosen, key=lambda advice: -advice.at_stake)
 
 
 def _names(operators: list[Operator], count: int = 3) -> str:
-    """The first operators with dtype, the costliest call site, calls and time."""
+    """The first operators with dtypes, most expensive call site, calls and time."""
     shown = []
     for operator in operators[:count]:
         dtypes = f" ({operator.dtypes})" if operator.dtypes else ""
@@ -69,14 +71,14 @@ def _slow_engines(operators: list[Operator]):
         (
             classes.AICPU,
             "AICPU runs operators that the AI cores should run",
-            "float64 and complex tensors, and int64 in some operators, go to the control processor. "
+            "float64 and complex tensors, and int64 in some operators, run on the control processor. "
             f"{_FINDS_DTYPES}, with the responsible tensor; make it float32 or int32 where it is created.",
         ),
         (
             classes.HOST,
-            "Host CPU runs operators that the plugin has no kernel for",
+            "Host CPU runs operators without a kernel in the plugin",
             "Each of them copies its tensors to the host and back. "
-            f"{_FINDS_DTYPES}, where another dtype would help; else use another operator.",
+            f"{_FINDS_DTYPES} if another dtype would help; otherwise use another operator.",
         ),
     ):
         slow = [operator for operator in operators if operator.work == work]
@@ -91,8 +93,8 @@ def _wide_products(operators: list[Operator]):
         yield Advice(
             "Products run in float32",
             _names(wide),
-            "The cube units are made for bfloat16 and float16: train with --bf16 true, or put the forward "
-            "pass under paddle.amp.auto_cast.",
+            "The cube units are fastest with bfloat16 and float16: train with --bf16 true, or run the "
+            "forward pass under paddle.amp.auto_cast.",
             sum(operator.time for operator in wide),
         )
 
@@ -118,9 +120,9 @@ def _communication(ranks: list[Measured], operators: list[Operator]):
             "Communication is exposed",
             f"{text(exposed)} of {text(total)} ({100 * exposed / total:.0f}%) is not hidden behind "
             f"computation: {_names(collectives)}",
-            "In tensor and sequence parallel layers use --overlap auto (pipelined, or fused with the "
-            "product); in data parallel and sharding let gradients travel during the backward pass; a degree "
-            "that fits into one machine keeps collectives on the fast links.",
+            "In tensor- and sequence-parallel layers use --overlap auto (pipelined, or fused with the "
+            "matmul); with data parallelism and sharding, send gradients during the backward pass; a degree "
+            "within one machine keeps collectives on the fast links.",
             exposed,
         )
 
@@ -135,12 +137,13 @@ def _idle(ranks: list[Measured]):
     if known:
         evidence += f"; for {text(sum(known))} of it the next kernel had not been launched yet"
     fix = (
-        "Python launches kernels more slowly than the device computes: fuse operators, enlarge the batch, "
-        "capture the step with to_static, and read no tensor (.item(), .numpy(), a printed loss) in a step."
+        "Python launches kernels more slowly than the device runs them: fuse operators, enlarge the batch, "
+        "capture the step with to_static, and avoid reading tensors (.item(), .numpy(), a printed loss) in a "
+        "step."
     )
     if loading > idle / 2:
-        evidence += f"; {text(loading)} went into waiting for the data loader"
-        fix = "Give the data loader more workers, or pack the samples beforehand. " + fix
+        evidence += f"; {text(loading)} of data stall"
+        fix = "Use more data loader workers, or pack the samples beforehand. " + fix
     yield Advice("The device is idle", evidence, fix, idle)
 
 
@@ -161,10 +164,10 @@ def _conversions(operators: list[Operator]):
     time = sum(operator.time for operator in small)
     if time > _MANY_SMALL * busy:
         yield Advice(
-            "Much time goes into conversions of dtype and layout",
+            "Conversions of dtype and layout take much time",
             f"{_names(small)}: {100 * time / busy:.0f}% of the tasks' time",
-            "Keep one dtype through a layer (a float32 constant promotes everything behind it), and avoid "
-            "transposed views: they are copied before anything is computed with them.",
+            "Keep one dtype throughout a layer (a float32 constant promotes everything after it), and avoid "
+            "transposed views, which are copied before use.",
             time,
         )
 
@@ -181,9 +184,9 @@ def _steps(ranks: list[Measured]):
             yield Advice(
                 f"Steps of rank {rank.rank} differ",
                 f"{slow[0].name} took {text(slow[0].time)}, the median is {text(usual)}",
-                "The first steps compile kernels and fill caches: profile later ones."
+                "The first steps compile kernels and fill caches: profile later steps."
                 if first
-                else "Look at that step's row below: evaluation, checkpoints or data may fall into it.",
+                else "See that step's row below; it may include evaluation, checkpoints or data loading.",
                 int(sum(step.time - usual for step in slow)),
             )
 
@@ -195,9 +198,9 @@ def _memory(ranks: list[Measured]):
         if used and held > 1.5 * used:
             yield Advice(
                 f"Rank {rank.rank} reserves more memory than it uses",
-                f"at most {used / 2**20:.0f} MiB are in use, {held / 2**20:.0f} MiB are reserved",
-                "The allocator keeps freed blocks that do not fit later requests: keep shapes the same from "
-                "step to step, or set FLAGS_allocator_strategy=auto_growth.",
+                f"the peak in use is {used / 2**20:.0f} MiB, {held / 2**20:.0f} MiB are reserved",
+                "The allocator keeps freed blocks that do not fit later requests: use the same shapes in "
+                "every step, or set FLAGS_allocator_strategy=auto_growth.",
                 0,
                 always=True,
             )
@@ -208,38 +211,39 @@ def _stragglers(stragglers: Stragglers | None, ranks: list[Measured]):
     names = {rank.rank: rank.machine for rank in ranks}
     alone = list(slow)
     for machine in dict.fromkeys(filter(None, names.values())):
-        its = [each for each in slow if names[each.rank] == machine]
-        if len(its) > 1 and len(its) == list(names.values()).count(machine):
-            alone = [each for each in alone if each not in its]
-            yield _slow_machine(machine, its)
-    for each in alone:
-        reason = f"; it spends more time than the others on: {each.reason}" if each.reason else ""
-        if len(each.others) == len(ranks) - 1:
+        local = [rank for rank in slow if names[rank.rank] == machine]
+        if len(local) > 1 and len(local) == list(names.values()).count(machine):
+            alone = [rank for rank in alone if rank not in local]
+            yield _slow_machine(machine, local)
+    for straggler in alone:
+        rank, reason = straggler.rank, straggler.reason
+        if len(straggler.others) == len(ranks) - 1:
             who = "The other ranks wait"
-        elif len(each.others) == 1:
-            who = f"Rank {each.others[0]} waits"
+        elif len(straggler.others) == 1:
+            who = f"Rank {straggler.others[0]} waits"
         else:
-            who = f"Ranks {', '.join(map(str, each.others))} wait"
-        where = f" on {names[each.rank]}" if names[each.rank] else ""
+            who = f"Ranks {', '.join(map(str, straggler.others))} wait"
+        where = f" on {names[rank]}" if names[rank] else ""
         yield Advice(
-            f"{who} for rank {each.rank}{where}",
-            f"in {each.compared} collectives of their group the others waited {text(each.cost)} longer than "
-            f"rank {each.rank}{reason}",
+            f"{who} for rank {rank}{where}",
+            f"in {straggler.compared} collectives of their group the others waited {text(straggler.cost)} "
+            f"longer than rank {rank}"
+            + (f"; it spends more time than the others on: {reason}" if reason else ""),
             "Balance the work (layers per pipeline stage, experts, lengths of packed samples); with equal "
             "work look for another process on that device's host, or for a throttled card.",
-            each.at_stake,
+            straggler.at_stake,
         )
 
 
 def _slow_machine(machine: str, slow: list[Straggler]) -> Advice:
-    """The advice about a machine all of whose ranks are waited for."""
-    own = {each.rank for each in slow}
-    others = sorted({other for each in slow for other in each.others} - own)
-    cost = max(each.cost for each in slow)
-    reasons = ", ".join(dict.fromkeys(each.reason for each in slow if each.reason))
+    """The advice about a machine that has only stragglers."""
+    own = {straggler.rank for straggler in slow}
+    others = sorted({other for straggler in slow for other in straggler.others} - own)
+    cost = max(straggler.cost for straggler in slow)
+    reasons = ", ".join(dict.fromkeys(straggler.reason for straggler in slow if straggler.reason))
     return Advice(
         f"Ranks {', '.join(map(str, others))} wait for the machine {machine}",
-        f"each of its ranks is waited for, up to {text(cost)}"
+        f"all of its ranks are stragglers, by up to {text(cost)}"
         + (f"; they spend more time than the others on: {reasons}" if reasons else ""),
         "Look for another program on that machine, fewer cores or a lower clock of its host, and throttled "
         "cards; with pipeline stages, balance the layers.",

@@ -1,4 +1,4 @@
-"""The class of work of a task: by its operator's type, its name and the engine that ran it."""
+"""The class of work of a task, from its operator type, name and engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ AICPU, HOST, COMMUNICATION, COPY = "AICPU", "host fall-back", "communication", "
 COMPUTE = (MATMUL, ATTENTION, VECTOR, AICPU, HOST)
 CLASSES = (*COMPUTE, COMMUNICATION, COPY)
 
-UNKNOWN = ("", "N/A")  # msprof's cell for a missing value, as at --task-time=l0
+UNKNOWN = ("", "N/A")  # msprof's missing values, for example with --task-time=l0
 
 _ENGINES = {
     "AI_CPU": AICPU,
@@ -25,19 +25,19 @@ _ENGINES = {
     "SDMA_SQE": COPY,
     "PCIE_DMA_SQE": COPY,
 }
-# Tasks that occupy a stream without working: they wait for, or record, an event.
+# Tasks that only wait for, or record, an event.
 _WAITING = re.compile(r"(EVENT|NOTIFY)_(WAIT|RECORD)|PLACE_HOLDER|WRITE_VALUE|PROFILER_TRACE|STREAM_WAIT")
 
-# HCCL's own tasks. Those that run a collective on the AICPU are intended, whatever the dtype: their names end
-# in AicpuKernel (allreduceAicpuKernel; msprof finds them by that convention), hcomAicpuInit prepares them,
-# RunAicpu... are the entry points of their library (libccl_kernel.so), and MatmulAllReduceAicpu is the
-# communication of an MC2 product.
+# HCCL's own tasks. Collectives on the AICPU are intended for any dtype: their names end in AicpuKernel
+# (allreduceAicpuKernel; msprof uses the same convention), hcomAicpuInit prepares them, RunAicpu... are the
+# entry points of their library (libccl_kernel.so), and MatmulAllReduceAicpu is the communication of an MC2
+# matmul.
 _HCCL = re.compile(r"^(hcom|hccl|runaicpu)|aicpukernel|(allreduce|allgather|reducescatter|alltoall)\w*aicpu")
 
 # Names are compared in lower case without other characters: CANN's MatMulV2 equals Paddle's matmul_v2.
 _PATTERNS = (
     (COMMUNICATION, _HCCL),
-    # A product fused with a collective (MC2) counts as a product: its communication is inside.
+    # A matmul fused with a collective (MC2) counts as a matmul, including its communication.
     (MATMUL, re.compile(r"(matmul|(?<!co)mm)(allreduce|reducescatter|alltoall)")),
     (MATMUL, re.compile(r"(allgather|alltoall)(base)?(matmul|mm)")),
     (COMMUNICATION, re.compile(r"^(c|mp)?(allreduce|allgather|reducescatter|alltoall)")),
@@ -57,20 +57,20 @@ _PATTERNS = (
 
 
 def key(name: str) -> str:
-    """``name`` in lower case, letters and digits only: the key for comparing operators."""
+    """``name`` reduced to lower-case letters and digits, for comparing operators."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def waits(engine: str) -> bool:
-    """Whether a task of this type only waits or records an event; such tasks are not work."""
+    """Whether a task of this type only waits for, or records, an event."""
     return bool(_WAITING.search(engine))
 
 
 def operator(kind: str, name: str) -> str:
-    """The operator's type: ``kind`` if the profile has it, else from the task's ``name``.
+    """The operator type: ``kind`` if the profile has it, else derived from the task's ``name``.
 
-    CANN names tasks ``aclnnMatmul_MatMulCommon_MatMulV2``: the last part is the type. The names of HCCL's
-    tasks end in numbers: ``hcom_allReduce__517_0_1``.
+    The type is the last part of a CANN task name, ``aclnnMatmul_MatMulCommon_MatMulV2``. Names of HCCL tasks
+    end in numbers, ``hcom_allReduce__517_0_1``.
     """
     if kind not in UNKNOWN:
         return kind
@@ -94,7 +94,7 @@ def classify(kind: str, name: str, engine: str) -> str:
 def carries_collective(operator: str) -> bool:
     """Whether an operator of class COMMUNICATION is the AICPU kernel of an HCCL collective.
 
-    The collective (``hcom_allReduce_``) has a row of its own elsewhere, with the same time.
+    The collective (``hcom_allReduce_``) has a separate row with the same time.
     """
     return "aicpu" in key(operator)
 
@@ -112,11 +112,11 @@ _DTYPES = {
 
 
 def dtypes(cell: str) -> str:
-    """The distinct dtypes of a cell such as ``DT_BF16;DT_BF16;FLOAT``: ``bfloat16, float32``."""
-    found = []
+    """The distinct dtypes of a cell: ``bfloat16, float32`` for ``DT_BF16;DT_BF16;FLOAT``."""
+    names = []
     for part in cell.split(";"):
         name = part.strip().strip('"').lower().removeprefix("dt_")
         name = _DTYPES.get(name, name)
-        if name and name not in ("n/a", "undefined") and name not in found:
-            found.append(name)
-    return ", ".join(found)
+        if name and name not in ("n/a", "undefined") and name not in names:
+            names.append(name)
+    return ", ".join(names)

@@ -1,4 +1,4 @@
-"""What changed between two profiles."""
+"""The changes between two profiles."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two profiles side by side, the largest changes first.
+    """Two profiles side by side, with the largest changes first.
 
-    Times are those of one step of one rank (``unit`` "step") if both profiles mark the steps of every rank,
-    else those of one rank's whole profile ("profile"), which are comparable only if both contain the same
-    work.
+    Times are per step and rank (``unit`` "step") if both profiles mark the steps of every rank, otherwise per
+    rank for the whole profile ("profile"), which is comparable only if both contain the same work.
     """
 
     before: Report
@@ -43,7 +42,7 @@ class Comparison:
 
 
 def compare(before: Report, after: Report) -> Comparison:
-    """Compares two profiles."""
+    """Compare two profiles."""
     marked = all(rank.steps for report in (before, after) for rank in report.ranks)
     unit = "step" if marked else "profile"
     counts = [report.steps if unit == "step" else len(report.ranks) for report in (before, after)]
@@ -55,8 +54,8 @@ def compare(before: Report, after: Report) -> Comparison:
     changes = []
     for name, work in operators[0] | operators[1]:
         times, calls = [], []
-        for found, count in zip(operators, counts, strict=True):
-            operator = found.get((name, work))
+        for by_name, count in zip(operators, counts, strict=True):
+            operator = by_name.get((name, work))
             times.append(operator.time / count if operator else 0)
             calls.append(operator.calls / count if operator else 0)
         changes.append(Change(f"{name} ({work})", *times, *calls))

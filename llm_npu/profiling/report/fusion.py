@@ -1,4 +1,4 @@
-"""Which operators of a Llama ran fused, and which ran as their small component operators."""
+"""Which operators of a Llama ran fused, and which as separate small operators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .measure import Operator
 
 @dataclass(frozen=True)
 class _Fusion:
-    """A fused operator: its names and those of its parts (in ``classes.key``'s spelling).
+    """A fused operator, with patterns for its names and its parts' names (as spelt by ``classes.key``).
 
-    Each of ``marks`` must have run for the parts to count as an unfused operator: parts alone are also used
-    elsewhere. If the fused operator ran too, ``mark_beside_fused`` must also have run.
+    The parts count as an unfused operator only if each of ``marks`` ran, because parts are also used
+    elsewhere. If the fused operator ran as well, ``mark_beside_fused`` must also have run.
     """
 
     name: str
@@ -58,8 +58,7 @@ _FUSIONS = (
     _Fusion(
         "rotary embedding",
         r"rotary|fusedrope|^rope",
-        # Paddle negates with scale. Every model scales and concatenates, but not every one has gated
-        # activations.
+        # Paddle negates with scale. Every model scales and concatenates, but not all have gated activations.
         (r"^neg(ative)?(grad)?$|^scale$|^muls$", r"^concat(v2|d)?(grad)?$", r"^swiglu|^silu|^swish"),
         r"^neg(ative)?(grad)?$|^concat(v2|d)?(grad)?$",
         _surgery("apply_rotary"),
@@ -70,17 +69,17 @@ _FUSIONS = (
         r"applyadamw|fusedadamw|^adamw",
         (r"^applyadamd?$",),
         r"^applyadamd?$",
-        "an optimizer whose update is one kernel: paddle_fused.FusedAdamW",
+        "paddle_fused.FusedAdamW, which updates in a single kernel",
     ),
 )
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """The share of one kind of operator that ran fused; times in ns.
+    """The share of an operator that ran fused; times in ns.
 
-    ``parts`` names the small operators that did the rest, with their share of the time; it is a lower bound,
-    because additions and products cannot be told from those of other operators.
+    ``parts`` names the small operators that computed the rest. Their time is a lower bound, because additions
+    and multiplications cannot be distinguished from those of other operators.
     """
 
     name: str
@@ -100,15 +99,15 @@ class Coverage:
 
 
 def coverage(operators: list[Operator]) -> list[Coverage]:
-    """One entry per fused operator that a Llama can use."""
-    found = []
+    """An entry per fused operator that a Llama can use."""
+    entries = []
     keys = [(classes.key(operator.name), operator) for operator in operators]
     for fusion in _FUSIONS:
         fused = [operator for key, operator in keys if re.search(fusion.fused, key)]
         marks = (*fusion.marks, fusion.mark_beside_fused) if fused else fusion.marks
         complete = all(any(re.search(mark, key) for key, _ in keys) for mark in marks)
         parts = [operator for key, operator in keys if complete and re.search(fusion.parts, key)]
-        found.append(
+        entries.append(
             Coverage(
                 fusion.name,
                 sum(operator.calls for operator in fused),
@@ -119,4 +118,4 @@ def coverage(operators: list[Operator]) -> list[Coverage]:
                 fusion.fix,
             )
         )
-    return found
+    return entries

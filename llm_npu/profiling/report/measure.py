@@ -1,4 +1,4 @@
-"""The totals of one rank's profile: time by class, operators, steps, memory."""
+"""The totals of a rank's profile: time by class, operators, steps, memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .reading.load import RankTrace
 from .spans import Spans
 
 EXPOSED, IDLE = "communication, exposed", "idle"
-# Priority of classes for the times in which several are active.
+# If several classes are active at the same time, the first of these is counted.
 PRIORITY = (
     classes.ATTENTION,
     classes.MATMUL,
@@ -28,7 +28,7 @@ PRIORITY = (
 
 @dataclass(frozen=True)
 class Work:
-    """The tasks of one class: their number, the sum of their durations, and their share of the window, in ns.
+    """The tasks of a class: their number, their total duration, and their share of the window, in ns.
 
     ``alone`` of all classes, exposed communication and idle time add up to exactly the window.
     """
@@ -40,8 +40,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Operator:
-    """The tasks of one operator type and class; times in ns; ``shapes`` and ``site`` are the most costly
-    ones."""
+    """The tasks of an operator type and class; times in ns, ``shapes`` and ``site`` of the most expensive."""
 
     name: str
     work: str
@@ -55,7 +54,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """One training step: its length and its breakdown by PRIORITY, in ns."""
+    """A training step with its duration and its breakdown by PRIORITY, in ns."""
 
     name: str
     time: int
@@ -65,12 +64,14 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Measured:
-    """One rank; times in nanoseconds, memory in bytes.
+    """A rank; times in nanoseconds, memory in bytes.
 
-    ``window`` is the time from the first to the last task or step. Communication is ``hidden`` while an
-    operator computes, else exposed. ``launch_bound``, a part of the idle time, is the time in which the
-    device waited for the host to launch the next task; None if the profile does not tell. ``machine`` is
-    named in a run on several.
+    Attributes:
+        window: the time from the first to the last task or step.
+        hidden: communication while an operator computes; the rest is ``exposed``.
+        launch_bound: the part of the idle time in which the device waited for the host to launch the next
+            task; None if the profile has no launch times.
+        machine: the machine's name in a run on several machines.
     """
 
     rank: int
@@ -92,7 +93,7 @@ class Measured:
 
     @property
     def computing(self) -> int:
-        """The time in which an operator computes."""
+        """The time during which an operator computes."""
         return sum(self.works[name].alone for name in classes.COMPUTE)
 
     def spent(self) -> dict[str, int]:
@@ -104,7 +105,7 @@ class Measured:
 
 
 def measure(trace: RankTrace) -> Measured:
-    """Computes the totals of one rank's profile."""
+    """Compute the totals of a rank's profile."""
     rows = trace.tasks
     start = rows["start"].to_numpy()
     end = start + rows["duration"].to_numpy()
@@ -165,14 +166,14 @@ def _launch_bound(rows: pd.DataFrame, start, busy: Spans, first: int, last: int)
     if not (launched >= 0).any():
         return None
     begins, ends = busy.gaps(first, last)
-    # Of the tasks that end a gap, the one launched first.
+    # If several tasks end a gap, use the one launched first.
     known = launched >= 0
     order = np.lexsort((launched[known], start[known]))
     start, launched = start[known][order], launched[known][order]
     task = np.minimum(np.searchsorted(start, ends), len(start) - 1)
-    told = start[task] == ends
+    matched = start[task] == ends
     waiting = np.minimum(launched[task], ends) - begins
-    return int(np.maximum(waiting, 0)[told].sum())
+    return int(np.maximum(waiting, 0)[matched].sum())
 
 
 def _operators(rows: pd.DataFrame) -> list[Operator]:
@@ -180,11 +181,11 @@ def _operators(rows: pd.DataFrame) -> list[Operator]:
     groups = (
         rows.groupby(keys, observed=True, sort=False)["duration"].agg(["count", "sum", "max"]).reset_index()
     )
-    found = []
+    operators = []
     for (name, work), parts in groups.groupby(["operator", "work"], observed=True, sort=False):
         dtypes = parts.groupby("dtypes", observed=True)["sum"].sum().sort_values(ascending=False)
         shapes, site = parts.loc[parts["sum"].idxmax(), ["shapes", "site"]]
-        found.append(
+        operators.append(
             Operator(
                 name,
                 work,
@@ -196,11 +197,11 @@ def _operators(rows: pd.DataFrame) -> list[Operator]:
                 "" if site in classes.UNKNOWN else site,
             )
         )
-    return sorted(found, key=lambda operator: (-operator.time, operator.name))
+    return sorted(operators, key=lambda operator: (-operator.time, operator.name))
 
 
 def _mixture(times: pd.Series) -> str:
-    """``bfloat16``, or with shares of the time if there are several: ``bfloat16 75%; float32 25%``."""
+    """``bfloat16``; with time shares if there are several dtypes, ``bfloat16 75%; float32 25%``."""
     times = times[times.index != ""]
     shares = 100 * times / max(int(times.sum()), 1)
     shown = shares[(shares >= 0.5) | (shares == shares.max())]
@@ -216,8 +217,8 @@ def _steps(trace: RankTrace, levels: dict[str, Spans], loading: Spans) -> list[S
     starts, ends = np.array(starts), np.array(ends)
     spent = _spent(levels, starts, ends)
     waits = loading.covered(starts, ends)
-    found = []
+    steps = []
     for i, name in enumerate(names):
         parts = {kind: int(spent[kind][i]) for kind in PRIORITY}
-        found.append(StepTimes(name, int(ends[i] - starts[i]), parts, int(waits[i])))
-    return found
+        steps.append(StepTimes(name, int(ends[i] - starts[i]), parts, int(waits[i])))
+    return steps

@@ -1,4 +1,4 @@
-"""Sets of times, for questions such as: how much of the communication is hidden behind computation?"""
+"""Sets of times, for example to compute how much communication is hidden behind computation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 class Spans:
-    """A set of times, built from possibly overlapping intervals [start, end), in integer nanoseconds.
+    """A set of times from possibly overlapping intervals [start, end), in integer nanoseconds.
 
-    ``starts`` and ``ends`` of the set are disjoint and ascending, so that nothing is counted twice.
+    The intervals of ``starts`` and ``ends`` are disjoint and ascending, so nothing is counted twice.
     """
 
     def __init__(self, starts, ends):

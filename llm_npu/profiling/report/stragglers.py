@@ -1,4 +1,4 @@
-"""Ranks that the others wait for."""
+"""Stragglers: ranks that the others wait for."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _NOTICEABLE = 0.02  # of the window
 class Straggler:
     """A rank that others wait for; times in ns.
 
-    ``others`` are the ranks of the communication groups in which it arrives last, ``compared`` the
-    collectives of these groups. ``cost`` is how much longer the others of a group wait (their median; of
-    several groups the maximum), ``at_stake`` the sum over all others. ``reason`` is the class on which the
-    rank spends more time.
+    Attributes:
+        others: the other ranks of the communication groups in which it arrives last.
+        compared: the number of collectives of these groups.
+        cost: how much longer the others wait, as the median of a group and the maximum over groups.
+        at_stake: the sum over all others.
+        reason: the class on which the rank spends more time than the others.
     """
 
     rank: int
@@ -36,12 +38,14 @@ class Straggler:
 class Stragglers:
     """A comparison of ranks; times in ns.
 
-    ``waiting``, by rank, is how long its collectives took beyond the shortest time of the same collective on
-    any rank: a collective ends everywhere when the last rank has arrived, so the last rank waits least. That
-    needs no common clock. Collectives are matched by name, which contains the numbers of the group and of the
-    collective; if ranks have no name in common, by occurrence of the same operator. ``slow`` are the ranks
-    that others wait for, the most costly first: only if the others of their communication group wait longer
-    than the rank itself waits in other groups, for otherwise it only passes a delay on.
+    A collective ends on all ranks when the last rank has arrived, so the last rank waits least; this needs no
+    common clock. Collectives are matched by name, which contains the numbers of the group and of the
+    collective, or by the occurrence of the same operator if ranks have no names in common.
+
+    Attributes:
+        waiting: by rank, how much longer its collectives took than on the rank where each was shortest.
+        slow: the stragglers, most expensive first. A rank that itself waits longer in other groups than
+            others wait for it only passes on a delay, and is not included.
     """
 
     waiting: dict[int, int]
@@ -51,7 +55,7 @@ class Stragglers:
 
 @dataclass(frozen=True)
 class _Group:
-    """Ranks, as indices into the list of all, that have ``compared`` collectives in common."""
+    """Ranks, as indices into the list of all ranks, with ``compared`` collectives in common."""
 
     members: np.ndarray
     waiting: np.ndarray  # by index, 0 for non-members
@@ -59,14 +63,16 @@ class _Group:
 
 
 def find(ranks: list[Measured]) -> Stragglers | None:
-    """Compares ranks; None for a single one, or if no collective ran equally often on several of them."""
+    """Compare ranks; None for a single rank, or if no collective ran equally often on several ranks."""
     if len(ranks) < 2:
         return None
     groups = _groups(ranks, "name") or _groups(ranks, "operator")
     if not groups:
         return None
     waiting = np.sum([group.waiting for group in groups], axis=0)
-    slow = [found for place in range(len(ranks)) if (found := _straggler(ranks, place, groups, waiting))]
+    slow = [
+        straggler for place in range(len(ranks)) if (straggler := _straggler(ranks, place, groups, waiting))
+    ]
     return Stragglers(
         {rank.rank: int(wait) for rank, wait in zip(ranks, waiting, strict=True)},
         tuple(sorted(slow, key=lambda straggler: -straggler.at_stake)),
@@ -75,7 +81,7 @@ def find(ranks: list[Measured]) -> Stragglers | None:
 
 
 def _groups(ranks: list[Measured], by: str) -> list[_Group]:
-    """The sets of ranks that have collectives in common, with the time that each waited in them."""
+    """The sets of ranks with collectives in common, and the time that each rank waited in them."""
     parts = [
         pd.DataFrame(
             {"name": rank.collectives[by].astype(str), "time": rank.collectives["duration"], "rank": place}
@@ -90,23 +96,22 @@ def _groups(ranks: list[Measured], by: str) -> list[_Group]:
     np.add.at(counts, (code, calls["rank"].to_numpy()), 1)
     there, often = counts > 0, counts.max(axis=1)
     shared = (there.sum(axis=1) > 1) & ((counts == often[:, None]) | ~there).all(axis=1)
-    found: list[_Group] = []
+    sets: list[_Group] = []
     if not shared.any():
-        return found
+        return sets
     for members in np.unique(there[shared], axis=0):
         own = shared & (there == members).all(axis=1)
         waiting = np.zeros(len(ranks), np.int64)
         mine = calls[own[code]]
         np.add.at(waiting, mine["rank"].to_numpy(), mine["waited"].to_numpy())
-        found.append(_Group(np.flatnonzero(members), waiting, int(often[own].sum())))
-    return found
+        sets.append(_Group(np.flatnonzero(members), waiting, int(often[own].sum())))
+    return sets
 
 
 def _straggler(
     ranks: list[Measured], place: int, groups: list[_Group], waiting: np.ndarray
 ) -> Straggler | None:
-    """The finding for one rank, or None if the wait for it is negligible. ``waiting`` is that of all
-    groups."""
+    """The straggler at ``place``, or None if waiting for it is negligible; ``waiting`` is over all groups."""
     last, costs = [], []
     for group in groups:
         own = group.waiting[place]

@@ -1,4 +1,4 @@
-"""The whole report on a folder: every rank, the totals of all, and advice."""
+"""The report on a folder: each rank, totals, and advice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from .reading import load
 
 @dataclass(frozen=True)
 class Report:
-    """``operators`` and ``coverage`` are totals over all ranks; ``notes`` report what was skipped, and
-    why."""
+    """The report.
+
+    ``operators`` and ``coverage`` are totals over all ranks; ``notes`` list skipped files and rows, with
+    reasons.
+    """
 
     source: str  # the folders
     virtual: bool
@@ -30,7 +33,7 @@ class Report:
 
     @property
     def steps(self) -> int:
-        """Training steps, over all ranks; 0 if the profile does not mark them."""
+        """The number of training steps over all ranks; 0 if the profile does not mark them."""
         return sum(len(rank.steps) for rank in self.ranks)
 
     def spent(self) -> dict[str, int]:
@@ -39,14 +42,16 @@ class Report:
 
 
 def build(*directories: str | Path) -> Report:
-    """Reads the profiles below ``directories``, each of other ranks; ValueError with an explanation if one
-    has none that can be read."""
+    """Read the profiles below ``directories``, each with different ranks.
+
+    Raises ValueError if a directory has no readable profile.
+    """
     profile = load.load(*map(Path, directories))
     ranks = [measure(trace) for trace in profile.ranks]
     operators = _together(operator for rank in ranks for operator in rank.operators)
     covered = fusion.coverage(operators)
     compared = stragglers.find(ranks)
-    found = advice.advise(ranks, operators, covered, compared)
+    recommendations = advice.advise(ranks, operators, covered, compared)
     return Report(
         printable(", ".join(map(str, profile.directories))),
         profile.virtual,
@@ -54,19 +59,19 @@ def build(*directories: str | Path) -> Report:
         operators,
         covered,
         compared,
-        found,
+        recommendations,
         [printable(note, longest=load.tasks.LONGEST) for note in profile.notes],
     )
 
 
 def _together(operators: Iterable[Operator]) -> list[Operator]:
-    """The operators of all ranks, each type and class once."""
+    """The operators of all ranks, merged by type and class."""
     same = defaultdict(list)
     for operator in operators:
         same[operator.name, operator.work].append(operator)
-    found = []
+    merged = []
     for parts in same.values():
         most = max(parts, key=lambda operator: operator.time)
         calls, time = sum(part.calls for part in parts), sum(part.time for part in parts)
-        found.append(replace(most, calls=calls, time=time, longest=max(part.longest for part in parts)))
-    return sorted(found, key=lambda operator: (-operator.time, operator.name))
+        merged.append(replace(most, calls=calls, time=time, longest=max(part.longest for part in parts)))
+    return sorted(merged, key=lambda operator: (-operator.time, operator.name))

@@ -1,8 +1,8 @@
-"""Converts profilers' microseconds to integer nanoseconds.
+"""Exact conversion of profilers' microseconds to integer nanoseconds.
 
-msprof writes microseconds since 1970 with three decimals, in JSON often as a string. These have more digits
-than float64 can represent (its resolution is 0.25 microseconds there): rounding would make neighbouring
-kernels overlap, and viewers would nest them. Hence exact integers.
+msprof writes microseconds since 1970 with three decimals, in JSON often as a string. They have more digits
+than float64 can represent (a resolution of 0.25 microseconds); rounding would make neighbouring kernels
+overlap, and viewers would nest them.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ LONGEST = 366 * 86_400 * 10**9  # nanoseconds of a task
 
 
 def nanoseconds(microseconds: str | int) -> int:
-    """Exact nanoseconds; digits beyond the third decimal are truncated. ValueError if it is not a plausible
-    time.
+    """Exact nanoseconds; digits beyond the third decimal are truncated. Raises ValueError for implausible
+    times.
 
     >>> nanoseconds("1699529623106750.123")
     1699529623106750123
     """
     if type(microseconds) not in (str, int):  # true, null, NaN
         raise UserError(f"{microseconds!r:.40} is not a number of microseconds")
-    found = microseconds * 1000 if isinstance(microseconds, int) else _of_text(microseconds)
-    if abs(found) >= FARTHEST:
+    time = microseconds * 1000 if isinstance(microseconds, int) else _of_text(microseconds)
+    if abs(time) >= FARTHEST:
         raise UserError(f"{microseconds!r:.40} microseconds are not a time of a profile")
-    return found
+    return time
 
 
 def moment(microseconds: str | int) -> int:
-    """``nanoseconds`` of a point in time, which is not negative; else ValueError."""
-    if (found := nanoseconds(microseconds)) < 0:
+    """`nanoseconds` of a point in time; raises ValueError if it is negative."""
+    if (time := nanoseconds(microseconds)) < 0:
         raise UserError(f"{microseconds!r:.40} is before the clock's origin")
-    return found
+    return time
 
 
 def length(microseconds: str | int) -> int:
-    """``nanoseconds`` of a duration, from 0 to a year; else ValueError."""
-    if not 0 <= (found := nanoseconds(microseconds)) <= LONGEST:
+    """`nanoseconds` of a duration; raises ValueError unless it is from 0 to a year."""
+    if not 0 <= (time := nanoseconds(microseconds)) <= LONGEST:
         raise UserError(f"{microseconds!r:.40} microseconds are not the duration of a task")
-    return found
+    return time
 
 
 def whole(number: object) -> int:
-    """``number``, possibly text, as an integer. ValueError unless it fits into 64 bits."""
-    found = int(number)
-    if abs(found) >= FARTHEST:
+    """``number``, possibly text, as an integer; raises ValueError unless it fits into 64 bits."""
+    integer = int(number)
+    if abs(integer) >= FARTHEST:
         raise UserError(f"{number!r:.40} does not fit into 64 bits")
-    return found
+    return integer
 
 
 def _of_text(microseconds: str) -> int:

@@ -1,1 +1,1 @@
-"""Mixtures of experts: their feed-forward layers, PaddleFormers' blocks, and spread experts."""
+"""Mixtures of experts: feed-forward layers, PaddleFormers' blocks, and experts spread over processes."""

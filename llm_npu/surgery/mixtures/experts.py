@@ -1,6 +1,6 @@
-"""Feed-forward layers, and the experts of mixtures on the tokens that chose them.
+"""Feed-forward layers, and the experts of mixtures applied to their routed tokens.
 
-T tokens, H hidden, E experts, K experts of a token.
+T tokens, H hidden, E experts, K experts per token.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from llm_npu.core import auto_cast
 from llm_npu.surgery.fusable_layers import RECORDS, is_plain
 from paddle_fused import contracts, paddle_release
 
-# (gate, up, down) of the families, and the projections that hold gate and up.
+# The families' names of (gate, up, down), and of a projection with both gate and up.
 PROJECTIONS = tuple(dict.fromkeys(family.projections for family in RECORDS))
 BOTH = ("gate_up_fused_proj", "up_gate_proj")
 
 
 def unsupported_reason(experts) -> str | None:
-    """The reason why these experts cannot get their tokens here, or None."""
+    """Why these experts cannot be fused, or None."""
     for number, expert in enumerate(experts):
         if expert is None:
-            return f"experts.{number} is in another process (expert parallel)"
+            return f"experts.{number} is in another process (expert parallelism)"
         if expert.tensor_parallel_degree > 1:
             degree = expert.tensor_parallel_degree
             return f"tensor_parallel_degree is {degree}: each process has a part of every expert"
@@ -31,33 +31,33 @@ def unsupported_reason(experts) -> str | None:
 def mixture(experts, tokens, probs, indices):
     """out[t] = sum over k < K of probs[t, k] * expert(tokens[t]) with the expert indices[t, k].
 
-    The tokens are permuted into the order of their experts, and each expert multiplies its rows by its own
-    weights: in one grouped product for each projection if all experts are plain linear layers, otherwise one
-    expert after the other. An expert without tokens gets a gradient of zeros.
+    Permutes the tokens by expert and runs each expert on its rows: in a grouped matmul per projection if all
+    experts are plain linear layers, otherwise one expert after the other. An expert without tokens gets a
+    zero gradient.
 
     Args:
-        experts: E layers with a gate, an up and a down projection of any kind (LoRA, for one); None gives
-            zeros, for an expert of another process.
+        experts: E layers with gate, up and down projections of any kind, including LoRA; None for an expert
+            of another process, which contributes zeros.
         tokens: [T, H].
         probs: [T, K].
         indices: [T, K] integers.
 
     Returns:
-        [T, H], the dtype that the experts compute in.
+        [T, H] in the compute dtype of the experts.
     """
     experts = list(experts)
     rows, sorted_indices = paddle_fused.moe_token_permute(tokens, indices)
     counts = paddle_release.counts_of(indices, len(experts))
     weights = grouped_weights(experts)
-    made = _one_by_one(experts, rows, counts) if weights is None else _grouped(weights, rows, counts)
-    return paddle_fused.moe_token_unpermute(made, sorted_indices, probs)
+    results = _one_by_one(experts, rows, counts) if weights is None else _grouped(weights, rows, counts)
+    return paddle_fused.moe_token_unpermute(results, sorted_indices, probs)
 
 
 @paddle.jit.not_to_static
 def grouped_weights(experts) -> tuple | None:
-    """The weights of all experts' gate, up and down projections, each a list; None instead of up as above.
+    """Lists of all experts' gate, up and down weights; up is None if gate holds both.
 
-    None if the projections are not plain linear layers that ``grouped_matmul`` replaces.
+    None if any projection is not a plain linear layer that ``grouped_matmul`` can replace.
     """
     if None in experts or len(experts) > contracts.limit("grouped_matmul.list"):
         return None
@@ -74,7 +74,7 @@ def _is_product(layer) -> bool:
 
 @paddle.jit.not_to_static
 def _grouped(weights, rows, counts):
-    """The experts' results for their rows, in three products."""
+    """The experts' results for their rows, in three grouped matmuls."""
     gates, ups, downs = weights
     sizes = counts.tolist() if paddle.in_dynamic_mode() else counts
 
@@ -88,36 +88,36 @@ def _grouped(weights, rows, counts):
 
 
 def _one_by_one(experts, rows, counts):
-    """The experts' results for their rows, each by its own layers."""
+    """The experts' results for their rows, one expert after the other."""
     if paddle.in_dynamic_mode():
         sizes = counts.tolist()
         learns = paddle.is_grad_enabled()
-    else:  # a captured program learns the sizes when it runs
+    else:  # a captured program computes the sizes when it runs
         sizes = paddle.split(counts, len(experts))
         learns = True
-    made = []
+    results = []
     for expert, part in zip(experts, paddle.split(rows, sizes)):  # noqa: B905 (to_static knows no strict)
         if expert is None:
-            made.append(paddle.zeros_like(part))
+            results.append(paddle.zeros_like(part))
         elif part.shape[0] == 0 and getattr(expert, "tensor_parallel", False):
-            # Its processes meet in collectives, which need a row; its gradient is zero.
-            made.append(feed_forward(expert, paddle.zeros([1, part.shape[1]], part.dtype))[:0])
+            # The expert has collectives, so every process must run it on at least one row; its gradient is 0.
+            results.append(feed_forward(expert, paddle.zeros([1, part.shape[1]], part.dtype))[:0])
         elif learns or part.shape[0] > 0:
-            made.append(feed_forward(expert, part))
+            results.append(feed_forward(expert, part))
     if None in experts:
-        made = [each.astype(rows.dtype) for each in made]  # AMP computes products in another than zeros have
-    return paddle.concat(made)
+        results = [result.astype(rows.dtype) for result in results]  # AMP matmuls and zeros differ in dtype
+    return paddle.concat(results)
 
 
 def feed_forward(self, x):
-    """down(silu(gate(x)) * up(x)), the forward of a feed-forward layer ``self``."""
+    """down(silu(gate(x)) * up(x)), the forward of the feed-forward layer ``self``."""
     gate, up, down = projections(self)
     return down(paddle_fused.swiglu(gate(x)) if up is None else paddle_fused.swiglu(gate(x), up(x)))
 
 
 @paddle.jit.not_to_static
 def projections(layer) -> tuple:
-    """The gate, up and down projections of a feed-forward layer; up is None where gate holds both."""
+    """The gate, up and down projections of a feed-forward layer; up is None if gate holds both."""
     gate, up, down = next(names for names in PROJECTIONS if hasattr(layer, names[2]))
     if both := next((name for name in BOTH if hasattr(layer, name)), None):
         return getattr(layer, both), None, getattr(layer, down)

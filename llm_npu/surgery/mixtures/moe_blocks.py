@@ -1,8 +1,8 @@
-"""The sparse blocks of PaddleFormers, on the tokens that chose each expert.
+"""The sparse blocks of PaddleFormers, with each expert applied to its routed tokens.
 
     out[t] = sum over the K experts e of t of weight[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
-T tokens, H hidden, E experts, K experts of a token.
+T tokens, H hidden, E experts, K experts per token.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from . import experts, spread_experts
 
 
 def softmax_router(block, fusable: FusableLayer) -> Replacement | NotFused:
-    """Qwen3-MoE: ``gate`` is a linear layer in float32."""
+    """Qwen3-MoE; ``gate`` is a linear layer in float32."""
     reason = fusable.overridden(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(forward=qwen3_moe)
 
 
 def sigmoid_router(block, fusable: FusableLayer) -> Replacement | NotFused:
-    """DeepSeek-V3: ``gate`` chooses the experts, and a shared expert gets every token."""
+    """DeepSeek-V3; ``gate`` selects the experts, and a shared expert processes every token."""
     reason = fusable.overridden(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(attributes={"moe": partial(routed, block)})
 
 
 def router_with_statistics(block, fusable: FusableLayer) -> Replacement | NotFused:
-    """ERNIE-4.5-MoE: a bias of each expert corrects the choice by scores, and ``moe_statics`` counts."""
+    """ERNIE-4.5-MoE; a bias per expert corrects the selection, and ``moe_statics`` counts tokens."""
     reason = fusable.overridden(block) or _unsupported_ernie(block) or _unsupported_reason(block)
     return NotFused(reason) if reason else Replacement(forward=ernie4_5_moe)
 
@@ -41,19 +41,19 @@ def router_with_statistics(block, fusable: FusableLayer) -> Replacement | NotFus
 def _unsupported_ernie(block) -> str | None:
     config = block.config
     if config.moe_world_size > 1 and not block.is_mp_moe:
-        return f"tokens go to experts in other processes (moe_group, {config.moe_world_size})"
+        return f"tokens are sent to experts in other processes (moe_group, {config.moe_world_size})"
     if config.tensor_model_parallel_size > 1 and not block.is_mp_moe:
-        return "each process of tensor parallelism has all experts (moe_group); accepted: moe_group mp"
+        return "each tensor-parallel process has all experts (moe_group); accepted: moe_group mp"
     if min(config.moe_capacity) < block.gate.num_experts_tensor:
         return f"the gate drops tokens beyond an expert's capacity (moe_capacity {config.moe_capacity})"
     if block.group_experts or block.gate.use_multimodel_experts or block.all_to_all_dropout:
-        return "experts are chosen in groups (moe_group_experts), by kinds of tokens, or dropped out"
+        return "experts are selected in groups (moe_group_experts), by token type, or with dropout"
     return None
 
 
 def _unsupported_reason(block) -> str | None:
     if getattr(block, "fd_fallback", False):
-        return "its experts are one parameter, as FastDeploy reads them (fd_fallback)"
+        return "its experts share one parameter, the layout for FastDeploy (fd_fallback)"
     for number, expert in enumerate(block.experts):
         if expert is None:  # in another process
             continue
@@ -64,7 +64,7 @@ def _unsupported_reason(block) -> str | None:
 
 
 def qwen3_moe(self, hidden_states):
-    """hidden_states [B, S, H], or [T / processes, H] if sequence parallel -> the same, and logits [T, E]."""
+    """hidden_states [B, S, H], or [T / processes, H] if sequence parallel -> same shape, logits [T, E]."""
     if self.sequence_parallel:
         hidden_states = GatherOp.apply(hidden_states)
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]])
@@ -80,15 +80,15 @@ def qwen3_moe(self, hidden_states):
 
 
 def routed(block, tokens, indices, weights):
-    """tokens [T, H], indices and weights [T, K] -> [T, H] of tokens' dtype, without shared experts."""
+    """tokens [T, H], indices and weights [T, K] -> [T, H] in the dtype of tokens; no shared experts."""
     return experts.mixture(block.experts, tokens, weights, indices).astype(tokens.dtype)
 
 
 def ernie4_5_moe(self, input, token_type_ids=None):
-    """input [B, S, H] or [T, H] -> the same, the weights [T, K], the router's loss, and its logits.
+    """input [B, S, H] or [T, H] -> same shape, weights [T, K], router loss, (logits, scores).
 
-    The result is PaddleFormers', whose kernels for it are for CUDA. [T / processes, H] if sequence parallel;
-    the weights and the logits are those of all tokens.
+    Computes the same result as PaddleFormers, whose kernels need CUDA. With sequence parallelism, input is
+    [T / processes, H], and the weights and logits are those of all tokens.
     """
     spread = self.config.moe_world_size > 1
     sequence_parallel = spread and self.config.sequence_parallel
@@ -106,7 +106,7 @@ def ernie4_5_moe(self, input, token_type_ids=None):
             weights = weights / weights.sum(-1, keepdim=True).clip(min=1e-12)
         counts = paddle_release.counts_of(indices, scores.shape[-1]).astype("int64")
         if self.use_correction_bias:
-            # A model that is read from a file is cast as a whole, and the counts with it.
+            # Loading a model from a file casts the counts together with the weights.
             usage = self.moe_statics.expert_usage
             usage[0] = usage[0] + counts.astype(usage.dtype)
         router_loss = router_loss + _loss_of_ernies_router(self, counts, logits, scores, sequence_parallel)
@@ -120,14 +120,14 @@ def ernie4_5_moe(self, input, token_type_ids=None):
 
 
 def _loss_of_ernies_router(block, counts, logits, scores, sequence_parallel: bool):
-    """PaddleFormers' losses of one process, from all tokens' logits and scores [T, E]."""
+    """PaddleFormers' router losses of a process, from the logits and scores [T, E] of all tokens."""
     gate = block.gate
     loss = block._calc_router_loss(
         counts, logits, scores, gate.num_experts_tensor, block.group_experts, block.layer_idx
     )
     if sequence_parallel and gate.config.moe_orthogonal_loss_lambda:
-        # Processes have parts of the gradient of the gate's weight, which the trainer sums. This loss depends
-        # on the weight alone, so each would have the whole.
+        # The trainer sums the processes' gradients of the gate's weight. This loss depends only on the
+        # weight, so every process would contribute its whole gradient.
         whole = gate.moe_orthogonal_loss_lambda[0] * gate._cal_orthogonal_loss(0, block.group_experts)
         others = 1 - 1 / block.config.moe_world_size
         loss = loss - others * (whole - whole.detach())

@@ -1,11 +1,11 @@
-"""Mixtures whose experts are spread over the processes of tensor parallelism, each whole in one of them.
+"""Mixtures with whole experts distributed over the tensor-parallel processes.
 
-    out[t] = sum over the processes of what their own experts give for t
+    out[t] = sum over the processes of their own experts' results for t
 
-Every process has the choices and weights of all tokens. With sequence parallelism it has a part of the tokens
-themselves: for the experts they are gathered, and the sum is scattered.
+Every process has the expert indices and weights of all tokens. With sequence parallelism a process has only a
+part of the tokens, which are gathered before the experts; the sum is scattered.
 
-T tokens, P processes, H hidden, E experts, K experts of a token.
+T tokens, P processes, H hidden, E experts, K experts per token.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from . import experts
 
 
 def of_all_tokens(logits, sequence_parallel: bool):
-    """[T, E] in every process, which computes the same from it. From [T / P, E] if ``sequence_parallel``."""
+    """The logits of all tokens, [T, E], in every process; gathered from [T / P, E] if
+    ``sequence_parallel``."""
     return GatherOp.apply(logits) if sequence_parallel else logits
 
 
 def mixture(block, tokens, probs, indices, sequence_parallel: bool):
-    """As ``experts.mixture``; tokens and result are [T / P, H] if ``sequence_parallel``.
+    """Like ``experts.mixture``; tokens and result are [T / P, H] if ``sequence_parallel``.
 
-    A process knows what its own experts contribute to the gradients of tokens and probs: they are summed.
+    Sums the processes' gradients of tokens and probs, because each process has only its own experts' part.
     """
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
     probs = mp_ops._c_identity(probs, group=group)

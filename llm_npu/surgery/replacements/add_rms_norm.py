@@ -1,8 +1,8 @@
-"""The sums of residuals with the norms that read them, by ``paddle_fused.add_rms_norm``.
+"""Residual sums fused with the norms that read them, with ``paddle_fused.add_rms_norm``.
 
-While a model with dropout before its sums is trained, by ``paddle_fused.dropout_add_rms_norm``.
-``llm_npu.models.family.VARIANTS`` lists what decoder layers do, under ``add_rms_norm``. The sites are the
-norms: those after attention, the first of every layer but the first layer, and the last of the model.
+Models with dropout before the sums use ``paddle_fused.dropout_add_rms_norm`` in training.
+``llm_npu.models.family.VARIANTS`` describes the variants of decoder layers under ``add_rms_norm``. The sites
+are the norms after attention, the input norm of every layer except the first, and the final norm.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from llm_npu.surgery.residual_sums import (
 )
 
 OPERATOR = "add_rms_norm"
-DROPOUT_OF_SUM = "_dropout_of_sum"  # attribute of a norm: a weak reference to the dropout before its sum
+DROPOUT_OF_SUM = "_dropout_of_sum"  # attribute of a norm: weak reference to the dropout before its sum
 
 
 def example(norm, batch) -> list:
     if batch.recomputed and norm.__dict__.get(READS) == NEXT:
-        return []  # see residual_sum
+        return []  # not fused under recompute, see residual_sum
     x = batch.empty(batch.rows, batch.length, *norm.weight.shape, dtype=norm.weight.dtype)
     dropout = norm.__dict__.get(DROPOUT_OF_SUM, lambda: None)()
     return [partial(sum_and_norm, norm, x, x, probability_of(dropout) or 0.0)]
@@ -51,7 +51,7 @@ def off_by_default(norm) -> str | None:
     (call,) = example(norm, Batch(1, 1, "float32"))
     chosen = paddle_fused.explain_dispatch(call).chosen
     if chosen == "ascend":
-        return "off by default: the plugin has no kernel for both, so that a card launches as many as without"
+        return "off by default: the plugin has no kernel for both, so it would not reduce kernel launches"
     return None if chosen == "native" else "off by default: no kernel computes both"
 
 
@@ -85,15 +85,15 @@ def replace(model) -> Mapping[object, Replacement | NotFused]:
 
 
 def _layer(layer, fusable: FusableLayer, norms: Mapping[str, object]) -> Replacement:
-    """The replacement of a decoder layer. CannotRewrite if its code is not what its family's record says."""
+    """The replacement of a decoder layer; raises CannotRewrite if it does not match its family's record."""
     with_norms = partial(Replacement, is_site=False, independent=True)
-    # Weak: a pipeline drops layers of other stages.
+    # Weak references, because a pipeline drops layers of other stages.
     attributes = {NORMS: {which: weakref.ref(norm) for which, norm in norms.items()}}
     if fusable.variant == "attn and post_process":
         for name, which in (("attn", NORM), ("post_process", NEXT)):
             method = getattr(fusable.upstream, name)
             if getattr(type(layer), name) is not method or name in layer.__dict__:
-                raise CannotRewrite(f"{type(layer).__name__} has a method {name} of its own")
+                raise CannotRewrite(f"{type(layer).__name__} overrides the method {name}")
             attributes[name] = types.MethodType(with_sums(method, which), layer)
         return with_norms(attributes=attributes)
     forward = with_sums(
@@ -108,18 +108,18 @@ def _layer(layer, fusable: FusableLayer, norms: Mapping[str, object]) -> Replace
 
 
 def _base_of_stage(layer, forward) -> Mapping[str, object]:
-    """What the forward of a stage calls: the forward of the class that it is derived from.
+    """Replacements for the base-class forward that the forward of a stage calls.
 
-    PaddleNLP's stages find it by ``super()``, PaddleFormers' by a variable of the function that made them.
+    PaddleNLP's stages call it by ``super()``, PaddleFormers' by a closure variable.
     """
     base = SimpleNamespace(forward=types.MethodType(forward, layer))
     return {"super": lambda: base, "decoder_layer": SimpleNamespace(forward=forward)}
 
 
 def decoder_layers(model) -> Iterator[tuple[paddle.nn.Layer, FusableLayer, paddle.nn.Layer | None]]:
-    """The decoder layers of ``model``, each with the norm that its result goes to.
+    """The decoder layers of ``model``, each with the norm that reads its result.
 
-    None in place of the norm: the result leaves the model, or this stage of it.
+    The norm is None if the result leaves the model or its pipeline stage.
     """
     seen: set[paddle.nn.Layer] = set()
     for container in model.sublayers(include_self=True):
@@ -137,9 +137,9 @@ def _flat(container) -> Iterator[paddle.nn.Layer]:
 
 
 def _first_norm(layer) -> paddle.nn.Layer | None:
-    """The norm that a layer begins with: the layer itself, or a decoder layer's or stage's own."""
+    """The norm at the start of a layer: the layer itself, or the first norm of a decoder layer or stage."""
     own = (getattr(layer, name, None) for name in ("input_layernorm", "norm"))
-    return next((each for each in (layer, *own) if _is_norm(each)), None)
+    return next((norm for norm in (layer, *own) if _is_norm(norm)), None)
 
 
 def _is_norm(layer) -> bool:

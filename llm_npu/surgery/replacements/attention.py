@@ -1,6 +1,6 @@
-"""Attention of decoders, by ``paddle_fused.flash_attention``.
+"""Attention of decoders with ``paddle_fused.flash_attention``.
 
-``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``attention``.
+``llm_npu.models.family.VARIANTS`` describes the variants under ``attention``.
 
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size.
 """
@@ -66,7 +66,7 @@ def _attention_layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
 def refuse_weights(layer, arguments: dict) -> dict:
     if arguments.get("output_attentions"):
         raise UserError(
-            f"output_attentions: the fused attention of a {type(layer).__name__} keeps no weights to return; "
+            f"output_attentions: the fused attention of {type(layer).__name__} does not return weights; "
             "leave it out, or apply the kernels with use_npu_fusion_attention=False."
         )
     return arguments
@@ -74,11 +74,11 @@ def refuse_weights(layer, arguments: dict) -> dict:
 
 def _unsupported(config) -> str | None:
     if getattr(config, "alibi", False):
-        return "the model has ALiBi, which is added to the scores of every head"
+        return "the model has ALiBi, which adds a bias to the scores of every head"
     if getattr(config, "context_parallel_degree", 1) > 1:
-        return "context parallel attention goes around a ring"
+        return "context-parallel attention exchanges keys and values in a ring"
     if getattr(config, "sep_parallel_degree", 1) > 1:
-        return "its heads are exchanged inside of attention (sep_parallel_degree > 1)"
+        return "its heads are exchanged inside attention (sep_parallel_degree > 1)"
     return None
 
 
@@ -90,26 +90,28 @@ def _changed(config, **values):
 
 
 def keep_heads(states, groups):
-    """In place of ``repeat_kv``: the operator reads each key head for its group of query heads."""
+    """Replaces ``repeat_kv``; the operator reads each key head for its group of query heads."""
     return states
 
 
 def in_place_of(upstream):
-    """The fused attention with the arguments of ``upstream``, a model's ``scaled_dot_product_attention``."""
+    """The fused attention with the signature of ``upstream``, a model's ``scaled_dot_product_attention``."""
     names = list(inspect.signature(_function(upstream)).parameters)
     has_dropout = _has_dropout(upstream)
 
     def attention(*args, **kwargs):
-        given = by_name(names, args, kwargs)
-        query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
-        if given["output_attentions"]:
-            return _with_weights(upstream, given)
-        dropout = given["config"].attention_dropout if has_dropout else given.get("attn_dropout_prob", 0.0)
-        mask = _mask(given["attention_mask"])
-        training = given.get("training", given.get("trainer_mode", True))
+        arguments = by_name(names, args, kwargs)
+        query, key, value = (arguments[f"{name}_states"] for name in ("query", "key", "value"))
+        if arguments["output_attentions"]:
+            return _with_weights(upstream, arguments)
+        dropout = (
+            arguments["config"].attention_dropout if has_dropout else arguments.get("attn_dropout_prob", 0.0)
+        )
+        mask = _mask(arguments["attention_mask"])
+        training = arguments.get("training", arguments.get("trainer_mode", True))
         out = paddle_fused.flash_attention(query, key, value, mask, dropout=dropout, training=training)
         width = out.shape[2] * out.shape[3]  # B and S may be unknown while a program is captured
-        return out.reshape([-1, width] if given.get("sequence_parallel", False) else [0, 0, width])
+        return out.reshape([-1, width] if arguments.get("sequence_parallel", False) else [0, 0, width])
 
     return attention
 
@@ -124,41 +126,45 @@ def _has_dropout(upstream) -> bool:
 
 
 def _mask(attention_mask) -> masks.Mask:
-    """The mask of a layer's argument: a mask object, None, or the tensor of pipelines and auto-parallel
-    models, [B, 1, Sq, Skv], 0 where a query sees a key, else far below."""
+    """The mask object of a layer's argument.
+
+    Args:
+        attention_mask: a mask object; None for causal; or the additive mask [B, 1, Sq, Skv] of pipelines and
+            auto-parallel models, 0 for visible keys and a large negative number for masked keys.
+    """
     if attention_mask is None:
         return masks.causal()
     if isinstance(attention_mask, masks.Mask):
         return attention_mask
     if attention_mask.dtype == paddle.bool:
         raise UserError(
-            "An attention layer was given a bool mask, which PaddleNLP uses in both senses; accepted: None, "
-            "a mask of paddle_fused.masks, or numbers to add to the scores."
+            "attention_mask is a bool tensor, for which PaddleNLP has two opposite meanings; accepted: None, "
+            "a mask of paddle_fused.masks, or an additive mask."
         )
     return masks.dense(attention_mask < 0, invalid_rows=True)
 
 
-def _with_weights(upstream, given: dict):
-    """The upstream function, because a fused kernel has no attention weights to return."""
-    query, key, value = (given[f"{name}_states"] for name in ("query", "key", "value"))
+def _with_weights(upstream, arguments: dict):
+    """The result of the upstream function; a fused kernel cannot return attention weights."""
+    query, key, value = (arguments[f"{name}_states"] for name in ("query", "key", "value"))
     groups = query.shape[2] // key.shape[2]
-    mask = given["attention_mask"]
+    mask = arguments["attention_mask"]
     if mask is None or isinstance(mask, masks.Mask):
         sizes = query.shape[0], query.shape[1], key.shape[1]
         mask = additive(mask or masks.causal(), *sizes, query.dtype)
-    key, value = (paddle.repeat_interleave(each, groups, axis=2) for each in (key, value))
-    return upstream(**{**given, "key_states": key, "value_states": value, "attention_mask": mask})
+    key, value = (paddle.repeat_interleave(states, groups, axis=2) for states in (key, value))
+    return upstream(**{**arguments, "key_states": key, "value_states": value, "attention_mask": mask})
 
 
 def functional_attention(query, key, value, attn_mask=None, is_causal=False):
-    """In place of ``F.scaled_dot_product_attention``: [B, S, N, D]."""
+    """Replaces ``F.scaled_dot_product_attention``; inputs are [B, S, N, D]."""
     return paddle_fused.flash_attention(query, key, value, _mask(attn_mask))
 
 
 def _decoder(layer, fusable: FusableLayer) -> Replacement | None:
     if _unsupported(layer.config):
         return None
-    answers = {  # the upstream forward's questions about the mask that it passes on
+    answers = {  # the functions by which the upstream forward decides on the mask
         "is_casual_mask": lambda mask: False,
         "get_env_device": lambda: "cpu",
         "get_use_casual_mask": lambda: False,
@@ -172,7 +178,7 @@ def _decoder(layer, fusable: FusableLayer) -> Replacement | None:
 
 
 def keep_mask(attention_mask, *of_upstream):
-    """In place of ``_prepare_decoder_attention_mask``, which builds a tensor."""
+    """Replaces ``_prepare_decoder_attention_mask``, which builds a tensor."""
     return attention_mask
 
 
@@ -180,7 +186,8 @@ def keep_mask(attention_mask, *of_upstream):
 def mask_as_object(is_causal: bool, layer, arguments: dict) -> dict:
     """The arguments of a decoder's forward with a mask object for ``attention_mask``.
 
-    ``is_causal``: a ``causal decoder``.
+    Args:
+        is_causal: whether the layer is a ``causal decoder``.
     """
     tokens = arguments.get("input_ids")
     query_len = (tokens if tokens is not None else arguments["inputs_embeds"]).shape[1]
@@ -189,15 +196,15 @@ def mask_as_object(is_causal: bool, layer, arguments: dict) -> dict:
     if cache is not None and cache[0] is not None:
         past = cache[0][0].shape[2 if is_causal else 1]
     start_rows = arguments.pop("attn_mask_startend_row_indices", None)
-    given = arguments.get("attention_mask")
-    mask = mask_of(given, start_rows, query_len, past + query_len)
-    if is_causal and not isinstance(given, masks.Mask):
+    attention_mask = arguments.get("attention_mask")
+    mask = mask_of(attention_mask, start_rows, query_len, past + query_len)
+    if is_causal and not isinstance(attention_mask, masks.Mask):
         mask = mask & masks.causal()
     return {**arguments, "attention_mask": mask}
 
 
 def _auto_decoder(layer, fusable: FusableLayer) -> Replacement:
-    """LlamaModelAuto: without a mask of its own it passes None, and the layers are causal."""
+    """LlamaModelAuto; without a mask it passes None, and the layers are causal."""
     return Replacement(
         attributes={"config": _changed(layer.config, use_flash_attention=True)},
         arguments=refuse_mask,
@@ -208,15 +215,15 @@ def _auto_decoder(layer, fusable: FusableLayer) -> Replacement:
 def refuse_mask(layer, arguments: dict) -> dict:
     if arguments.get("attention_mask") is not None:
         raise UserError(
-            "PaddleNLP's auto-parallel Llama shards masks as tensors, and drops them with flash attention; "
-            "its fused attention is causal. Leave attention_mask out, or use LlamaForCausalLM or "
+            "attention_mask: PaddleNLP's auto-parallel Llama ignores masks with flash attention, and its "
+            "fused attention is causal. Leave attention_mask out, or use LlamaForCausalLM or "
             "LlamaForCausalLMNet."
         )
     return arguments
 
 
 def _global_layer(layer, fusable: FusableLayer) -> Replacement:
-    """GlobalOutputNet of LlamaForCausalLMNet, which prepares positions and mask for all layers."""
+    """GlobalOutputNet of LlamaForCausalLMNet; prepares positions and mask for all layers."""
     return Replacement(forward=global_outputs, is_site=False)
 
 
@@ -229,8 +236,8 @@ def global_outputs(self, position_ids, attention_mask, seq_length, batch_size, s
 
 
 def _pipe_embedding(layer, fusable: FusableLayer) -> Replacement:
-    """LlamaEmbeddingPipe: without a mask it builds one on npu whose True (keep) is the opposite of the
-    operator's (hidden), and elsewhere none: then the layers are causal."""
+    """LlamaEmbeddingPipe. Without a mask, it builds one on npu in which True means visible, the opposite of
+    the operator's convention. On other devices it builds none, and the layers are causal."""
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
 
 

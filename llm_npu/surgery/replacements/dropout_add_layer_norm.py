@@ -1,13 +1,13 @@
-"""Dropout, addition and LayerNorm of GPT's decoder, by ``paddle_fused.dropout_add_layer_norm``.
+"""Dropout, addition and LayerNorm of GPT's decoder with ``paddle_fused.dropout_add_layer_norm``.
 
-A layer adds what its attention gives, after dropout, to the hidden states, and normalises the sum for its
-feed-forward layer. What that gives is added and normalised by the next layer, or by the norm after the last:
+A layer applies dropout to its attention output, adds it to the hidden states, and normalises the sum for its
+feed-forward layer. The feed-forward output is added and normalised by the next layer, or by the final norm:
 
     normed, hidden = dropout_add_layer_norm(attention(normed), hidden)      norm2
     normed, hidden = dropout_add_layer_norm(feed_forward(normed), hidden)   norm1 of the next layer
 
-So between layers there are two tensors: the output of the feed-forward layer and the hidden states. A layer
-that is computed again in the backward pass keeps its input, and therefore gets their sum.
+Two tensors are passed between layers: the output of the feed-forward layer and the hidden states. A
+recomputed layer saves its input, so it receives their sum instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 OPERATOR = "dropout_add_layer_norm"
-TAKES_RESIDUAL = "takes_residual"  # attribute of a norm whose forward is that of this module
+TAKES_RESIDUAL = "takes_residual"  # attribute of a norm with this module's forward
 
 
 def example(layer, batch) -> list:
@@ -56,7 +56,7 @@ def _layers(layer, fusable: FusableLayer) -> Replacement | None:
 
 
 def _embeddings(layer, fusable: FusableLayer) -> Replacement:
-    """paddle-custom-npu has dropout in float32 and float16 only, in which the operator computes it, too."""
+    """paddle-custom-npu has dropout only in float32 and float16, which the operator also uses."""
 
     probability = layer.dropout.p
 
@@ -70,7 +70,7 @@ VARIANTS = {"embeddings": _embeddings, "layer": _layer, "norm": _norm, "layers":
 
 
 def norm_forward(self, x, residual=None, dropout=0.0):
-    """LayerNorm(x); with a ``residual`` (LayerNorm(sum), sum), sum = Dropout(x) + residual."""
+    """LayerNorm(x); with ``residual``, (LayerNorm(sum), sum) for sum = Dropout(x) + residual."""
     return type(self).forward(self, x) if residual is None else _normalised(self, x, residual, dropout)
 
 
@@ -94,12 +94,11 @@ def layer_forward(
     residual=None,
     adds=True,
 ):
-    """In place of the forward of GPTDecoderLayer.
+    """Replaces the forward of GPTDecoderLayer.
 
     Args:
-        residual: the hidden states to which ``hidden_states`` are still to be added after dropout; None:
-            nothing is to be added.
-        adds: return the hidden states. False: return (what is to be added, hidden states) in their place.
+        residual: the tensor to add to ``hidden_states`` after their dropout; None for no addition.
+        adds: whether to return the sum; False returns (feed-forward output, hidden states) instead.
     """
     if residual is None:
         normed, states = self.norm1(hidden_states), hidden_states
@@ -130,7 +129,7 @@ def layers_forward(
     output_hidden_states=False,
     return_dict=False,
 ):
-    """In place of the forward of TransformerDecoder, which knows one tensor between layers."""
+    """Replaces the forward of TransformerDecoder, which passes only one tensor between layers."""
     residual = None
     caches, attentions, states = [], [], []
     recomputes = self.enable_recompute and not hidden_states.stop_gradient and _granularity(self) == "full"
@@ -152,7 +151,7 @@ def layers_forward(
         out = self.norm(hidden_states)
     else:
         out, _ = _added(layer, self.norm, hidden_states, residual, _feed_forward_dropout(layer))
-    outputs = [tuple(each) if each else None for each in (caches, states, attentions)]
+    outputs = [tuple(tensors) if tensors else None for tensors in (caches, states, attentions)]
     if return_dict:
         kind = _upstream(self, "BaseModelOutputWithPastAndCrossAttentions")
         return kind(
@@ -162,13 +161,13 @@ def layers_forward(
             attentions=outputs[2],
             cross_attentions=None,
         )
-    given = tuple(each for each in outputs if each is not None)
-    return (out, *given) if given else out
+    present = tuple(output for output in outputs if output is not None)
+    return (out, *present) if present else out
 
 
 @paddle.jit.not_to_static
 def _added(layer, norm, x, residual, dropout: float):
-    """(LayerNorm(sum), sum), sum = Dropout(x) + residual, drawn from the seeds of ``layer``."""
+    """(LayerNorm(sum), sum) for sum = Dropout(x) + residual, with the random state of ``layer``."""
     if not getattr(norm, TAKES_RESIDUAL, False):
         hidden_states = _sum(layer, x, residual, dropout)
         return norm(hidden_states), hidden_states
@@ -187,13 +186,13 @@ def _dropout(x, probability: float, training: bool):
 
 
 def _seeds(layer):
-    """Processes that share a layer drop the same elements, unless each has other tokens."""
+    """A seed that is equal in processes that share a layer, unless they have different tokens."""
     name = "local_seed" if layer.config.sequence_parallel else "global_seed"
     return _upstream(layer, "seed_guard_context")(name)
 
 
 def _upstream(layer, name: str):
-    """What the module of the layer's class defines under ``name``."""
+    """The object ``name`` in the module of the layer's class."""
     return getattr(importlib.import_module(type(layer).__module__), name)
 
 

@@ -1,4 +1,4 @@
-"""GeGLU of feed-forward layers, by ``paddle_fused.geglu``."""
+"""GeGLU of feed-forward layers with ``paddle_fused.geglu``."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The head and the loss of a language model, by ``paddle_fused.linear_cross_entropy``.
+"""The head and the loss of a language model with ``paddle_fused.linear_cross_entropy``.
 
-With labels, the head hands its inputs to the criterion instead of logits, where nobody reads these: in
-training, and inside ``pending_logits.loss_only``. The criterion keeps its own mean. Without labels, as in
-generation, the head computes the logits.
+With labels, the head passes its inputs instead of logits to the criterion if the logits are otherwise unused:
+in training, and inside ``pending_logits.loss_only``. The criterion still computes the mean. Without labels,
+as in generation, the head computes the logits.
 
-``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``linear_cross_entropy``.
+``llm_npu.models.family.VARIANTS`` describes the variants under ``linear_cross_entropy``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRODUCT, LOGITS = "parallel_matmul", "calc_lm_head_logits"
 
 def example(head, batch) -> list | None:
     weight = head.weight
-    if weight.is_dist():  # auto-parallel calls the operator in a layer of its own
+    if weight.is_dist():  # auto-parallel models call the operator in a separate layer
         return None
     transposed = _transposed(head)
     hidden = batch.empty(batch.rows, batch.length, weight.shape[1 if transposed else 0])
@@ -87,24 +87,24 @@ def _unsupported_head(head) -> str | None:
     if head.bias is not None:
         return "it has a bias"
     if head.config.get("num_nextn_predict_layers", 0) > 0:
-        return "it predicts further tokens, too (num_nextn_predict_layers)"
+        return "it also predicts further tokens (num_nextn_predict_layers)"
     return None
 
 
 def _unless_pending(product: Callable) -> Callable:
-    """``product``, a library's ``parallel_matmul``, which is postponed while logits are pending."""
+    """``product``, a library's ``parallel_matmul``, deferred while logits are pending."""
     signature = inspect.signature(product)
 
     @paddle.jit.not_to_static
     def product_or_pending(*args, **kwargs):
         if not are_pending():
             return product(*args, **kwargs)
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        hidden, weight = list(given.arguments.values())[:2]
-        transposed, group = given.arguments.get("transpose_y", False), _group(weight)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        hidden, weight = list(bound.arguments.values())[:2]
+        transposed, group = bound.arguments.get("transpose_y", False), _group(weight)
         columns = weight.shape[0 if transposed else 1]
-        if group is not None and not given.arguments["tensor_parallel_output"]:
+        if group is not None and not bound.arguments["tensor_parallel_output"]:
             columns *= group.nranks
         return PendingLogits(*auto_cast.cast_inputs(hidden, weight), transposed, group, columns)
 
@@ -112,7 +112,7 @@ def _unless_pending(product: Callable) -> Callable:
 
 
 def _group(weight):
-    """The group whose ranks have the other rows or columns of a head's ``weight``; None if it is whole."""
+    """The group that shards a head's ``weight``; None if the weight is whole."""
     hcg = getattr(fleet.fleet, "_hcg", None)
     if hcg is None or weight.is_dist() or not weight.is_distributed:
         return None
@@ -126,7 +126,7 @@ def _transposed(head) -> bool:
     used = type(head).forward.__code__.co_names
     if "tie_word_embeddings" in used:  # Gemma
         return bool(head.config.tie_word_embeddings)
-    return PRODUCT not in used  # PaddleFormers' always is
+    return PRODUCT not in used  # always transposed in PaddleFormers
 
 
 # ---- the criterion
@@ -135,7 +135,7 @@ def _transposed(head) -> bool:
 def _criterion(layer, fusable: FusableLayer) -> Replacement | NotFused:
     attributes = {"loss_func": _losses(layer, layer.loss_func.ignore_index)}
     if _is_parallel(layer):
-        # It would replace loss_func for whole logits, which ``_losses`` handles.
+        # Otherwise the criterion replaces loss_func for whole logits, which ``_losses`` handles.
         attributes["enable_parallel_cross_entropy"] = False
     return Replacement(attributes=attributes, is_site=False)
 
@@ -144,12 +144,14 @@ def _general_criterion(layer, fusable: FusableLayer) -> Replacement | NotFused:
     if layer.loss_type != "sft":
         return NotFused(f"its loss is {layer.loss_type}")
     if layer.use_filtered_label_loss or layer.use_fused_head_and_loss_fn or layer.use_subbatch:
-        return NotFused("it selects or cuts logits (use_filtered_label_loss, loss_subbatch_sequence_length)")
+        return NotFused(
+            "it selects or splits logits (use_filtered_label_loss, loss_subbatch_sequence_length)"
+        )
     return Replacement(attributes={"loss_func": _losses(layer, layer.ignored_index)}, is_site=False)
 
 
 def _losses(criterion, ignore_index: int) -> Callable:
-    """In place of ``criterion.loss_func``: labels [B, S, 1] -> losses [B, S, 1]."""
+    """Replaces ``criterion.loss_func``: labels [B, S, 1] -> losses [B, S, 1]."""
     upstream, sharded = criterion.loss_func, _is_parallel(criterion)
     whole = paddle.nn.CrossEntropyLoss(reduction="none", ignore_index=ignore_index)
     vocabulary = criterion.config.vocab_size
@@ -163,11 +165,11 @@ def _losses(criterion, ignore_index: int) -> Callable:
 
 
 def _is_parallel(criterion) -> bool:
-    """Whether the class takes sharded logits, and whole ones by another function; GPT's takes either kind."""
+    """Whether the class has separate functions for sharded and whole logits; GPT has one for both."""
     return getattr(criterion, "enable_parallel_cross_entropy", False)
 
 
-# ---- the model, which knows whether there are labels
+# ---- the model, which receives the labels
 
 
 def _model(layer, fusable: FusableLayer) -> Replacement:
@@ -195,7 +197,7 @@ def _stages(layer, fusable: FusableLayer) -> Replacement:
 
 
 def _wrapper(layer) -> Replacement | None:
-    """For LoRAModel of the libraries, which keeps the forward that its model has when it is wrapped."""
+    """For the libraries' LoRAModel, which stores the model's forward when it wraps the model."""
     kept = layer.__dict__.get("forward")
     inner = getattr(kept, "__self__", layer)
     fusable = fusable_layer(inner, "linear_cross_entropy")
@@ -209,11 +211,11 @@ def _wrapper(layer) -> Replacement | None:
 
 
 def without_pending(outputs):
-    """The outputs of a model with None in place of pending logits, which nobody may read."""
+    """The outputs of a model with None in place of pending logits."""
     if isinstance(outputs, tuple):
-        return tuple(None if isinstance(each, PendingLogits) else each for each in outputs)
+        return tuple(None if isinstance(output, PendingLogits) else output for output in outputs)
     if isinstance(getattr(outputs, "logits", None), PendingLogits):
-        return type(outputs)(**{name: each for name, each in outputs.items() if name != "logits"})
+        return type(outputs)(**{name: output for name, output in outputs.items() if name != "logits"})
     return outputs
 
 

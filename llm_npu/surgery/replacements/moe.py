@@ -1,10 +1,10 @@
-"""Mixtures of experts, by ``paddle_fused``'s operators for them and its swiglu.
+"""Mixtures of experts with ``paddle_fused``'s MoE operators and swiglu.
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
-``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``moe``.
+``llm_npu.models.family.VARIANTS`` describes the variants under ``moe``.
 
-B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts of a token.
+B batch, S sequence, T = B * S tokens, H hidden, E experts, K experts per token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 
 def example(block, batch) -> list:
-    """The permutations and the experts' products; the experts' own layers are sites of ``swiglu``."""
+    """The permutations and the experts' matmuls; the experts' layers are sites of ``swiglu``."""
     router = block.gate
     width = router.weight.shape[0]
     top_k = block.top_k if hasattr(block, "top_k") else router.top_k
@@ -37,15 +37,15 @@ def example(block, batch) -> list:
     ]
 
 
-def _experts_example(each: list, batch, count: int) -> list:
-    """The calls for the experts ``each``, with ``count`` rows."""
-    weights = experts.grouped_weights(each) or ()
-    sizes = [count] + [0] * (len(each) - 1)
+def _experts_example(layers: list, batch, count: int) -> list:
+    """The calls for the experts ``layers`` on ``count`` rows."""
+    weights = experts.grouped_weights(layers) or ()
+    sizes = [count] + [0] * (len(layers) - 1)
     calls = []
     for matrices in filter(None, weights):
         depth, columns = matrices[0].shape
         x, matrix = batch.empty(count, depth), batch.empty(depth, columns)
-        calls.append(partial(paddle_fused.grouped_matmul, x, [matrix] * len(each), sizes, 1))
+        calls.append(partial(paddle_fused.grouped_matmul, x, [matrix] * len(layers), sizes, 1))
     return calls
 
 
@@ -53,8 +53,8 @@ def _experts_example(each: list, batch, count: int) -> list:
 def replace(layer) -> Replacement | NotFused | None:
     """The sparse block of a family, with the same arguments and results.
 
-    Not fused: experts that are spread over processes or have another activation than SiLU, and gates that
-    drop tokens or choose experts otherwise than by probability.
+    Not fused: experts distributed over processes, activations other than SiLU, and gates that drop tokens or
+    do not select experts by probability.
     """
     fusable = fusable_layer(layer, "moe")
     if fusable is None:
@@ -79,13 +79,13 @@ def _unsupported_routed(block) -> str | None:
 def _unsupported_gated(block) -> str | None:
     gate = block.gate
     if block.expert_parallel_degree > 1:
-        return f"tokens go to experts in other processes (expert parallel, {block.expert_parallel_degree})"
+        return f"tokens are sent to other processes (expert parallelism, {block.expert_parallel_degree})"
     if gate.drop_tokens:
         return "the gate drops tokens beyond an expert's capacity (drop_tokens)"
     if getattr(gate, "scoring_func", "softmax") != "softmax":
         return f"the gate scores experts by {gate.scoring_func}, not by softmax"
     if gate.topk_method != "greedy":
-        return f"the gate chooses experts by {gate.topk_method}, not by probability"
+        return f"the gate selects experts by {gate.topk_method}, not by probability"
     if not all(expert.fuse_swiglu for expert in block.experts):
         return f"the activation of the experts is {block.config.hidden_act}, not silu"
     return None
@@ -98,7 +98,7 @@ def routed(self, hidden_states):
     with paddle.amp.auto_cast(False):
         scores = F.softmax(router_logits.astype("float32"), axis=-1)
         probs, indices = _chosen(scores, self.top_k, norm_topk_prob=True)
-    # The router's product has the dtype that AMP has products computed in.
+    # The router logits have the dtype in which AMP computes matmuls.
     out = experts.mixture(self.experts, tokens.astype(router_logits.dtype), probs, indices)
     return out.astype(hidden_states.dtype).reshape(hidden_states.shape), router_logits
 
@@ -106,10 +106,10 @@ def routed(self, hidden_states):
 def gated(self, hidden_states):
     """hidden_states [B, S, H] -> the same shape, and the gate's auxiliary loss.
 
-    ``norm_topk_prob`` is the configuration's, which PaddleNLP 3.0.0b4 does not hand to its gate.
+    ``norm_topk_prob`` comes from the configuration; PaddleNLP 3.0.0b4 does not pass it to its gate.
     """
     gate = self.gate
-    # The gate stays in float32 when AMP O2 casts a model; outside of auto_cast its input has to follow.
+    # The gate stays in float32 when AMP O2 casts a model; outside auto_cast its input must be cast.
     logits = F.linear(hidden_states.astype(gate.weight.dtype), gate.weight)
     shared = self.shared_expert(hidden_states)
     with paddle.amp.auto_cast(False):
@@ -117,7 +117,7 @@ def gated(self, hidden_states):
         by_token = scores.reshape([-1, gate.num_experts])
         probs, indices = _chosen(by_token, gate.top_k, self.norm_topk_prob)
         auxiliary_loss = _auxiliary_loss(gate, scores, by_token, indices)
-    # The shared expert's products have the dtype that AMP has products computed in.
+    # The shared expert's output has the dtype in which AMP computes matmuls.
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
     out = experts.mixture(self.experts, tokens, probs, indices).reshape(hidden_states.shape)
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
@@ -132,14 +132,14 @@ BLOCKS = {
 
 
 def _chosen(scores, top_k: int, norm_topk_prob: bool) -> tuple:
-    """The top_k experts of each row of scores [T, E]: their probabilities and numbers, both [T, K]."""
+    """The probabilities and indices of the top_k experts of each row of scores [T, E], both [T, K]."""
     _, indices = paddle.topk(scores.detach(), top_k, axis=-1)  # paddle-custom-npu has no gradient of topk
     probs = paddle.take_along_axis(scores, indices, 1, broadcast=False)
     return probs / probs.sum(-1, keepdim=True) if norm_topk_prob else probs, indices
 
 
 def _auxiliary_loss(gate, scores, by_token, indices):
-    """As the gate computes it: by sequence if the configuration says ``seq_aux``, else of all tokens."""
+    """The gate's loss, per sequence if the configuration sets ``seq_aux``, else over all tokens."""
     if getattr(gate.config, "seq_aux", False):
         return gate._cal_seq_aux_loss(scores, gate.top_k, indices)
     return gate._cal_aux_loss(by_token, F.one_hot(indices, gate.num_experts).sum(1))

@@ -1,4 +1,4 @@
-"""RMSNorm of decoders, by ``paddle_fused.rms_norm``."""
+"""RMSNorm of decoders with ``paddle_fused.rms_norm``."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def forward_of_one_more(self, hidden_states):
 def _normalised(hidden_states, weight, epsilon: float):
     if hidden_states.dtype == weight.dtype:
         return paddle_fused.rms_norm(hidden_states, weight, epsilon)
-    # Mixed precision, such as a float32 weight under bfloat16 activations: the upstream layers answer in the
-    # weight's dtype, and multiply before they round. CANN knows no such combination.
+    # Mixed precision, for example a float32 weight and bfloat16 activations: the upstream layers return the
+    # weight's dtype, and multiply before they round. CANN does not support this combination.
     wide = paddle_fused.rms_norm(hidden_states.astype("float32"), weight.astype("float32"), epsilon)
     return wide.astype(weight.dtype)
 
 
 def forward_of_stage(self, inputs):
-    """``inputs`` of a stage: hidden states, or a tuple that begins with them."""
+    """The forward of a pipeline stage; ``inputs`` are hidden states, or a tuple that begins with them."""
     return forward(self, inputs[0] if isinstance(inputs, tuple) else inputs)
 
 

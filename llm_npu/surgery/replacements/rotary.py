@@ -1,6 +1,6 @@
-"""Rotary position embedding of attention layers, by ``paddle_fused.apply_rotary`` and ``rotary_mul``.
+"""Rotary position embedding of attention layers with ``paddle_fused.apply_rotary`` and ``rotary_mul``.
 
-``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``rotary``.
+``llm_npu.models.family.VARIANTS`` describes the variants under ``rotary``.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ def replace(layer) -> Replacement | NotFused | None:
         return NotFused(reason)
     if fusable.variant in TABLES_OF_TOKENS:
         if "apply_fused_rope" in type(layer).forward.__code__.co_names and layer.config.apply_rope_fusion:
-            return NotFused("with apply_rope_fusion it rotates by a CUDA kernel, which ignores positions")
+            return NotFused("with apply_rope_fusion it uses a CUDA kernel, which ignores positions")
         return Replacement(calls={"apply_rotary_pos_emb": TABLES_OF_TOKENS[fusable.variant]})
     if fusable.variant == "heads first":
         return Replacement(calls={"apply_rotary_pos_emb": rotate_heads_first})
     if not getattr(layer.config, "rope", True):
         return NotFused("the model has no rotary embedding")
-    # PaddleNLP's own fused rotary takes whole tables and ignores the positions.
+    # PaddleNLP's fused rotary reads whole tables and ignores the positions.
     return Replacement(calls={"apply_rotary_pos_emb": rotate}, attributes={"use_fused_rope": False})
 
 
 class FromZero:
-    """The positions 0, 1, 2, ... of every sequence, without a tensor.
+    """Marks the positions 0, 1, 2, ... of every sequence, without a tensor.
 
-    Tables are then read from their start, [1, S, 1, D], as ``fused_rope`` takes them; it takes no rows that
-    were gathered, [B, S, 1, D].
+    The tables are then read from their start, [1, S, 1, D], as ``fused_rope`` requires; it does not support
+    gathered rows, [B, S, 1, D].
     """
 
 
@@ -72,28 +72,28 @@ def name_positions(layer, arguments: dict) -> dict:
 
 
 def rotate(q, k, cos, sin, position_ids):
-    """In place of ``apply_rotary_pos_emb(q, k, cos, sin, position_ids)``."""
+    """Replaces ``apply_rotary_pos_emb(q, k, cos, sin, position_ids)``."""
     if isinstance(position_ids, FromZero):
         position_ids = None
     return paddle_fused.apply_rotary(q, k, cos, sin, position_ids)
 
 
 def rotate_heads_first(q, k, cos, sin, position_ids):
-    """The same with q and k [B, N, S, D], cos and sin [P, D], position_ids [B, S]."""
+    """`rotate` for q and k [B, N, S, D], cos and sin [P, D], position_ids [B, S]."""
     cos, sin = (table[position_ids].unsqueeze(1) for table in (cos, sin))  # [B, 1, S, D]
     return paddle_fused.rotary_mul(q, cos, sin), paddle_fused.rotary_mul(k, cos, sin)
 
 
 def rotate_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
-    """The same with q and k [B, N, S, D] and a row for each token in cos and sin [B, S, D]."""
+    """`rotate` for q and k [B, N, S, D], and cos and sin [B, S, D] with a row per token."""
     return tuple(_heads_first(_rotated(x.transpose([0, 2, 1, 3]), cos, sin)) for x in (q, k))
 
 
 def rotate_interleaved_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
-    """The same for the pairs (x[2 i], x[2 i + 1]), as pairs (x[i], x[i + D/2]) of reordered x.
+    """`rotate_tokens` for the pairs (x[2 i], x[2 i + 1]), as pairs (x[i], x[i + D/2]) of reordered x.
 
-    ``fused_rope`` knows no other pairs. The results keep the new order: it is that of queries and keys alike,
-    so that their products are the same, and nothing else reads them.
+    ``fused_rope`` supports only the latter pairs. The results stay reordered: queries and keys have the same
+    order, so their dot products do not change, and they are not used otherwise.
     """
     pairs = [0, 0, 0, q.shape[-1] // 2, 2]
     tokens = (x.reshape(pairs).transpose([0, 2, 1, 4, 3]).flatten(-2) for x in (q, k))
@@ -101,10 +101,10 @@ def rotate_interleaved_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1
 
 
 def rotate_part_of_heads(q, k, cos, sin, position_ids, apply_rope_fusion=False):
-    """The same with q and k [B, S, N, D], cos and sin [1, B, 1, S, D], and one key for all heads."""
+    """`rotate_interleaved_tokens` for q and k [B, S, N, D], tables [1, B, 1, S, D], a key for all heads."""
     heads = k.shape[2]
     pairs = [0, 0, 0, q.shape[-1] // 2, 2]
-    cos, sin = (each.reshape([*q.shape[:2], q.shape[-1]]) for each in (cos, sin))
+    cos, sin = (table.reshape([*q.shape[:2], q.shape[-1]]) for table in (cos, sin))
     q, k = (
         _rotated(x.reshape(pairs).transpose([0, 1, 2, 4, 3]).flatten(-2), cos, sin) for x in (q, k[:, :, :1])
     )
@@ -112,13 +112,13 @@ def rotate_part_of_heads(q, k, cos, sin, position_ids, apply_rope_fusion=False):
 
 
 def _rotated(x, cos, sin):
-    """x [B, S, N, D] by a row for each token in cos and sin [B, S, D].
+    """x [B, S, N, D] rotated by cos and sin [B, S, D], with a row per token.
 
-    All tokens are rotated as one sequence, [1, B * S, N, D]: ``fused_rope`` takes one table for a batch.
+    All tokens are rotated as one sequence, [1, B * S, N, D], because ``fused_rope`` has one table per batch.
     """
     batch, length, heads, size = x.shape
-    cos, sin = (each.astype(x.dtype).expand([batch, -1, -1]) for each in (cos, sin))
-    cos, sin = (each.reshape([1, batch * length, 1, size]) for each in (cos, sin))
+    cos, sin = (table.astype(x.dtype).expand([batch, -1, -1]) for table in (cos, sin))
+    cos, sin = (table.reshape([1, batch * length, 1, size]) for table in (cos, sin))
     return paddle_fused.rotary_mul(x.reshape([1, batch * length, heads, size]), cos, sin).reshape(x.shape)
 
 

@@ -1,6 +1,6 @@
-"""SwiGLU of feed-forward layers, by ``paddle_fused.swiglu``.
+"""SwiGLU of feed-forward layers with ``paddle_fused.swiglu``.
 
-``llm_npu.models.family.VARIANTS`` lists what its classes do, under ``swiglu``.
+``llm_npu.models.family.VARIANTS`` describes the variants under ``swiglu``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from llm_npu.surgery.fusable_layers import fusable_layer
 from llm_npu.surgery.mixtures.experts import feed_forward, projections
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
-SILU = ("SiLUActivation", "Silu")  # of PaddleNLP, of Paddle
+SILU = ("SiLUActivation", "Silu")  # in PaddleNLP, in Paddle
 
 
 def example(layer, batch) -> list:
@@ -34,7 +34,7 @@ def replace(layer) -> Replacement | NotFused | None:
     if not is_silu:
         return NotFused("its activation is not silu")
     if getattr(layer, "moe_dropout_prob", 0) > 0:
-        return NotFused("it drops activations out (moe_dropout_prob)")
+        return NotFused("it applies dropout to activations (moe_dropout_prob)")
     if fusable.variant == "act_fn":
         return Replacement(attributes={"act_fn": paddle_fused.swiglu})
     return Replacement(forward=feed_forward)

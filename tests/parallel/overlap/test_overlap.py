@@ -128,12 +128,12 @@ EXPECTED = {
     "k of the gradient": "fused_allgather_mm: k is 9; accepted: k from 256",
     "dtypes": "replicated_matmul: x is paddle.bfloat16 and weight paddle.float32; accepted: one dtype",
     "shapes": "replicated_matmul: x has shape [4, 256] and weight [9, 256]; accepted",
-    "rows": "accepted: a first dimension that the ranks divide",
-    "backend": "there is no backend 'fused'; accepted: serial, pipelined, mc2",
+    "rows": "matmul_reduce_scatter: x has shape",
+    "backend": "backend 'fused'; accepted: serial, pipelined, mc2",
     "chunks": "accepted: auto, serial, mc2, or pipelined with a number of chunks",
     "too many chunks": "1000 chunks for pipelined; accepted: 1 to 64",
     "customised shape": "'all_reduce:9' is not a shape; accepted: a kind",
-    "customised setting": "there is no backend 'fast'",
+    "customised setting": "backend 'fast'",
 }
 
 

@@ -135,7 +135,7 @@ def test_damaged_files_of_msprof_cost_their_own_events(tmp_path):
     cases = {
         "cut off": (whole[: whole.index('"name"', len(whole) // 2)], "is damaged"),
         "odd events": (json.dumps([*odd, *raw]), "is damaged"),
-        "binary": ("\0" * 99, "is no Chrome trace"),
+        "binary": ("\0" * 99, "is not a Chrome trace"),
         "nothing": (None, "No such file"),
     }
     for name, (content, words) in cases.items():

@@ -190,7 +190,7 @@ def test_an_operator_on_the_aicpu_beside_hccl_is_still_a_fault(tmp_path):
         ),
         (
             {"kinds": ["Cast", "TransData", "Transpose"]},
-            "Much time goes into conversions of dtype and layout",
+            "Conversions of dtype and layout take much time",
             "27%",
             "one dtype",
         ),
@@ -230,8 +230,8 @@ def test_waiting_for_data_and_a_slow_first_step(tmp_path):
         trace.add("DataLoader", "Dataloader", start, end - start - 50)
     trace.write(tmp_path)
     idle, steps = summary.build(tmp_path).advice
-    assert idle.title == "The device is idle" and "550.0 us" in idle.evidence
-    assert idle.fix.startswith("Give the data loader more workers")
+    assert idle.title == "The device is idle" and "550.0 us of data stall" in idle.evidence
+    assert idle.fix.startswith("Use more data loader workers")
     assert steps.title == "Steps of rank 0 differ" and "compile" in steps.fix and steps.at_stake == 400_000
 
 
@@ -241,7 +241,7 @@ def test_reserved_memory_that_is_not_used(tmp_path):
     heading = "Component,Timestamp(us),Total Allocated(KB),Total Reserved(KB),Device\n"
     (output / f"memory_record_{msprof.STAMP}.csv").write_text(heading + line)
     (advice,) = summary.build(tmp_path).advice
-    assert all(key in advice.evidence for key in ("100 MiB", "200 MiB"))
+    assert "100 MiB" in advice.evidence and "200 MiB" in advice.evidence
 
 
 def test_what_changed(tmp_path):

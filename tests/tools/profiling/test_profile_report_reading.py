@@ -235,7 +235,7 @@ def test_a_timeline_that_was_cut_off(tmp_path, half):
     assert "ends in the middle of an event" in report.notes[0] and "killed" in report.notes[0]
 
 
-@pytest.mark.parametrize(("text", "what"), [("", "empty"), ('{"no": "trace"}', "no Chrome trace")])
+@pytest.mark.parametrize(("text", "what"), [("", "empty"), ('{"no": "trace"}', "not a Chrome trace")])
 def test_a_timeline_that_is_none_leaves_the_table(tmp_path, text, what):
     output = msprof.write(tmp_path / "PROF_1", STEP)
     (output / f"msprof_{msprof.STAMP}.json").write_text(text)

@@ -66,7 +66,7 @@ def test_raw_line_ends_in_call_stacks(tmp_path):
 
 def test_a_trace_without_kernels_says_so(tmp_path):
     a_step().write(tmp_path)
-    with pytest.raises(ValueError, match=r"no kernels"):
+    with pytest.raises(ValueError, match=r"has no kernels"):
         summary.build(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The report as one HTML page."""
+"""The report as a single HTML page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BODY = """<h1>{{ heading }}</h1>
 
 
 def write(report: Report, comparison: Comparison | None = None, top: int = 30) -> str:
-    """The whole page; ``comparison`` adds the changes since another profile, ``top`` limits operators."""
+    """The complete page; ``comparison`` adds the changes since another profile, ``top`` limits operators."""
     return html.page(
         _BODY,
         f"Profile of {report.source}",

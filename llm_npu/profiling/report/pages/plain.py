@@ -12,15 +12,15 @@ VIRTUAL = "The virtual NPU on a host CPU wrote this profile: its times say nothi
 
 
 def write(report: Report, comparison: Comparison | None = None, top: int = 15) -> str:
-    """The whole report; ``comparison`` adds the changes since another profile, ``top`` limits operators."""
+    """The complete report, at most ``top`` operators; ``comparison`` adds changes since another profile."""
     parts = [heading(report)]
     if report.virtual:
         parts.append(VIRTUAL)
     parts.append(_advice(report))
-    found = tables.of_comparison(comparison, top) if comparison else []
+    changes = tables.of_comparison(comparison, top) if comparison else []
     if comparison:
         parts.append(f"before: {comparison.before.source}\nafter:  {comparison.after.source}")
-    parts += [each.text() for each in (*found, *tables.of(report, top))]
+    parts += [table.text() for table in (*changes, *tables.of(report, top))]
     if report.notes:
         parts.append("Notes\n" + "\n".join(_wrapped(note, "- ") for note in report.notes))
     return "\n\n".join(parts) + "\n"

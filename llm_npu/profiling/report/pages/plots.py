@@ -24,7 +24,7 @@ COLOURS = {
     classes.COPY: "#9d755d",
     IDLE: "#d8d8d8",
 }
-_POINTS = 2000  # points of a memory line; more cannot be seen
+_POINTS = 2000  # points of a memory line; more are not visible
 _STEPS = 40  # bars of one plot
 
 
@@ -42,7 +42,7 @@ class Plot:
 
 
 def of(report: Report) -> list[Plot]:
-    """Time by class of each rank, top operators, steps and memory, as far as the profile has them."""
+    """Plots of time by class, top operators, steps and memory, if the profile has them."""
     with style():
         plots = [_classes(report), _operators(report)]
         if report.steps:
@@ -54,26 +54,26 @@ def of(report: Report) -> list[Plot]:
 
 @contextlib.contextmanager
 def style():
-    """Context in which equal figures give equal bytes, and text stays text. Needs no display."""
+    """A context for reproducible SVG bytes with text as text; needs no display."""
     import matplotlib
 
     matplotlib.use("Agg")
     options = {"svg.hashsalt": "llm_npu", "svg.fonttype": "none", "font.size": 9, "text.parse_math": False}
     with matplotlib.rc_context(options), warnings.catch_warnings():
-        # The viewer draws the text, with fonts of its own.
+        # The viewer draws the text with its own fonts.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         yield
 
 
 def figure(height: float):
-    """A figure as wide as a page, and its axes; ``height`` in inches."""
+    """A page-wide figure and its axes; ``height`` in inches."""
     from matplotlib import pyplot
 
     return pyplot.subplots(figsize=(9, height), layout="constrained")
 
 
 def drawn(title: str, figure) -> Plot:
-    """Renders a figure and closes it."""
+    """Render a figure and close it."""
     from matplotlib import pyplot
 
     out = io.BytesIO()
@@ -98,16 +98,20 @@ def _stacked(axes, labels: list[str], spent: list[dict[str, int]]) -> None:
 def _classes(report: Report) -> Plot:
     picture, axes = figure(1.6 + 0.3 * len(report.ranks))
     _stacked(axes, [f"rank {rank.rank}" for rank in report.ranks], [rank.spent() for rank in report.ranks])
-    return drawn("Where the time of each rank goes", picture)
+    return drawn("Time of each rank by class", picture)
 
 
 def _operators(report: Report) -> Plot:
     shown = report.operators[:12]
     picture, axes = figure(0.9 + 0.25 * len(shown))
-    colours = [COLOURS[EXPOSED if one.work == classes.COMMUNICATION else one.work] for one in shown]
+    colours = [
+        COLOURS[EXPOSED if operator.work == classes.COMMUNICATION else operator.work] for operator in shown
+    ]
     # By position: the same operator may run on two engines.
-    axes.barh(range(len(shown)), [one.time / 1e6 for one in shown], color=colours)
-    axes.set_yticks(range(len(shown)), [f"{shortened(one.name)} ({one.work})" for one in shown])
+    axes.barh(range(len(shown)), [operator.time / 1e6 for operator in shown], color=colours)
+    axes.set_yticks(
+        range(len(shown)), [f"{shortened(operator.name)} ({operator.work})" for operator in shown]
+    )
     axes.invert_yaxis()
     axes.set_xlabel("ms, all ranks together")
     return drawn("Top operators", picture)
@@ -121,7 +125,7 @@ def _steps(report: Report) -> Plot:
         [f"rank {rank} {shortened(step.name)}" for rank, step in steps],
         [step.spent for _, step in steps],
     )
-    title = "What each step was spent on"
+    title = "Time of each step by class"
     return drawn(f"{title} (the first {_STEPS})" if report.steps > _STEPS else title, picture)
 
 

@@ -1,4 +1,4 @@
-"""The report's tables: the same rows for the plain text and for the page."""
+"""The report's tables, for the plain text and for the page."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def _classes(report: Report) -> Table:
     if known:
         rows.append(["  launch-bound", "", "", text(sum(known)), share(sum(known), idle) + " of it"])
     rows.append(["window", "", "", text(window), "100.0%" if window else ""])
-    remark = "tasks: sum of the durations; time: the part of the window that the class accounts for."
+    remark = "tasks: sum of the durations; time: the class's part of the window."
     if not known:
-        remark += " The profile does not tell when kernels were launched, so idle time is not divided."
+        remark += " The profile has no launch times, so idle time is not split."
     return Table("Time by class", ["class", "calls", "tasks", "time", "share"], rows, remark=remark)
 
 
@@ -74,7 +74,7 @@ def _operators(report: Report, top: int) -> Table:
         )
     columns = ["operator", "class", "dtypes", "input shapes", "calls", "time", "share", "mean", "longest"]
     rest = len(report.operators) - top
-    remark = f"{rest} more operators; shapes are those that took longest." if rest > 0 else ""
+    remark = f"{rest} more operators; shapes: the most expensive." if rest > 0 else ""
     return Table("Top operators", columns, rows, words=4, remark=remark)
 
 

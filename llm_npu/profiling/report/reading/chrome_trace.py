@@ -1,4 +1,4 @@
-"""Streams the events of a Chrome trace, with memory use independent of the file size."""
+"""Streams the events of a Chrome trace; memory use does not depend on the file size."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 
-CHUNK = 8 << 20  # characters; no event is nearly as long
+CHUNK = 8 << 20  # characters, far more than any event has
 UNPACKED = 200  # maximum ratio of a .gz: traces expand about 20 times, nothing but zeros 1000 times
 _BETWEEN = re.compile(r"[\s,]*")
 _LIST = re.compile(r'\s*\[|.*?"traceEvents"\s*:\s*\[', re.DOTALL)
 
 
 class TraceFile:
-    """The events of a file: a list of events, or an object with ``traceEvents``; ``.gz`` is decompressed.
+    """Iterates over the events of a file, a JSON list or an object with ``traceEvents``, also as ``.gz``.
 
-    ``fraction`` converts numbers with a fraction; as text they stay exact (``times.nanoseconds``). After the
-    iteration ``broken_at`` is None, or the number of events before the place where the file becomes
-    unreadable: killed profilers leave half a file.
+    After the iteration, ``broken_at`` is None, or the number of readable events of a damaged file. Killed
+    profilers leave incomplete files.
+
+    Args:
+        fraction: converts numbers with a fraction; text stays exact (``times.nanoseconds``).
     """
 
     def __init__(self, path: Path, fraction: Callable[[str], object] = str):
@@ -40,8 +42,8 @@ class TraceFile:
             begin = _LIST.match(text)
             if begin is None:
                 raise UserError(
-                    f"{self.path.name} is {'no Chrome trace' if text.strip() else 'empty'}: it must be a "
-                    'JSON list of events or an object with "traceEvents". Export it again.'
+                    f"{self.path.name} is {'not a Chrome trace' if text.strip() else 'empty'}; accepted: a "
+                    'JSON list of events, or an object with "traceEvents". Export it again.'
                 )
             position, count = begin.end(), 0
             while True:
@@ -64,7 +66,7 @@ class TraceFile:
                 yield event
 
     def _more(self, file) -> str:
-        """The next characters; none if a .gz is truncated or damaged."""
+        """The next characters; "" if a .gz is truncated or damaged."""
         try:
             text = file.read(CHUNK)
         except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -72,6 +74,6 @@ class TraceFile:
         self._unpacked += len(text)
         if self._unpacked > max(UNPACKED * self.path.stat().st_size, 2 * CHUNK):
             raise UserError(
-                f"{self.path.name} unpacks to more than {UNPACKED} times its size: it is not a trace."
+                f"{self.path.name} unpacks to more than {UNPACKED} times its size, so it is not a trace."
             )
         return text

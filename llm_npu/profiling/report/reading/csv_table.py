@@ -1,7 +1,7 @@
-"""Reads CSV tables in any state: cut off, with other columns, or not a table at all.
+"""Reads CSV tables robustly: truncated ones, ones with other columns, and files that are not tables.
 
-A row of a profile's table has no line break in a cell. So every line is parsed alone, and a quote that is not
-closed damages its own row only. Memory: that of the columns that are asked for, and of one chunk of lines.
+Cells of a profile's table contain no line breaks, so every line is parsed separately, and an unclosed quote
+damages only its own row. Memory holds the requested columns and a chunk of lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pandas as pd
 from llm_npu.core.untrusted.plain_text import printable
 
 LONGEST = 4 << 20  # characters of a line
-CHUNK = 8 << 20  # characters of the lines that are converted at once; a row counts as ROW more
+CHUNK = 8 << 20  # characters converted at once; each row counts ROW additional characters
 ROW = 200
 NO_NUMBER = -1
 _UNIT = re.compile(r"\s*\((\w+)\)$")
@@ -30,10 +30,13 @@ _HEAD, _TAIL = re.compile(r"\d{1,3}"), re.compile(r"\d{3}(\.\d+)?")  # of a numb
 
 
 class Column(NamedTuple):
-    """A column: its headings in the releases of CANN, without the unit.
+    """A column of a table.
 
-    ``units``: for numbers, what converts a cell, by the unit in the heading; "" where the heading has none.
-    ValueError from it is a cell without a number. ``commas``: text that may have commas without quotes.
+    Attributes:
+        headings: its headings in the releases of CANN, without the unit.
+        units: for numbers, a converter by the heading's unit, "" for none; it raises ValueError for a cell
+            that is not a number.
+        commas: matches text that may contain unquoted commas.
     """
 
     headings: tuple[str, ...]
@@ -48,9 +51,9 @@ class Column(NamedTuple):
 def read(
     path: Path, columns: Mapping[str, Column], needed: Sequence[str], notes: list[str]
 ) -> pd.DataFrame | None:
-    """Those of ``columns`` that the table has, by name: categories of text, or integers, at least NO_NUMBER.
+    """The existing ``columns`` by name, as categories of text or as integers (NO_NUMBER if unreadable).
 
-    What cannot be read is reported in ``notes``. None if that is the file or one of the ``needed`` columns.
+    Problems are added to ``notes``. Returns None if the file or one of the ``needed`` columns is unreadable.
     """
     try:
         with path.open(encoding=_encoding(path), errors="backslashreplace") as file:
@@ -61,23 +64,23 @@ def read(
 
 
 def _read(rows: _Rows, name: str, columns, needed, notes: list[str]) -> pd.DataFrame | None:
-    found = _Found(rows.heading, columns)
-    if missing := [column for column in needed if column not in found.places]:
+    header = _Header(rows.heading, columns)
+    if missing := [column for column in needed if column not in header.places]:
         wanted = ", ".join(f'"{columns[column]}"' for column in missing)
-        notes.append(f"{name} has no column {wanted} and was skipped: it is empty or another kind of table.")
+        notes.append(f"{name} has no column {wanted} and was skipped; it is empty or another kind of table.")
         return None
-    for column, unit in found.unknown_units:
+    for column, unit in header.unknown_units:
         accepted = " and ".join(filter(None, columns[column].units))
         notes.append(
             f'{name} has "{columns[column].headings[0]}" in {printable(unit)} and was skipped: '
             f"the accepted unit is {accepted}. Export it again."
         )
         return None
-    for column in found.ambiguous:
-        notes.append(f'{name} has several columns "{columns[column].headings[0]}"; the first one counts.')
-    table = _table(rows, found, columns)
+    for column in header.ambiguous:
+        notes.append(f'{name} has several columns "{columns[column].headings[0]}"; the first one is used.')
+    table = _table(rows, header, columns)
     for count, what in (
-        (rows.incomplete, "rows are incomplete (cut off, a quote not closed, fewer cells than the heading)"),
+        (rows.incomplete, "rows are incomplete (truncated, an unclosed quote, fewer cells than the heading)"),
         (rows.surplus, "rows have more cells than the heading and were skipped"),
         (rows.no_text, f"lines are binary or longer than {LONGEST >> 20} MiB and were skipped"),
     ):
@@ -86,8 +89,8 @@ def _read(rows: _Rows, name: str, columns, needed, notes: list[str]) -> pd.DataF
     return table
 
 
-class _Found:
-    """Where the columns are: ``places`` and ``units`` by name, and what is wrong with the heading."""
+class _Header:
+    """The ``places`` and ``units`` of the columns by name, and problems of the heading."""
 
     def __init__(self, heading: list[str], columns: Mapping[str, Column]):
         names = {spelling: name for name, column in columns.items() for spelling in column.headings}
@@ -117,7 +120,7 @@ class _Rows:
         )
 
     def aligned(self, place: int, commas: re.Pattern[str] | None) -> Iterator[list[str]]:
-        """The rows; those with surplus cells only if ``commas`` matches the text at ``place`` with them."""
+        """The rows; surplus cells are accepted only if joined to ``place`` they match ``commas``."""
         width = len(self.heading)
         for line in self._lines():
             if line.isspace():
@@ -132,14 +135,14 @@ class _Rows:
                 cells[place : place + extra + 1] = [text]
             if len(cells) < width or not closed:
                 self.incomplete += 1
-                if line[-1] != "\n":  # the last cell may be cut off
+                if line[-1] != "\n":  # the last cell may be truncated
                     cells.pop()
                 cells += [""] * (width - len(cells))
             self.size += len(line) + ROW
             yield cells
 
     def _lines(self) -> Iterator[str]:
-        """The lines that are text; the others are counted."""
+        """The text lines; other lines are counted."""
         while line := self._file.readline(LONGEST):
             is_text = "\0" not in line
             while len(line) == LONGEST and line[-1] != "\n":
@@ -151,26 +154,26 @@ class _Rows:
 
     @staticmethod
     def _cells(line: str) -> tuple[list[str], bool]:
-        """The cells of a line, and whether all quotes are closed; text after an open one is left out."""
+        """The cells of a line, and whether all quotes are closed; text after an unclosed quote is dropped."""
         try:
             cells = next(csv.reader((line.removesuffix("\n") + "\n",)))
-        except csv.Error:  # a cell beyond csv.field_size_limit, 128 KiB
+        except csv.Error:  # a cell exceeds csv.field_size_limit, 128 KiB
             return [""], False
-        if cells[-1][-1:] == "\n":  # inside of quotes
+        if cells[-1][-1:] == "\n":  # the line ends inside quotes
             return [*cells[:-1], ""], False
         return cells, True
 
 
-def _table(rows: _Rows, found: _Found, columns: Mapping[str, Column]) -> pd.DataFrame:
-    names = list(found.places)
+def _table(rows: _Rows, header: _Header, columns: Mapping[str, Column]) -> pd.DataFrame:
+    names = list(header.places)
     parts = {name: array("q") for name in names}
     texts: dict[str, dict[str, int]] = {name: {} for name in names}
     wide = next((name for name in names if columns[name].commas), names[0])
-    aligned = rows.aligned(found.places[wide], columns[wide].commas)
-    for chunk in _chunks(rows, aligned, [found.places[name] for name in names]):
+    aligned = rows.aligned(header.places[wide], columns[wide].commas)
+    for chunk in _chunks(rows, aligned, [header.places[name] for name in names]):
         for name, cells in zip(names, zip(*chunk, strict=True), strict=True):
             if units := columns[name].units:
-                parts[name].extend(_numbers(cells, units[found.units[name]]))
+                parts[name].extend(_numbers(cells, units[header.units[name]]))
             else:
                 known = texts[name]
                 parts[name].extend([known.setdefault(cell, len(known)) for cell in cells])

@@ -1,4 +1,4 @@
-"""Assembles each rank from the existing files: tasks, launches, steps, memory."""
+"""Assembles each rank's tasks, launches, steps and memory from the existing files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from . import op_summary, tasks, timeline, tree
 
 _NOTHING = np.zeros(0, np.int64)
 _COPY = "MEMCPY_ASYNC"
-_SAME_START = 1_000  # ns: an arrow ends within a microsecond of its kernel's start
+_SAME_START = 1_000  # ns between the end of an arrow and the start of its kernel
 
 
 @dataclass
 class RankTrace:
-    """One rank's profile; times in nanoseconds, on one clock. ``machine``: its name, in a run on several."""
+    """A rank's profile; times in nanoseconds on one clock. ``machine`` is named in a run on several."""
 
     rank: int
     tasks: pd.DataFrame  # see tasks.table
-    place: Path  # the folder or the trace that they were read from
+    place: Path  # the folder or the trace that was read
     steps: list[tuple[str, int, int]] = field(default_factory=list)  # name, start, end
     data_loading: tuple[np.ndarray, np.ndarray] = (_NOTHING, _NOTHING)  # starts, ends
     memory: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NOTHING,) * 3  # times, allocated, reserved bytes
-    sources: list[str] = field(default_factory=list)  # remarks on files, for the reader of the report
+    sources: list[str] = field(default_factory=list)  # remarks on files, for the report
     machine: str = ""
 
 
@@ -43,18 +43,18 @@ class Profile:
 
 
 def load(*directories: Path) -> Profile:
-    """Reads everything below ``directories``. ValueError with an explanation if nothing can be read."""
-    found = tree.search(directories)
-    notes = found.notes
+    """Read all profiles below ``directories``. Raises ValueError if nothing is readable."""
+    search = tree.search(directories)
+    notes = search.notes
     ranks: dict[int, RankTrace] = {}
-    for export in _newest_of_each_rank(found.exports, notes):
+    for export in _newest_of_each_rank(search.exports, notes):
         for rank, trace in _from_export(export, notes).items():
             if ranks.setdefault(rank, trace) is not trace:
-                notes.append(f"{export.folder.name} was skipped: there is another profile of rank {rank}.")
-    if found.merged and ranks:
-        names = ", ".join(path.name for _, path in found.merged)
-        notes.append(f"{names} was not read: it repeats the kernels of the PROF_ folders.")
-    traces = found.paddle if ranks else found.paddle or found.merged
+                notes.append(f"{export.folder.name} was skipped, because rank {rank} has another profile.")
+    if search.merged and ranks:
+        names = ", ".join(path.name for _, path in search.merged)
+        notes.append(f"{names} was not read, because it repeats the kernels of the PROF_ folders.")
+    traces = search.paddle if ranks else search.paddle or search.merged
     for rank, path in _newest(traces, notes):
         _add_paddle(ranks, rank, path, notes)
     kept = [ranks[rank] for rank in sorted(ranks) if len(ranks[rank].tasks)]
@@ -65,13 +65,13 @@ def load(*directories: Path) -> Profile:
             "msprof --export=on --output=DIR on the PROF_ folder. " + " ".join(notes)
         )
     for trace in kept:
-        trace.machine = tree.machine_of(trace.place, trace.rank, found)
+        trace.machine = tree.machine_of(trace.place, trace.rank, search)
         _check_times(trace, notes)
-    return Profile(directories, kept, list(dict.fromkeys(notes)), found.virtual)
+    return Profile(directories, kept, list(dict.fromkeys(notes)), search.virtual)
 
 
 def _check_times(trace: RankTrace, notes: list[str]) -> None:
-    """A note on times that no run has; UserError if their sum does not fit into 64 bits."""
+    """Add a note on implausible times; raises UserError if their sum does not fit into 64 bits."""
     start, duration = (trace.tasks[name].to_numpy() for name in ("start", "duration"))
     if duration.sum(dtype=float) >= FARTHEST:
         raise UserError(
@@ -86,7 +86,7 @@ def _check_times(trace: RankTrace, notes: list[str]) -> None:
 
 
 def _newest_of_each_rank(exports: list[tree.Export], notes: list[str]) -> list[tree.Export]:
-    """Drops older captures of a rank: a reused folder would count steps twice."""
+    """Drop older captures of a rank, because a reused folder would count steps twice."""
     newest: dict[object, tree.Export] = {}
     for export in sorted(exports, key=lambda export: (_stamp(export.folder), export.folder.name)):
         owner = export.rank if export.rank is not None else _devices(export)
@@ -97,12 +97,12 @@ def _newest_of_each_rank(exports: list[tree.Export], notes: list[str]) -> list[t
 
 
 def _stamp(folder: Path) -> str:
-    """The time in PROF_000001_20240911123456789_ABCDEF; "" where there is none."""
+    """The time in a name like PROF_000001_20240911123456789_ABCDEF; "" if there is none."""
     return next((part for part in folder.name.split("_") if part.isdecimal() and len(part) >= 12), "")
 
 
 def _devices(export: tree.Export) -> tuple:
-    """The devices of an export, without reading all of it."""
+    """The devices of an export, read from as few files as possible."""
     folders = [path.name for path in export.folder.glob("device_*")]
     return tuple(sorted(folders)) or op_summary.devices(export.files["op_summary"]) or (export.folder.name,)
 
@@ -113,7 +113,7 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
     devices = dict.fromkeys(tables or [device for line in lines for device in line.devices])
     ranks = {}
     for device in devices:
-        # A timeline whose processes have no labels belongs to the only device.
+        # A timeline without process labels belongs to the only device.
         owners = {device, None} if len(devices) == 1 else {device}
         parts = [line.devices[owner] for line in lines for owner in owners if owner in line.devices]
         rows = tasks.joined([tables[device], *_copies(tables[device], parts)] if tables else parts)
@@ -136,14 +136,14 @@ def _from_export(export: tree.Export, notes: list[str]) -> dict[int, RankTrace]:
 
 
 def _copies(rows: pd.DataFrame, parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Copies between host and device: msprof has them in its timelines (``parts``), not in op_summary."""
+    """Copies between host and device; msprof writes them to timelines (``parts``), not to op_summary."""
     if (rows["engine"] == _COPY).any():
         return []
     return [part[part["engine"] == _COPY] for part in parts]
 
 
 def _timeline(path: Path, notes: list[str]) -> timeline.Timeline | None:
-    """Reads a timeline; None, and a remark in ``notes``, if it is not one: the tables may still be usable."""
+    """Read a timeline; None, with a note, if it is invalid. The tables may still be usable."""
     try:
         return timeline.read(path, notes)
     except ValueError as problem:
@@ -154,7 +154,7 @@ def _timeline(path: Path, notes: list[str]) -> timeline.Timeline | None:
 
 
 def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> None:
-    """Adds a note if msprof's own sums show that rows are missing from its op_summary."""
+    """Add a note if msprof's own sums show that rows are missing from op_summary."""
     total = op_summary.statistic_total(export.files["op_statistic"], notes)
     counted = int(rows["duration"][~tasks.collectives(rows)].sum())
     everything = int(rows["duration"].sum())
@@ -168,9 +168,10 @@ def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> Non
 def _with_launches(
     rows: pd.DataFrame, lines: list[timeline.Timeline], device: int | None = None
 ) -> pd.DataFrame:
-    """Adds launch times from msprof's host-to-device arrows, matched by the start of the kernel.
+    """Add launch times from msprof's host-to-device arrows, matched by the start of the kernel.
 
-    ``device``: the device of the rows, None for all.
+    Args:
+        device: the device of the rows; None for all devices.
     """
     arrows = [
         ends_and_begins
@@ -203,7 +204,7 @@ def _newest(traces: list[tuple[int | None, Path]], notes: list[str]) -> list[tup
 
 
 def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes: list[str]) -> None:
-    """Adds steps and memory of a Paddle trace to a rank known from msprof; without msprof, all of it."""
+    """Add the steps and memory of a Paddle trace to a rank; without msprof files, also its tasks."""
     line = _timeline(path, notes)
     if line is None:
         return
@@ -214,7 +215,7 @@ def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes
     if trace is None:
         if not line.devices:
             notes.append(
-                f"{path.name} has no kernels and was skipped: Paddle itself does not time those of an NPU."
+                f"{path.name} has no kernels and was skipped; Paddle does not time the kernels of an NPU."
             )
             return
         rows = tasks.joined(list(line.devices.values()))
@@ -230,7 +231,7 @@ def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes
 
 
 def _shift(rows: pd.DataFrame, line: timeline.Timeline, path: Path, notes: list[str]) -> int:
-    """The offset of the host's times: 0, or, for unrelated clocks, one that makes both end together."""
+    """The offset of the host's times: 0, or the difference of the ends for unrelated clocks."""
     if not line.steps or not len(rows):
         return 0
     first, last = int(rows["start"].min()), int((rows["start"] + rows["duration"]).max())
@@ -238,7 +239,7 @@ def _shift(rows: pd.DataFrame, line: timeline.Timeline, path: Path, notes: list[
     if begin < last and first < end:
         return 0
     notes.append(
-        f"{path.name} and the device use unrelated clocks (merging the files only puts their rows side by "
-        "side). The steps were moved to end with the last kernel: their borders are approximate."
+        f"{path.name} and the device use unrelated clocks. The steps were shifted to end with the last "
+        "kernel, so their boundaries are approximate."
     )
     return last - end

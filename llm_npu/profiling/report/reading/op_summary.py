@@ -16,7 +16,7 @@ from .csv_table import Column
 
 
 def _old_time(cell: str) -> int:
-    """Old releases give no unit: their integers are nanoseconds, their decimals microseconds."""
+    """Old releases write no unit; integers are nanoseconds, decimals microseconds."""
     return nanoseconds(cell) if "." in cell else whole(cell)
 
 
@@ -28,10 +28,10 @@ def _device(cell: str) -> int:
 
 
 def _bytes(kibibytes: str) -> int:
-    found = nanoseconds(kibibytes)  # thousandths
-    if abs(found) >= FARTHEST >> 10:
+    thousandths = nanoseconds(kibibytes)
+    if abs(thousandths) >= FARTHEST >> 10:
         raise ValueError
-    return found * 1024 // 1000
+    return thousandths * 1024 // 1000
 
 
 _TIME = {"us": nanoseconds, "ns": whole, "": _old_time}
@@ -75,19 +75,19 @@ _NO_MEMORY = (np.zeros(0, np.int64),) * 3
 
 
 def read(paths: list[Path], notes: list[str]) -> dict[int | None, pd.DataFrame]:
-    """Device: its table of tasks (see ``tasks.table``), from the parts of one export.
+    """The table of tasks (see ``tasks.table``) of each device, from the parts of an export.
 
     The device is None if the table does not name it. Skipped rows are reported in ``notes``.
     """
     parts = [part for path in paths if (part := _tasks(path, notes)) is not None]
-    found: dict[int | None, list[pd.DataFrame]] = {}
+    tables_of: dict[int | None, list[pd.DataFrame]] = {}
     for part in parts:
         for device in part["device"].unique():
             rows = part[part["device"] == device]
             text = {column: rows[column] for column in tasks.TEXT if column in rows}
             table = tasks.table(rows["start"], rows["duration"], **text)
-            found.setdefault(None if device < 0 else int(device), []).append(table)
-    return {device: tasks.joined(tables) for device, tables in found.items()}
+            tables_of.setdefault(None if device < 0 else int(device), []).append(table)
+    return {device: tasks.joined(tables) for device, tables in tables_of.items()}
 
 
 def _tasks(path: Path, notes: list[str]) -> pd.DataFrame | None:
@@ -105,12 +105,12 @@ def _tasks(path: Path, notes: list[str]) -> pd.DataFrame | None:
         return rows.assign(device=-1)
     nowhere = int((rows["device"] < 0).sum())
     if 0 < nowhere < len(rows):
-        notes.append(f"{path.name}: {nowhere} rows do not name their device and count as one of their own.")
+        notes.append(f"{path.name}: {nowhere} rows do not name their device and count as a separate device.")
     return rows
 
 
 def shapes(path: Path, notes: list[str]) -> Iterator[tuple[tuple[str, int], dict[str, str]]]:
-    """(name, start in ns) and the shapes and dtypes of each task of a table that has them."""
+    """(name, start in ns), and the shapes and dtypes, of each task of a table."""
     rows = csv_table.read(path, _SHAPES, ("name", "start"), notes)
     if rows is None:
         return
@@ -122,9 +122,9 @@ def shapes(path: Path, notes: list[str]) -> Iterator[tuple[tuple[str, int], dict
 
 
 def statistic_total(paths: list[Path], notes: list[str]) -> int | None:
-    """The sum of op_statistic's total times, in nanoseconds; None without a table that has them."""
+    """The sum of op_statistic's total times in nanoseconds; None without such a table."""
     tables = [csv_table.read(path, _STATISTIC, ("time",), notes) for path in paths]
-    # As Python's integers, which do not overflow.
+    # Python integers do not overflow.
     sums = [sum(table["time"].clip(lower=0).tolist()) for table in tables if table is not None]
     return sum(sums) if sums else None
 
@@ -134,22 +134,22 @@ def memory(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times in ns, bytes in use and bytes reserved on a device.
 
-    From memory_record (``records``), the component with the highest peak; without one, the process's share in
-    npu_mem (``usage``), all of it as reserved: the part in use is unknown, and 0.
+    Uses the component of memory_record (``records``) with the highest peak; without records, the process's
+    share in npu_mem (``usage``), which counts as reserved, with 0 bytes in use.
     """
-    found = [_NO_MEMORY]
+    candidates = [_NO_MEMORY]
     for rows in _of_device(records, _RECORDS, ("when", "used", "held"), device, notes):
         groups = rows.groupby("component", observed=True) if "component" in rows else [("", rows)]
-        found += [_by_time(group["when"], group["used"], group["held"]) for _, group in groups]
-    if len(found) == 1:
+        candidates += [_by_time(group["when"], group["used"], group["held"]) for _, group in groups]
+    if len(candidates) == 1:
         for rows in _of_device(usage, _USAGE, ("when", "held", "event"), device, notes):
             rows = rows[rows["event"].str.strip().str.lower() == "app"]
-            found.append(_by_time(rows["when"], 0 * rows["held"], rows["held"]))
-    return max(found, key=lambda memory: (memory[1].max(initial=-1), memory[2].max(initial=-1)))
+            candidates.append(_by_time(rows["when"], 0 * rows["held"], rows["held"]))
+    return max(candidates, key=lambda memory: (memory[1].max(initial=-1), memory[2].max(initial=-1)))
 
 
 def _of_device(paths: list[Path], columns, needed, device: int | None, notes: list[str]):
-    """The tables with the ``needed`` columns, without other devices' rows."""
+    """The tables with the ``needed`` columns, reduced to the rows of the device."""
     for path in paths:
         rows = csv_table.read(path, columns, needed, notes)
         if rows is None:
@@ -171,10 +171,10 @@ def _by_time(when: pd.Series, used: pd.Series, held: pd.Series) -> tuple[np.ndar
 
 
 def devices(paths: list[Path]) -> tuple[str, ...]:
-    """The devices that a table's rows name, as text."""
-    found = set()
+    """The devices in a table's rows, as text."""
+    names = set()
     for path in paths:
         rows = csv_table.read(path, {"device": _TASKS["device"]}, ("device",), [])
         if rows is not None:
-            found |= set(map(str, rows["device"].unique()))
-    return tuple(sorted(found))
+            names |= set(map(str, rows["device"].unique()))
+    return tuple(sorted(names))

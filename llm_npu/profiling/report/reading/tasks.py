@@ -1,4 +1,4 @@
-"""The table of tasks that a device ran, independent of the profile's format."""
+"""The table of a device's tasks, independent of the profile's format."""
 
 from __future__ import annotations
 
@@ -15,39 +15,41 @@ LONGEST = 4096  # characters of a text
 
 
 def table(start, duration, launched=None, **text) -> pd.DataFrame:
-    """One row per task, ordered by start.
+    """A row per task, ordered by start; tasks that only wait for events are dropped.
 
-    Columns ``start``, ``duration`` and ``launched``, in nanoseconds; ``launched`` is the time at which the
-    host launched the task, -1 if unknown. Categorical columns TEXT, given as ``text``: ``kind`` is the
-    operator's type, ``site`` the line of the program that called it. Added are ``operator`` (the type,
-    derived from the name if necessary) and ``work`` (one of classes.CLASSES). dtypes are spelt as in numpy;
-    text is printable, and cut at LONGEST;
-    tasks that only wait for events are dropped.
+    Adds the columns ``operator`` (the type, derived from the name if necessary) and ``work`` (one of
+    classes.CLASSES). dtypes are spelt as in numpy; text is printable, and truncated at LONGEST.
+
+    Args:
+        start, duration: nanoseconds.
+        launched: the time at which the host launched the task, -1 if unknown.
+        text: the categorical columns TEXT; ``kind`` is the operator's type, ``site`` the source line that
+            called it.
     """
-    found = pd.DataFrame({"start": np.asarray(start, np.int64), "duration": np.asarray(duration, np.int64)})
-    found["launched"] = -1 if launched is None else np.asarray(launched, dtype=np.int64)
+    frame = pd.DataFrame({"start": np.asarray(start, np.int64), "duration": np.asarray(duration, np.int64)})
+    frame["launched"] = -1 if launched is None else np.asarray(launched, dtype=np.int64)
     for column in TEXT:
         values = text.get(column)
-        found[column] = _constant("", len(found)) if values is None else renamed(values, _shown)
-    found["dtypes"] = renamed(found["dtypes"], classes.dtypes)
+        frame[column] = _constant("", len(frame)) if values is None else renamed(values, _shown)
+    frame["dtypes"] = renamed(frame["dtypes"], classes.dtypes)
 
-    # Operators and classes are determined once per distinct task. A name matters only without a type: those
-    # of collectives are all distinct.
-    unknown = found["kind"].isin(classes.UNKNOWN).to_numpy()
-    name = np.where(unknown, found["name"].cat.codes, -1).astype(np.int64)
-    kind, engine = (found[column].cat.codes.to_numpy(np.int64) for column in ("kind", "engine"))
-    kinds, engines = len(found["kind"].cat.categories), len(found["engine"].cat.categories)
+    # Operators and classes are determined once per distinct task. Names matter only for tasks without a type,
+    # because the names of collectives are all distinct.
+    unknown = frame["kind"].isin(classes.UNKNOWN).to_numpy()
+    name = np.where(unknown, frame["name"].cat.codes, -1).astype(np.int64)
+    kind, engine = (frame[column].cat.codes.to_numpy(np.int64) for column in ("kind", "engine"))
+    kinds, engines = len(frame["kind"].cat.categories), len(frame["engine"].cat.categories)
     different = (name * kinds + kind) * engines + engine
     _, examples, which = np.unique(different, return_index=True, return_inverse=True)
-    rows = list(found.iloc[examples][["kind", "name", "engine"]].itertuples(index=False, name=None))
-    found["operator"] = _categorical([classes.operator(kind, name) for kind, name, _ in rows], which)
-    found["work"] = _categorical([classes.classify(*row) for row in rows], which)
+    rows = list(frame.iloc[examples][["kind", "name", "engine"]].itertuples(index=False, name=None))
+    frame["operator"] = _categorical([classes.operator(kind, name) for kind, name, _ in rows], which)
+    frame["work"] = _categorical([classes.classify(*row) for row in rows], which)
     works = np.array([not classes.waits(engine) for _, _, engine in rows], dtype=bool)
-    return found[works[which]].sort_values("start", kind="stable", ignore_index=True)
+    return frame[works[which]].sort_values("start", kind="stable", ignore_index=True)
 
 
 def collectives(rows: pd.DataFrame) -> pd.Series:
-    """The rows of a ``table`` that are collectives, each once: without HCCL's AICPU kernels for them."""
+    """The rows of a ``table`` that are collectives, without HCCL's AICPU kernels for them."""
     carriers = [name for name in rows["operator"].cat.categories if classes.carries_collective(name)]
     return (rows["work"] == classes.COMMUNICATION) & ~rows["operator"].isin(carriers)
 
@@ -65,8 +67,7 @@ def joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def renamed(values, rename) -> pd.Categorical:
-    """``values`` with ``rename`` applied to each category; equal names are merged, and a missing one becomes
-    ""."""
+    """``values`` with ``rename`` applied to each category; equal names are merged, missing ones become ""."""
     values = pd.Series(values, dtype="category").cat
     names = [*(rename(str(name)) for name in values.categories), ""]
     codes, different = pd.factorize(np.array(names, dtype=object))

@@ -1,4 +1,4 @@
-"""Reads timelines in Chrome's format: msprof's, Paddle's, and both merged into one file."""
+"""Reads timelines in Chrome's trace format, from msprof, from Paddle, or both merged into one file."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Timeline:
 
 
 def read(path: Path, notes: list[str]) -> Timeline:
-    """Reads a whole file. ``notes`` report what was skipped. ValueError if it is not a Chrome trace."""
+    """Read a file; skipped events are added to ``notes``. Raises ValueError if it is not a Chrome trace."""
     events = _Events(TraceFile(path))
     if events.broken_at is not None:
         notes.append(
-            f"{path.name} ends in the middle of an event: only its first {events.broken_at} events count. "
+            f"{path.name} ends in the middle of an event; only its first {events.broken_at} events are used. "
             "Was the profiler killed?"
         )
     if events.unknown:
@@ -76,10 +76,10 @@ class _Events:
 
     def _complete(self, event: dict) -> None:
         name, arguments = event["name"], event.get("args") or {}
-        # Paddle's ts is truncated to microseconds; its start_time is exact, but has a different origin.
+        # Paddle's ts is truncated to microseconds; start_time is exact, but has a different origin.
         exact = arguments.get("start_time")
         exact = nanoseconds(str(exact).removesuffix(" us")) if exact else -1
-        if exact > 32 * LONGEST:  # of a clock that begins with the machine or the program
+        if exact > 32 * LONGEST:  # implausible for a clock that starts with the machine or the program
             raise ValueError
         row = (
             moment(event["ts"]),
@@ -113,7 +113,7 @@ class _Events:
             self.memory.append((moment(event["ts"]), *sizes))
 
     def _departure(self, event: dict) -> None:
-        if event.get("cat") != "async":  # Paddle's arrows have truncated times; it also has correlation ids
+        if event.get("cat") != "async":  # Paddle's arrows have truncated times; correlation ids are used
             self.flow_starts[event.get("cat"), str(event["id"])] = moment(event["ts"])
 
     def _arrival(self, event: dict) -> None:
@@ -146,27 +146,27 @@ class _Events:
             rows = rows[np.argsort(start[rows], kind="stable")]
             return start[rows], start[rows] + duration[rows], name[rows]
 
-        found = Timeline()
-        for place, tables in ((_DEVICE, found.devices), (_COMMUNICATION, found.collectives)):
+        result = Timeline()
+        for place, tables in ((_DEVICE, result.devices), (_COMMUNICATION, result.collectives)):
             for number in np.unique(device[role == place]):
                 tables[None if number < 0 else int(number)] = table((role == place) & (device == number))
         steps = intervals(category == self.codes.get("ProfileStep", -1))
-        found.steps = [
+        result.steps = [
             (_shown(names[code]), int(begin), int(end)) for begin, end, code in zip(*steps, strict=True)
         ]
-        found.data_loading = intervals(category == self.codes.get("Dataloader", -1))[:2]
+        result.data_loading = intervals(category == self.codes.get("Dataloader", -1))[:2]
         if self.memory:
-            found.memory = tuple(np.array(sorted(self.memory), dtype=np.int64).T)
+            result.memory = tuple(np.array(sorted(self.memory), dtype=np.int64).T)
         known: dict[int, list[tuple[int, int]]] = {}
         for arrow, when, code in self.flow_ends:
             if arrow in self.flow_starts:
                 known.setdefault(int(devices[code]), []).append((when, self.flow_starts[arrow]))
         for number, arrows in known.items():
-            found.arrows[None if number < 0 else number] = tuple(np.array(sorted(arrows), dtype=np.int64).T)
-        return found
+            result.arrows[None if number < 0 else number] = tuple(np.array(sorted(arrows), dtype=np.int64).T)
+        return result
 
     def _roles(self, names, process, thread, category) -> tuple[np.ndarray, np.ndarray]:
-        """The place of each event (_DEVICE, ...; 0: derived rows), and each process's device, or -1."""
+        """The place of each event (_DEVICE, ..., 0 for derived rows), and each process's device, or -1."""
         roles, devices = np.zeros(len(names), np.int8), np.full(len(names), -1, np.int64)
         for number, name in self.process_names.items():
             code = self.codes.get(number)
@@ -183,9 +183,9 @@ class _Events:
                 devices[code] = int(label[1])
         role = roles[process]
         kinds = [self.codes[kind] for kind in _DEVICE_KINDS if kind in self.codes]
-        if not (role == _DEVICE).any():  # otherwise the same kernels again, in a merged file
+        if not (role == _DEVICE).any():  # a merged file repeats the same kernels
             role[np.isin(category, kinds) & (role != _HOST)] = _DEVICE
-        # A collective has a row of its own and, again, one per transfer below it ("Plane 0").
+        # A collective has its own row, and below it a row per transfer ("Plane 0").
         for (number, row), name in self.thread_names.items():
             if name.startswith("Plane") and number in self.codes and row in self.codes:
                 below = (process == self.codes[number]) & (thread == self.codes[row])
@@ -207,7 +207,7 @@ class _Events:
 
 
 def _shown(name: object) -> str:
-    """Printable: pandas 3 refuses half a surrogate pair, which JSON can contain."""
+    """Printable text; pandas 3 rejects unpaired surrogates, which JSON can contain."""
     return printable(name, longest=tasks.LONGEST)
 
 

@@ -1,4 +1,4 @@
-"""Finds profiles below a folder: msprof's trees and Paddle's traces, of one or many ranks."""
+"""Finds profiles below a folder: msprof's exports and Paddle's traces, of one or many ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLES = ("op_summary", "op_statistic", "memory_record", "npu_mem", "msprof")
 
 @dataclass
 class Export:
-    """One msprof export: the files of each of TABLES; several if the export was split into slices."""
+    """An msprof export: the files of each of TABLES, several if the export was split into slices."""
 
     folder: Path
     rank: int | None  # from the folder's name
@@ -39,60 +39,60 @@ class Found:
     paddle: list[tuple[int | None, Path]]  # rank, trace
     merged: list[tuple[int | None, Path]]  # Paddle's trace and msprof's in one file
     notes: list[str]
-    virtual: bool  # a virtual NPU declares that it wrote this
-    machines: set[Path]  # the files that name one, in the folders of ranks of a run on several
+    virtual: bool  # whether a virtual NPU wrote them
+    machines: set[Path]  # the files with a machine's name, in the rank folders of a run on several
 
 
 def search(directories: Iterable[Path]) -> Found:
-    """Searches all ``directories``; ValueError with an explanation if one has no readable profile."""
-    found = Found([], [], [], [], False, set())
+    """Search all ``directories``. Raises ValueError if one has no readable profile."""
+    profiles = Found([], [], [], [], False, set())
     for directory in directories:
-        _search(directory, found)
-    return found
+        _search(directory, profiles)
+    return profiles
 
 
-def _search(directory: Path, found: Found) -> None:
+def _search(directory: Path, profiles: Found) -> None:
     if not directory.is_dir():
         raise UserError(f"{directory} is not a folder; give the folder of a profile")
-    before, earlier = _count(found), len(found.notes)
+    before, earlier = _count(profiles), len(profiles.notes)
     raw = []
-    for folder, below, files in _walk(directory, found.notes):
+    for folder, below, files in _walk(directory, profiles.notes):
         inside = folder.relative_to(directory)
         rank = _rank(inside) if inside.parts else _rank(Path(directory.name))
         if folder.name.startswith("PROF_"):
-            export = _export(folder, rank, found.notes)
-            found.virtual |= _says_virtual(folder)
+            export = _export(folder, rank, profiles.notes)
+            profiles.virtual |= _says_virtual(folder)
             if export.files["op_summary"] or export.files["msprof"]:
-                found.exports.append(export)
+                profiles.exports.append(export)
             else:
                 raw.append(folder)
             below.clear()  # everything below has been searched
             continue
         if folder == directory and any(_FILE.match(file) for file in files):
-            found.exports.append(_chosen(folder, rank, [folder / file for file in files], found.notes))
+            profiles.exports.append(_chosen(folder, rank, [folder / file for file in files], profiles.notes))
         for file in sorted(files):
             if trace := _TRACE.search(file):
-                kind = found.paddle if trace["paddle"] else found.merged
+                kind = profiles.paddle if trace["paddle"] else profiles.merged
                 kind.append((rank, folder / file))
             elif file == folders.MACHINE and rank is not None:
-                found.machines.add(folder / file)
+                profiles.machines.add(folder / file)
     for folder in raw:
-        found.notes.append(
+        profiles.notes.append(
             f"{folder.name} is not exported and was skipped. Run: msprof --export=on "
             f"--output={folder.resolve()}"
         )
-    if _count(found) == before:
+    if _count(profiles) == before:
         raise UserError(
             f"{directory} contains no readable profile. "
             + " ".join(
-                found.notes[earlier:]
+                profiles.notes[earlier:]
                 or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
             )
         )
 
 
 def _walk(directory: Path, notes: list[str]) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """``os.walk``, through links to folders, each folder once; only the names of files, not of FIFOs."""
+    """``os.walk`` that follows links to folders, visits each folder once, and yields only regular files."""
     above = {folder.resolve() for folder in (directory, *directory.resolve().parents)}
     seen = set()
 
@@ -102,40 +102,40 @@ def _walk(directory: Path, notes: list[str]) -> Iterator[tuple[Path, list[str], 
     for name, below, files in os.walk(directory, onerror=unreadable, followlinks=True):
         folder = Path(name)
         seen.add(folder.resolve())
-        below[:] = sorted(each for each in below if (folder / each).resolve() not in above | seen)
+        below[:] = sorted(name for name in below if (folder / name).resolve() not in above | seen)
         yield folder, below, [path.name for path in _regular([folder / file for file in files], notes)]
 
 
 def _regular(paths: Iterable[Path], notes: list[str]) -> list[Path]:
-    """The files among ``paths``; a note on anything else that has the name of a part of a profile."""
-    found = []
+    """The regular files among ``paths``; other paths with the name of a profile file get a note."""
+    files = []
     for path in paths:
         if path.is_file():
-            found.append(path)
+            files.append(path)
         elif _FILE.match(path.name) or _TRACE.search(path.name):
-            notes.append(f"{path.name} was skipped: it is not a file, or a link to one that does not exist.")
-    return found
+            notes.append(f"{path.name} was skipped: it is not a regular file, or a broken link.")
+    return files
 
 
-def _count(found: Found) -> int:
-    return len(found.exports) + len(found.paddle) + len(found.merged)
+def _count(profiles: Found) -> int:
+    return len(profiles.exports) + len(profiles.paddle) + len(profiles.merged)
 
 
-def machine_of(profile: Path, rank: int, found: Found) -> str:
-    """The machine that ``profile``, or the innermost folder around it that does, says; "" if none does."""
+def machine_of(profile: Path, rank: int, profiles: Found) -> str:
+    """The machine named in ``profile`` or its nearest parent folder; "" if there is none."""
     for folder in (profile, *profile.parents):
         file = folder / folders.MACHINE
-        if file in found.machines:
+        if file in profiles.machines:
             try:
                 return folders.read_machine(file)
             except ValueError as problem:
-                found.notes.append(f"{problem}; the report does not name the machine of rank {rank}.")
+                profiles.notes.append(f"{problem}; the report does not name the machine of rank {rank}.")
                 break
     return ""
 
 
 def _rank(path: Path) -> int | None:
-    """The number in the innermost folder that is named after a rank."""
+    """The number in the innermost folder named after a rank."""
     for part in reversed(path.parts):
         if match := _RANK.search(part):
             return int(match[1])
@@ -149,9 +149,9 @@ def _export(folder: Path, rank: int | None, notes: list[str]) -> Export:
 
 
 def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str]) -> Export:
-    """The newest export among ``files``: exporting again adds files with a later time in their names.
+    """The newest export among ``files``; exporting again adds files with a later time in their names.
 
-    Slices of one export may have times of their own; after another export a slice's number occurs twice.
+    Slices of an export may have different times; after another export, slice numbers occur twice.
     """
     export = Export(folder, rank)
     for table in TABLES:
@@ -171,7 +171,7 @@ def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str])
 
 
 def _says_virtual(folder: Path) -> bool:
-    """Whether the folder's metadata says so, as in those that the virtual NPU writes."""
+    """Whether the folder's metadata names the virtual NPU."""
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError):
             if path.is_file() and "virtual NPU" in path.open(errors="replace").read(10_000):

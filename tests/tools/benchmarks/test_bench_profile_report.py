@@ -27,7 +27,7 @@ def test_the_made_up_profile(tmp_path):
         "SwiGLU is not fused",
         "Communication is exposed",
         "AICPU runs operators that the AI cores should run",
-        "Host CPU runs operators that the plugin has no kernel for",
+        "Host CPU runs operators without a kernel in the plugin",
         "The other ranks wait for rank 1",
     } <= titles
     first, second = report.ranks

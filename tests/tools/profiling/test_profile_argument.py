@@ -96,5 +96,5 @@ def test_resuming_behind_the_window_records_nothing(training, run_python):
     longer = [*arguments, "--max_steps", "6", "--resume_from_checkpoint"]
     done = run_python(SCRIPT, *longer)
     assert done.returncode == 0, done.stderr
-    assert all(key in done.stdout for key in ("profile: ", "steps 3 to 4", "step 5"))
+    assert "profile: steps 3 to 4 are before step 5" in done.stdout
     assert sorted((folder / "out/profile/rank_0").iterdir()) == before

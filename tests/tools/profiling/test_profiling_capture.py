@@ -263,7 +263,7 @@ def clean_environment(monkeypatch):
 
 def test_one_profiler_at_a_time(tmp_path, on_npu, clean_environment):
     with profiling.Capture(tmp_path / "a", warmup=0, active=1) as first:
-        with pytest.raises(ValueError, match="another one is in use"):
+        with pytest.raises(ValueError, match="one profiler at a time"):
             profiling.Capture(tmp_path / "b", active=1).start()
         first.step()
     with profiling.Capture(tmp_path / "c", warmup=0, active=1) as second:

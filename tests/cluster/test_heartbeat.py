@@ -65,13 +65,12 @@ def test_a_first_machine_that_is_cut_off_says_so(three_apart, tmp_path):
     ranks.wait_until_watched()
     three_apart[0].leave_the_bridge()
     assert set(ranks.codes(range(4))) == {os.EX_TEMPFAIL}, ranks.text()
-    own = (
-        f"error: no heartbeat from any other machine for {TIMEOUT:g} seconds: machine machine0 "
-        "(10.77.0.1, ranks 0 to 1) is cut off from them, or all of them are lost.\n"
-    )
-    assert all(ranks.logs[rank].read_text() == f"watched\n{own}" for rank in (0, 1)), ranks.text()
+    own = f"error: no heartbeat from any other machine for {TIMEOUT:g} seconds: {MACHINE[0]} is cut off "
+    for rank in (0, 1):
+        first, error = ranks.logs[rank].read_text().splitlines()
+        assert first == "watched" and error.startswith(own), ranks.text()
     for rank, name in ((2, "machine1"), (3, "machine2")):
-        sentence = f"error: {MACHINE[0]} is lost, or the network between it and {name} is down: "
+        sentence = f"error: {MACHINE[0]} is lost, or the network between it and {name} "
         assert sentence in ranks.logs[rank].read_text(), ranks.text()
 
 
@@ -79,9 +78,7 @@ def test_a_first_machine_that_is_cut_off_says_so(three_apart, tmp_path):
 def test_the_first_of_two_machines_cannot_know_which_is_cut_off(running):
     running.machines[0].leave_the_bridge()
     assert set(running.codes(range(3))) == {os.EX_TEMPFAIL}, running.text()
-    sentence = (
-        f"error: {MACHINE[1]} is lost, or the network between it and machine0 is down: no heartbeat for"
-    )
+    sentence = f"error: {MACHINE[1]} is lost, or the network between it and machine0 "
     assert all(sentence in running.logs[rank].read_text() for rank in (0, 1)), running.text()
 
 
@@ -128,9 +125,7 @@ def test_a_run_that_pauses_as_a_whole_has_lost_no_machine(running):
 def test_the_end_of_one_rank_ends_the_others_but_is_not_called_a_lost_machine(running):
     running.processes[1].kill()  # machine0 lives on, with rank 0
     assert running.codes([0, 2]) == [1, 1], running.text()
-    sentence = (
-        "error: rank 1 on machine machine0 (10.77.0.1, ranks 0 to 1) exited before the run was complete"
-    )
+    sentence = "error: rank 1 on machine machine0 (10.77.0.1, ranks 0 to 1) exited "
     assert sentence in running.logs[2].read_text(), running.text()
 
 

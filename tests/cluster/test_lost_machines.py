@@ -139,7 +139,7 @@ def test_of_the_halves_of_a_cut_network_one_goes_on(arguments, apart, tmp_path):
         texts = [half.text() for half in halves]
     assert sorted(codes) == [0, 2], texts
     owner, refused = (codes.index(code) for code in (0, 2))
-    sentence = rf"error: \S*/out is in use by another run \(process \d+ on {machines[owner].name}, started "
+    sentence = rf"error: \S*/out is in use by another run \(process \d+ on {machines[owner].name}, "
     assert re.search(sentence, texts[refused]), texts[refused]
     assert sorted(losses(tmp_path / "out")[0]) == list(range(1, STEPS + 1))
 

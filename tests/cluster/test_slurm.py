@@ -187,5 +187,5 @@ def test_a_node_whose_own_name_is_a_loopback_address_is_told_so(cluster, node, t
     job = cluster.submit(arguments(tmp_path, STEPS))
     assert cluster.wait(job, 120) != 0, cluster.text()
     # Of the node itself, or of the other one if it was the first to end.
-    sentence = "error: (HOST_IP|MASTER) is 127.0.1.1, which no other machine can reach; /etc/hosts of"
+    sentence = "error: (HOST_IP|MASTER) is 127.0.1.1, "
     assert re.search(sentence, cluster.output.read_text()), cluster.text()

@@ -74,7 +74,7 @@ def test_what_both_ranks_refuse_is_said_once(run_python, arguments, tmp_path):
     flags = ["--nproc", "2", "--tensor_parallel_degree", "3"]
     done = run_python(SCRIPT, *arguments, *flags, "--output_dir", tmp_path / "out")
     assert done.returncode == 2
-    sentence = "error: --tensor_parallel_degree 3 does not divide the 2 processes of this run"
+    sentence = "error: --tensor_parallel_degree 3 does not divide the 2 processes"
     assert done.stderr.count("error: ") == done.stderr.count(sentence) == 1, done.stderr
     assert "Traceback" not in done.stderr
 

@@ -1,5 +1,7 @@
 """rotary_mul and apply_rotary, beyond the cases of tests/ops/test_operator_cases.py."""
 
+import re
+
 import numpy as np
 import paddle
 import pytest
@@ -74,24 +76,23 @@ MODES = {
     "fused_rope": (lambda: rotary_mul(*npu((2, 8, 4, 64), (1, 8, 1, 64))), "fused_rope"),
     "interleave": (
         lambda: rotary_mul(*npu((2, 8, 4, 64), (1, 8, 1, 64)), "interleave"),
-        "composition of the card's kernels: fused_rope has no mode interleave",
+        "composition .*interleave",
     ),
     "angles for each batch": (
         lambda: rotary_mul(*npu((2, 8, 4, 64), (2, 8, 1, 64))),
-        "composition of the card's kernels: "
-        "fused_rope takes x of [B, S, N, D] with cos and sin of [1, S, 1, D]",
+        r"composition .*\[1, S, 1, D\]",
     ),
     "head size": (
         lambda: rotary_mul(*npu((2, 8, 4, 32), (1, 8, 1, 32))),
-        "composition of the card's kernels: fused_rope takes head sizes below 896 that are multiples of 64",
+        "composition .*896 .*64",
     ),
     "heads": (
         lambda: rotary_mul(*npu((1, 1, 1000, 64), (1, 1, 1, 64))),
-        "composition of the card's kernels: fused_rope takes batches below 1000 and fewer than 1000 heads",
+        "composition .*1000 heads",
     ),
     "gradient of cos": (
         lambda: rotary_mul(*npu((2, 8, 4, 64), (1, 8, 1, 64), gradient=True)),
-        "composition of the card's kernels: fused_rope has no gradient for cos and sin",
+        "composition .*gradient for cos and sin",
     ),
 }
 
@@ -109,7 +110,8 @@ def test_modes_on_npu(case):
     call, mode = MODES[case]
     reset_dispatch_log()
     call()
-    assert [(ran.backend, ran.mode) for ran in dispatch_log()] == [("ascend", mode)]
+    (ran,) = dispatch_log()
+    assert ran.backend == "ascend" and re.fullmatch(mode, ran.mode), ran.mode
 
 
 # ---- apply_rotary

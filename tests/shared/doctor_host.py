@@ -159,7 +159,7 @@ def mute_card(host):
     return on_card(host)
 
 
-@breaks("variables", "warning", "is HCCL_INTRA_PCIE_ENABLE meant?")
+@breaks("variables", "warning", "HCCL_INTRA_PCIE_ENABLE")
 def misspelt(host):
     return on_card(host, HCCL_INTRA_PCIE_EHABLE="1")
 

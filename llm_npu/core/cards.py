@@ -105,11 +105,14 @@ def link(name: str) -> Link:
 
 @cache
 def card(name: str) -> Card:
-    """The card ``name``, such as "910b2". Raises UserError for an unknown name."""
+    """The card ``name``, such as "910b2". Raises UserError for a name that is unknown or not supported."""
     data = read("cards.json")
     short = name.lower()
     full = data["aliases"].get(short, short)
     full = full if full in data["cards"] else f"ascend{full}"
+    reason = data["unsupported"].get(full)
+    if reason is not None:
+        raise UserError(f"--card is {name}: {reason}; give one of {', '.join(names())}")
     if full not in data["cards"]:
         nearest = difflib.get_close_matches(short, names(), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""

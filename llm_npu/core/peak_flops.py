@@ -18,28 +18,39 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class PublishedPeak:
-    """``tflops`` of 16-bit matrix products with float32 accumulation, according to ``source``."""
+    """The peak of matrix products with float32 accumulation.
+
+    Attributes:
+        tflops: in bfloat16.
+        source: the origin of ``tflops``.
+        fp16: teraFLOP/s in float16; a card's two 16-bit formats may differ.
+    """
 
     tflops: float
     source: str
+    fp16: float
 
 
 _PRESS = "Huawei, 23 August 2019, https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor"
 PEAKS: Mapping[str, PublishedPeak] = {
-    "ascend910": PublishedPeak(256.0, _PRESS),
+    "ascend910": PublishedPeak(256.0, _PRESS, 256.0),
     **{
-        name: PublishedPeak(card["tflops"], card["tflops_source"])
+        name: PublishedPeak(card["tflops"], card["tflops_source"], card.get("fp16_tflops", card["tflops"]))
         for name, card in read("cards.json")["cards"].items()
     },
 }
 
 
-def stated(text: str) -> float | None:
-    """Parse ``text``: a number, a card's name, or ``measured`` (None). Raises UserError for anything else."""
+def stated(text: str, dtype: str = "bfloat16") -> float | None:
+    """Parse ``text``: a number, a card's name (its peak in ``dtype``), or ``measured`` (None).
+
+    Raises:
+        UserError: ``text`` is anything else.
+    """
     if text == MEASURED:
         return None
     if text in PEAKS:
-        return PEAKS[text].tflops
+        return PEAKS[text].fp16 if dtype == "float16" else PEAKS[text].tflops
     try:
         tflops = float(text)
     except ValueError:

@@ -311,9 +311,9 @@ def utilization(run: RunConfig, model) -> Utilization | None:
     if peak_tflops is None:
         return None
     whole_rows = run.data.packing == "stream" and not run.data.reset_attention_mask
-    tflops = stated(peak_tflops)
+    dtype = "bfloat16" if run.training.bf16 else "float16" if run.training.fp16 else "float32"
+    tflops = stated(peak_tflops, dtype)
     if tflops is None:
-        dtype = "bfloat16" if run.training.bf16 else "float16" if run.training.fp16 else "float32"
         peak = float(ranks.table([measured_flops(dtype)]).mean())
         source = (
             f"measured: {PRODUCT_SIZE} x {PRODUCT_SIZE} products in {dtype} on {paddle.device.get_device()}"

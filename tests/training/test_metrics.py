@@ -73,11 +73,13 @@ def test_a_peak_is_a_number_a_card_or_measured():
     assert peak_flops.stated("312.5") == 312.5 and peak_flops.stated("measured") is None
     for name, card in peak_flops.PEAKS.items():
         assert peak_flops.stated(name) == card.tflops and "https://" in card.source
+        assert peak_flops.stated(name, "float16") == card.fp16
+    assert peak_flops.stated("ascend910b2", "float16") == 376 > peak_flops.stated("ascend910b2")
     for text, words in (
         ("ascend910b", "did you mean ascend910b"),
-        ("0", "above 0"),
-        ("inf", "above 0"),
-        ("nan", "above 0"),
+        ("0", "--peak_tflops is 0"),
+        ("inf", "--peak_tflops is inf"),
+        ("nan", "--peak_tflops is nan"),
     ):
         with pytest.raises(ValueError, match=words):
             peak_flops.stated(text)

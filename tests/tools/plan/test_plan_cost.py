@@ -297,7 +297,8 @@ def test_small_models_wait_for_the_host():
 def test_every_figure_of_a_card_has_a_source():
     data = cards.read("cards.json")
     for name, record in data["cards"].items():
-        for figure in ("tflops", "memory", "bandwidth"):
+        optional = {"fp16_tflops", "tflops_elsewhere"} & record.keys()
+        for figure in ("tflops", "memory", "bandwidth", *optional):
             assert len(record[f"{figure}_source"]) > 10, (name, figure)
         card = cards.card(name)
         assert (
@@ -305,6 +306,11 @@ def test_every_figure_of_a_card_has_a_source():
             and card.memory >= 32 << 30
             and card.sustained_bandwidth < card.bandwidth
         )
+    for name, reason in data["unsupported"].items():
+        assert "https://" in reason or "public" in reason
+        for alias in (name, name.removeprefix("ascend"), name.upper()):
+            with pytest.raises(ValueError, match="910c"):
+                cards.card(alias)
     for name, record in cards.read("links.json")["links"].items():
         for figure in ("bandwidth", "efficiency", "latency"):
             assert record[f"{figure}_source"], (name, figure)

@@ -40,7 +40,6 @@ def check_fits(stamp_file: Path, subject: str) -> PaddleBuild:
 
 @functools.cache
 def check_package() -> None:
-    """Raises SetupError if the native libraries were built for another Paddle. Without libraries, any Paddle
-    fits."""
+    """Raises SetupError if native libraries exist that were built for another Paddle."""
     if libraries.is_built(libraries.folder()):
         check_fits(libraries.folder() / libraries.STAMP, f"paddle_fused in {libraries.folder()}")

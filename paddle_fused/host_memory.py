@@ -20,8 +20,7 @@ _NEVER = -1
 
 
 def choice() -> str:
-    """The value of PADDLE_FUSED_MALLOC: ``keep`` (the default) or ``system``. Raises ValueError for any
-    other."""
+    """PADDLE_FUSED_MALLOC, ``keep`` (the default) or ``system``. Raises ValueError for any other value."""
     value = os.environ.get(VARIABLE) or KEEP
     if value not in (KEEP, SYSTEM):
         raise ValueError(f"{VARIABLE} is {value!r}; accepted: {KEEP!r} (the default) and {SYSTEM!r}.")

@@ -29,8 +29,7 @@ NOT_BUILT = "checks"  # the kernels' tests have their own build
 
 
 class SetupError(RuntimeError):
-    """The libraries cannot be used. ``message`` states the problem and ``fix`` the remedy, in full
-    sentences."""
+    """The libraries cannot be used. ``message`` (the problem) and ``fix`` (the remedy) are full sentences."""
 
     def __init__(self, message: str, fix: str):
         super().__init__(f"{message} {fix}")

@@ -59,8 +59,7 @@ def call(operator: str, *arguments) -> list:
 
 
 def run(operator: str, *arguments) -> list:
-    """The outputs of a custom operator. Under ``no_grad`` they have no gradient, which Paddle does not
-    ensure."""
+    """The outputs of a custom operator, without gradients under ``no_grad``, which Paddle does not ensure."""
     outputs = paddle._C_ops._run_custom_op(operator, *arguments)
     in_place = operator.endswith("_")  # outputs that are also inputs
     if not in_place and paddle.in_dynamic_mode() and not paddle.is_grad_enabled():

@@ -194,8 +194,7 @@ def swiglu(x, y=None):
 
 
 def concat(tensors):
-    """paddle.concat along axis 0. 3.0 gives empty tensors no gradient, and refuses a list of only empty
-    tensors."""
+    """paddle.concat along axis 0. 3.0 gives empty tensors no gradient, and refuses a list of these only."""
     import paddle
 
     if at_least(3, 1) or all(0 not in tensor.shape for tensor in tensors):

@@ -59,8 +59,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Result:
-    """One case on one backend, device and dtype: ``tensors`` by name, or the reason why it was
-    ``refused``."""
+    """One case on one backend, device and dtype: ``tensors`` by name, or why it was ``refused``."""
 
     operator: str
     case: str
@@ -134,7 +133,7 @@ class Case:
         return {name: max(errors) for name, errors in drawn.items()}
 
     def _draws(self, errors_of: Callable[[Case], dict[str, float]]) -> dict[str, list[float]]:
-        """Errors of DRAWS draws of this case, each relative to its own reference and scaled to this case's
+        """Errors of DRAWS draws of this case, each relative to its reference, scaled to this case's
         reference."""
         errors: dict[str, list[float]] = {name: [] for name in self.truth}
         for seed in range(DRAWS):

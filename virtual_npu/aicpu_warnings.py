@@ -48,8 +48,7 @@ class AICPUWarnings:
         self._process = os.getpid()
 
     def is_known(self, site: int, frame: FrameType | None) -> bool:
-        """Counts a call if its instruction has already caused a warning. Cheap, because most calls end
-        here."""
+        """Counts a call if its instruction has already caused a warning. Cheap, as most calls end here."""
         while frame is not None:
             role = _role(frame.f_code)
             if role is _Role.PROGRAM:
@@ -249,8 +248,7 @@ def _line_in_program(program, fallback: HostFallback) -> Source | None:
 
 @functools.lru_cache(maxsize=16)
 def _operators_in(program) -> dict[str, list[tuple[Source, set[tuple[str, tuple[int, ...]]]]]]:
-    """The operators of a PIR program by kernel, each with its line and the dtypes and shapes of its
-    tensors."""
+    """The operators of a PIR program by kernel: the line, and the dtypes and shapes of the tensors."""
     by_kernel: dict[str, list] = {}
     for operator in source_lines.operators(program.global_block()):
         source = source_lines.of_callstack(operator.callstack, source_lines.LIBRARIES)

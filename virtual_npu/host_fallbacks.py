@@ -73,8 +73,7 @@ def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[N
 
 
 class Warner(Protocol):
-    """The interface that ``warn_of_fallbacks`` calls. ``site`` identifies a kernel, its placement and the
-    dtype."""
+    """The interface for ``warn_of_fallbacks``. ``site`` identifies a kernel, its placement and the dtype."""
 
     def is_known(self, site: int, frame: FrameType | None) -> bool:
         """Whether a call from this frame only needs to be counted, which this function does."""

@@ -108,8 +108,7 @@ def runs_programs(code: CodeType) -> str | None:
 
 
 def program_of_frame(frame: FrameType | None):
-    """The PIR program that is running, captured by paddle.jit.to_static or run by an Executor; None if there
-    is none."""
+    """The running PIR program, captured by paddle.jit.to_static or run by an Executor, or None."""
     for candidate in frames(frame):
         if name := runs_programs(candidate.f_code):
             program = candidate.f_locals.get(name)
@@ -137,8 +136,7 @@ _CALL = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function
 
 
 def of_callstack(callstack: Sequence[str], packages: tuple[str, ...] = FRAMEWORKS) -> Source | None:
-    """The innermost line outside ``packages`` of an operator's call stack, which begins with the outermost
-    frame."""
+    """The innermost line outside ``packages`` of an operator's call stack (outermost frame first)."""
     for entry in reversed(callstack):
         call = _CALL.match(entry)
         if call:

@@ -143,8 +143,7 @@ class Sequence:
 
 
 def document_sequences(documents: Documents, b: int, query_len: int, key_len: int) -> list[Sequence]:
-    """The documents of row ``b``. With ``query_start``, some have no queries, or only part of their
-    queries."""
+    """The documents of row ``b``. With ``query_start``, some have only part of their queries, or none."""
     documents.check_lengths(query_len, key_len)
     start, query_end, key_end, sequences = documents.query_start or 0, 0, 0, []
     for whole_query_len, document_key_len in zip(documents.rows[b], documents.key_rows[b], strict=True):

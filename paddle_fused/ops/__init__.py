@@ -1,9 +1,9 @@
-"""The fused operators: one package for each operator, and the modules that they share.
+"""The fused operators: one package per operator, and their shared modules.
 
-    arguments    argument checks that hold for every backend
+    arguments    argument checks that apply to every backend
     case         ``OpCase``, a test case
-    gated        what swiglu and geglu share
+    gated        shared by swiglu and geglu
 
-Importing this package or an operator's package imports no Paddle, because the build reads the registrations
-and the contracts.
+Importing this package or an operator's package does not import paddle, because the build reads the
+registrations and the contracts.
 """

@@ -1,4 +1,4 @@
-"""Argument checks that hold for every backend. Each raises a ValueError that says what is accepted."""
+"""Argument checks that apply to every backend. Each raises a ValueError that states what is accepted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..captured import apply_patches, leave_untransformed
 from ..devices import device_of, is_captured, located
 from ..dispatch import name_of
 
-# Every operator and mask imports this module, so this runs before any capture that calls them.
+# Every operator and mask imports this module, so this runs before any of them is captured.
 apply_patches()
 leave_untransformed("paddle_fused.ops")
 
-# What the composed backend accepts. CANN, and so the other backends, have no float64: see the contracts.
+# Dtypes of the composed backend. CANN, and therefore the other backends, have no float64: see the contracts.
 COMPOSED_FLOATS = ("float32", "bfloat16", "float16", "float64")
 FLOAT64_NOTE = "float64 runs on the composed backend only."
 
@@ -47,7 +47,7 @@ def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = COMP
 def check_contract_dtype(
     rule: str, operator: str, name: str, value, dtypes: tuple[str, ...] = COMPOSED_FLOATS
 ) -> None:
-    """The same where the dtypes are CANN's ``rule``, so that its number is in the error."""
+    """Like ``check_tensor``, for dtypes of CANN's ``rule``, so that the error has CANN's number."""
     if isinstance(value, (paddle.Tensor, paddle.pir.Value)) and dtype_name(value) not in dtypes:
         note = FLOAT64_NOTE if "float64" in dtypes else ""
         contracts.refuse(rule, operator, f"{name} is {dtype_name(value)}", note)
@@ -55,7 +55,7 @@ def check_contract_dtype(
 
 
 def check_shape(operator: str, name: str, tensor, expected: list[int], what: str) -> None:
-    """Raises ValueError unless the tensor has the ``expected`` shape; -1 is a size that is not known yet."""
+    """Raises ValueError unless the tensor has the ``expected`` shape; -1 is an unknown size."""
     if not same_shape(tensor.shape, expected):
         raise ValueError(f"{operator}: {name} has shape {list(tensor.shape)}; accepted: {expected}, {what}.")
 
@@ -97,12 +97,12 @@ def _described(value) -> str:
 
 
 def same_shape(a, b) -> bool:
-    """Whether two shapes are equal; -1 is a size that is not known yet."""
+    """Whether two shapes are equal; -1 is an unknown size."""
     return len(a) == len(b) and all(i == j or -1 in (i, j) for i, j in zip(a, b, strict=True))
 
 
 def check_one_device(operator: str, **tensors) -> None:
-    """Raises ValueError unless all tensors are on one device; npu:0 and npu:1 are two. None is skipped."""
+    """Raises ValueError unless all tensors are on one device (npu:0 is not npu:1). None is skipped."""
     devices = {name: located(tensor) for name, tensor in tensors.items() if tensor is not None}
     if len(set(devices.values())) > 1:
         where = ", ".join(f"{name} is on {device}" for name, device in devices.items())
@@ -110,7 +110,7 @@ def check_one_device(operator: str, **tensors) -> None:
 
 
 def no_16_bit_on_cpu(*tensors) -> str | None:
-    """Why the composed backend declines these tensors, or None: Paddle's CPU kernels have no 16-bit types."""
+    """The composed backend's reason to decline, or None: Paddle's CPU kernels lack 16-bit types."""
     for tensor in tensors:
         if (
             tensor is not None
@@ -122,10 +122,10 @@ def no_16_bit_on_cpu(*tensors) -> str | None:
 
 
 def with_gradient(tensor, other):
-    """A frozen tensor as one that gets a gradient, which nobody reads, if ``other`` needs one.
+    """A frozen tensor with an unused gradient, if ``other`` needs a gradient; otherwise the tensor itself.
 
-    Some of Paddle's kernels need it for the other's: ``matmul`` fails where a frozen factor is empty, and
-    ``layer_norm`` on the CPU, and so on the virtual NPU, leaves a frozen weight out of the gradient of x.
+    Some of Paddle's kernels require this: ``matmul`` fails if a frozen factor is empty, and ``layer_norm`` on
+    the CPU, and therefore on the virtual NPU, omits a frozen weight from the gradient of x.
     """
     if is_captured(tensor) or not tensor.stop_gradient or not wants_gradient(other):
         return tensor
@@ -135,5 +135,5 @@ def with_gradient(tensor, other):
 
 
 def wants_gradient(*tensors) -> bool:
-    """Whether a gradient flows to any of the tensors; None is skipped."""
+    """Whether any of the tensors needs a gradient; None is skipped."""
     return paddle.is_grad_enabled() and any(t is not None and not t.stop_gradient for t in tensors)

@@ -15,16 +15,18 @@ FLOATS = ("float32", "bfloat16", "float16")
 class OpCase:
     """One set of arguments for one operator.
 
-    ``operator``: the registered name. ``name``: identifies the case, such as ``"rows 3, H 65"``.
-    ``arrays(random)``: the tensors by name, from a numpy Generator. Floating-point arrays (float64) are
-    rounded to the dtype under test; others (int64, bool) are passed unchanged.
-    ``call(tensors)``: calls the public function; returns a tuple of its floating-point outputs.
-    ``golden(arrays)``: the same outputs in float64, written in numpy from the formula.
-    ``gradients``: names of the tensors whose gradients are compared. The reference is the composed backend in
-    float64 on the CPU place, which the tests check against directional differences of ``golden``.
-    ``keep_float32``: names of floating-point tensors that stay float32 in every dtype (a float32 weight).
-    ``is_stable``: huge values give the same result in every implementation. They do not where exp amplifies
-    the rounding of a large score.
+    Attributes:
+        operator: the registered name.
+        name: identifies the case, such as ``"rows 3, H 65"``.
+        arrays: ``arrays(random)`` returns the tensors by name, from a numpy Generator. Floating-point arrays
+            (float64) are rounded to the dtype under test; others (int64, bool) are passed unchanged.
+        call: ``call(tensors)`` calls the public function and returns a tuple of its floating-point outputs.
+        golden: ``golden(arrays)`` returns the same outputs in float64, written in numpy from the formula.
+        gradients: names of the tensors whose gradients are compared. The reference is the composed backend in
+            float64 on the CPU place, which the tests check against directional differences of ``golden``.
+        keep_float32: names of floating-point tensors that stay float32 in every dtype (a float32 weight).
+        is_stable: whether huge values give the same result in every implementation. They do not if exp
+            amplifies the rounding of a large score.
     """
 
     operator: str

@@ -1,4 +1,4 @@
-"""Shared by the gated activations: a(x) * y of two tensors, or of the two halves of x's last dimension."""
+"""Shared by the gated activations a(x) * y, of two tensors or of the two halves of x's last dimension."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def check_gated(operator: str, x, y) -> None:
 
 
 def native_refuses(x, y, *_others) -> str | None:
-    """Why the host kernels of gated activations decline these tensors, or None."""
+    """The reason why the host kernels of gated activations decline these tensors, or None."""
     if dtype_name(x) == "float64":
         return "the host kernels compute in float32, bfloat16 and float16, not in float64"
     return native.unsupported_reason(x, y)
 
 
 def gated_sharding_rule(x, y, *_others) -> ShardingRule:
-    """Every dimension may be sharded, except one that holds both halves, which are half a row apart."""
+    """Every dimension may be sharded, except a dimension that contains both halves."""
     if y is None:
         rows = (*numbered(len(x.shape) - 1), None)
         return ShardingRule({"x": rows}, (rows,))

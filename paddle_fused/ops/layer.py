@@ -1,4 +1,4 @@
-"""PyLayer as operators use it: an error where Paddle ends the process or leaves out a derivative."""
+"""A PyLayer for operators that raises an error where Paddle would crash or omit a derivative."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..ascend import refuse_second_derivative
 
 
 class OperatorLayer(PyLayer):
-    """A PyLayer without second derivatives, whose graph ``backward`` may run once.
+    """A PyLayer without second derivatives, through which ``backward`` may run once.
 
-    The tensors that it saves must keep their values, as Paddle checks for its own operators.
+    Saved tensors must keep their values, as Paddle checks for its own operators.
 
-    Paddle 3.0 to 3.3: a node of a PyLayer drops its context when it has run, also with ``retain_graph=True``,
-    and reads it the next time: a second ``backward`` is a segmentation fault. Here it is an error.
-    ``paddle.grad`` runs copies of the nodes, as often as its caller likes; after a ``backward`` it still
-    crashes while it makes them, before anything here runs (docs/upstream_defects.md).
+    Paddle 3.0 to 3.3: a node of a PyLayer frees its context after it has run, even with
+    ``retain_graph=True``, and reads it the next time, so a second ``backward`` is a segmentation fault. Here
+    it raises an error. ``paddle.grad`` runs copies of the nodes, any number of times. After a ``backward`` it
+    still crashes while it copies them, before any code of this class runs (docs/upstream_defects.md).
     """
 
-    _context: weakref.ref  # of the call of ``forward`` that ended last
+    _context: weakref.ref  # of the last call of ``forward``
 
     def __init_subclass__(cls):
         forward, backward = cls.forward, cls.backward
@@ -53,7 +53,7 @@ class OperatorLayer(PyLayer):
         if not first.stop_gradient:
             context, operator = OperatorLayer._context, cls.operator
 
-            def refuse_to_run_again(_gradient):  # before the node itself, which would read its context
+            def refuse_to_run_again(_gradient):  # runs before the node itself, which would read its context
                 if context() is None:
                     raise ValueError(
                         f"{operator}: backward runs a second time; accepted: once, even with "

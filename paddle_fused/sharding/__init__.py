@@ -1,6 +1,6 @@
 """Operators on distributed tensors (``paddle.distributed``'s auto-parallel), computed on local shards.
 
-``rule`` describes as data which dimensions of an operator's tensors may be sharded. ``local_map`` reshards
+``rule`` defines, as data, which dimensions of an operator's tensors may be sharded. ``local_map`` reshards
 the tensors as the rule requires, runs the operator on the local shards, and declares the results' placements.
 """
 

@@ -20,7 +20,7 @@ from .rule import Dims, Layout, Placed, ShardingRule, layout_of
 
 
 def is_split(x) -> bool:
-    """Whether ``x`` is a distributed tensor, or a value of a program that will be one."""
+    """Whether ``x`` is a distributed tensor, or a program's value that will be one."""
     if isinstance(x, paddle.Tensor):
         return x.is_dist()
     return isinstance(x, paddle.pir.Value) and x.is_dist_dense_tensor_type()
@@ -107,7 +107,7 @@ def _mesh_text(mesh: dist.ProcessMesh) -> str:
 
 
 def _sent(of: str, mesh: dist.ProcessMesh, before: Sequence, after: Sequence) -> Iterator[str]:
-    """The communication that brings the tensor called ``of`` from its placements ``before`` to ``after``."""
+    """The communication that reshards the tensor ``of`` from the placements ``before`` to ``after``."""
     for axis, old, new in zip(mesh.dim_names, before, after, strict=True):
         if old.is_replicated() or old == new:  # slicing a replicated tensor needs no communication
             continue
@@ -127,7 +127,7 @@ def _placed(x, mesh: dist.ProcessMesh) -> Placed:
 def _part(of: str, x, mesh, layout: Layout, dims: Dims, moved: list[str]):
     """This process's shard of ``x``. Its gradient is a shard of, or a partial term of, the gradient of ``x``.
 
-    The communication that this needs is appended to ``moved``, with ``of`` as the name of the tensor.
+    The necessary communication is appended to ``moved``, with ``of`` as the name of the tensor.
     """
     shape = tuple(x.shape)
     wanted = _placements(layout.splits(dims, shape))
@@ -159,7 +159,7 @@ def _everywhere(x, mesh: dist.ProcessMesh):
 
 
 def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[int]]:
-    """The sizes of each name. Query and key heads have one name and two sizes."""
+    """The sizes of each name. Query and key heads share a name but have two sizes."""
     sizes: dict[str, set[int]] = {}
     for of, tensor in placed.items():
         for name, size in zip(rule.inputs[of], tensor.shape, strict=True):
@@ -169,7 +169,7 @@ def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[in
 
 
 def _whole(name: str, part, mesh, layout: Layout, dims: Dims, summed, sizes: Mapping[str, set[int]]):
-    """The distributed tensor of which every process has computed a shard, or a term of a sum."""
+    """The distributed tensor of which every process has computed a shard or a term of a sum."""
     fits = len(dims) == len(part.shape) and all(
         of not in sizes or size < 0 or {-1, size * layout.count(of)} & sizes[of]
         for of, size in zip(dims, part.shape, strict=True)
@@ -188,8 +188,8 @@ def _whole(name: str, part, mesh, layout: Layout, dims: Dims, summed, sizes: Map
 def _sum_of_terms(term, mesh, sums: tuple[bool, ...], splits: tuple[int | None, ...]):
     """A tensor that is the sum of the terms of the processes along the axes ``sums``.
 
-    It is not declared Partial: then its gradient would be Partial, too, and every process needs the full one.
-    Instead, the terms are sharded along a new dimension, and Paddle's sum reduces it.
+    It is not declared Partial, because its gradient would then be Partial as well, and every process needs
+    the full gradient. Instead, the terms are sharded along a new dimension, which Paddle's sum reduces.
     """
     dims = tuple(0 if of else None if dim is None else dim + 1 for of, dim in zip(sums, splits, strict=True))
     terms = dist.auto_parallel.api.dtensor_from_local(term.unsqueeze(0), mesh, _placements(dims))

@@ -5,8 +5,8 @@ A rule names the dimensions of every tensor, like an einsum. RMSNorm of x [B, S,
     ShardingRule(inputs={"x": ("b", "s", None), "weight": (None,)}, outputs=(("b", "s", None),))
 
 - Dimensions with the same name are sharded together, in all tensors that have them. None is never sharded.
-- A name that an input lacks is broadcast: the gradient of that input is Partial.
-- An output that lacks a name is replicated, unless the name is in ``summed``: then the operator sums over
+- If an input lacks a name, it is broadcast, and its gradient is Partial.
+- If an output lacks a name, it is replicated, unless the name is in ``summed``: then the operator sums over
   that dimension, and the output is Partial.
 - A dimension of size 1 has no name: it is broadcast.
 
@@ -27,10 +27,12 @@ Dims = tuple[str | None, ...]
 class ShardingRule:
     """The sharding rule of an operator.
 
-    ``inputs``: the dimensions of each input by name; earlier tensors decide first what is sharded.
-    ``outputs``: the dimensions of each result, or None for a result that is local to the process. ``summed``:
-    the names that results are summed over. ``yielding``: tensors that are gathered if a mesh axis shards
-    something else in the others, such as weights that an optimizer has sharded.
+    Attributes:
+        inputs: the dimensions of each input by name; earlier tensors take precedence.
+        outputs: the dimensions of each result, or None for a result that is local to the process.
+        summed: the names over which results are summed.
+        yielding: tensors that are gathered if a mesh axis shards a different dimension in the others, such as
+            weights that an optimizer has sharded.
     """
 
     inputs: Mapping[str, Dims]
@@ -40,9 +42,9 @@ class ShardingRule:
 
 
 class Placed(NamedTuple):
-    """A tensor on a mesh: its global shape, and the dimension that each mesh axis shards.
+    """A tensor on a mesh: its global shape, and the dimension sharded by each mesh axis.
 
-    -1 is a size that is not known yet, None an axis that shards no dimension.
+    -1 is an unknown size; None is an axis that shards no dimension.
     """
 
     shape: tuple[int, ...]
@@ -51,7 +53,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What each mesh axis shards in a call of an operator, by the names of its rule.
+    """The name that each mesh axis shards in a call of an operator, by its rule.
 
     ``axes``: the name that each axis shards, or None. ``sizes``: the number of processes along each axis.
     ``coordinate``: this process's position along each axis.
@@ -62,17 +64,17 @@ class Layout:
     coordinate: tuple[int, ...] = field(default=())
 
     def splits(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[int | None, ...]:
-        """For each axis, the dimension that it shards of a tensor of ``dims``. ``shape`` gives its sizes."""
+        """For each axis, the dimension of a tensor with ``dims`` and ``shape`` that it shards."""
         named = _named(dims, shape)
         return tuple(named.index(name) if name is not None and name in named else None for name in self.axes)
 
     def lacks(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[bool, ...]:
-        """For each axis, whether it shards a name that a tensor of ``dims`` lacks."""
+        """For each axis, whether it shards a name that is not in ``dims``."""
         named = _named(dims, shape)
         return tuple(name is not None and name not in named for name in self.axes)
 
     def sums(self, dims: Dims, summed: Sequence[str]) -> tuple[bool, ...]:
-        """For each axis, whether it shards a name that a result of ``dims`` is summed over."""
+        """For each axis, whether it shards a name over which a result with ``dims`` is summed."""
         return tuple(name in summed and name not in dims for name in self.axes)
 
     def count(self, name: str) -> int:
@@ -101,9 +103,9 @@ def layout_of(
     axis_names: Sequence[str],
     coordinate: Sequence[int] = (),
 ) -> Layout:
-    """What each axis of a mesh of ``sizes`` shards, given the placements of ``tensors``.
+    """The name that each axis of a mesh with ``sizes`` shards, given the placements of ``tensors``.
 
-    An axis shards what it shards in the first tensor, if that dimension has a name in the rule and divides
+    An axis shards the same name as in the first tensor, if that dimension has a name in the rule and divides
     evenly in all tensors; otherwise it shards nothing. Raises ValueError if it shards different names in
     different tensors.
     """

@@ -23,7 +23,7 @@ OPERATOR = "add_rms_norm"
 def add_rms_norm(x, residual, weight, epsilon: float = 1e-6):
     """residual_out = x + residual,  out = rms_norm(residual_out, weight, epsilon).
 
-    The norm is taken of ``residual_out`` after it is rounded to its dtype.
+    The norm is computed from ``residual_out`` after rounding to its dtype.
 
     Args:
         x: [..., H], float32, bfloat16 or float16 (float64: composed only).

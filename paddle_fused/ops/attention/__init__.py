@@ -9,7 +9,7 @@ def cost(
     """Forward multiplies twice (scores, output): 4 S S N D for a full mask.
 
     Backward multiplies five times (the scores again; the gradients of probabilities, values, queries and
-    keys). ``computed``: the fraction of the scores that the mask leaves.
+    keys). ``computed``: the fraction of unmasked scores.
     """
     elements = tokens * heads * head_dim
     flops = 4 * tokens * elements * computed

@@ -2,8 +2,7 @@
 
 The operator has only CANN's mode 0: no mask, its own causal mask from the top left, or a full mask, whose
 band it limits to 65536 tokens. Its scale is 1 / sqrt(D).
-It takes value of key's head size: a
-smaller one is padded with zeros, and the result is cut.
+It requires value to have key's head size: a smaller value is padded with zeros, and the result is sliced.
 
 Source: PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc. Legend: Sq and Skv queries and keys
 of one sequence, T tokens, D and Dv head sizes.
@@ -37,14 +36,14 @@ PLUGIN = "flash_attention_npu"
 
 
 class _Request(NamedTuple):
-    """The arguments of the operator that express the mask."""
+    """The arguments of the operator for the mask."""
 
     varlen: bool
     causal: bool = False
     mask: Mask | None = None
     mask_shape: tuple[int, int] | None = None
-    is_triangle: bool = False  # the mask hides all keys after the query: skip those blocks
-    tiled: bool = False  # a call for each tile of queries, with a mask of its own
+    is_triangle: bool = False  # the mask masks all keys after the query: skip those blocks
+    tiled: bool = False  # one call per tile of queries, each with its own mask
 
 
 def run(query, key, value, bias, call: AttentionCall):
@@ -89,7 +88,7 @@ def _run(query, key, value, call: AttentionCall):
                 [call.shapes.batch, call.shapes.query_len, heads.query, heads.head_dim]
             )
         out = from_bsnd(out, layout)
-    if not call.returns_statistics:  # in varlen their shape is not what the operator declares
+    if not call.returns_statistics:  # in varlen their shape differs from the operator's declaration
         softmax_max = softmax_sum = None
     return out, softmax_max, softmax_sum, None
 
@@ -238,7 +237,7 @@ def _form_arguments(call, request: _Request, flags) -> tuple:
 
 
 def _query_factor(call) -> float | None:
-    """The factor on the query that gives another scale: a power of two, which is exact; or None."""
+    """The factor on the query that gives another scale (a power of two, which is exact), or None."""
     factor = call.scale * math.sqrt(call.heads.head_dim)
     if not factor:
         return None
@@ -294,7 +293,7 @@ def _shared_mask(plan, active) -> _Request | None:
 
 
 def _hides_what_follows(mask: Mask, shape) -> bool:
-    """Whether a band of the mask hides every key j > i, which next_tokens = 0 skips."""
+    """Whether a band masks every key j > i, so that next_tokens = 0 skips these keys."""
     for part in mask.parts:
         if isinstance(part, Band) and part.right is not None:
             start = shape[1] - shape[0] if part.align == "bottom_right" else 0

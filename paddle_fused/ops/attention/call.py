@@ -1,4 +1,4 @@
-"""A call of attention as the backends receive it, and the checks that hold for all of them.
+"""A call of attention as the backends receive it, and the checks for all backends.
 
 Legend: B batch, Sq and Skv queries and keys, T tokens, N and Nkv heads, D and Dv head sizes.
 """
@@ -21,7 +21,7 @@ from .layout import Heads, check_rank
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The arguments of a call other than its tensors. ``dropout`` is 0 outside of training."""
+    """The arguments of a call except its tensors. ``dropout`` is 0 outside training."""
 
     layout: str
     heads: Heads
@@ -38,7 +38,7 @@ class AttentionCall:
     results: dict = field(default_factory=dict, init=False, compare=False, repr=False)  # of `once_per_call`
 
     def check(self, bias) -> None:
-        """Checks sizes against CANN's limits, the shape of the bias, and that every query sees a key."""
+        """Checks sizes against CANN's limits, the shape of the bias, and that no row is fully masked."""
         heads, shapes = self.heads, self.shapes
         _check_heads(heads, self.operator)
         if self.layout == "TND":
@@ -158,7 +158,7 @@ def _check_heads(heads: Heads, operator: str) -> None:
 
 
 def _fits(shape, expected, but_last: bool = False) -> bool:
-    """Whether the sizes are equal; None and -1 are sizes that are not known yet."""
+    """Whether the sizes are equal; None and -1 are unknown sizes."""
     shape, expected = (list(sizes)[: -1 if but_last else None] for sizes in (shape, expected))
     unknown = (None, -1)
     return len(shape) == len(expected) and all(

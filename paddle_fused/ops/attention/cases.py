@@ -54,7 +54,7 @@ def batch_case(
     scale=None,
     name=None,
 ) -> OpCase:
-    """``lengths``, ``heads`` and ``dims`` are of query and key, of query and key, of key and value."""
+    """``lengths`` and ``heads`` are pairs for query and key; ``dims`` is a pair for key and value."""
     (n, n_kv), (d, d_v) = heads, dims
     shapes = {
         key: FROM_BNSD[layout](np.empty((batch, count, length, dim))).shape
@@ -130,7 +130,7 @@ def packed_case(mask, query_lens, key_lens, heads=(4, 2), dim=16) -> OpCase:
 
 
 def _random_mask(query_len, key_len, heads):
-    """Hides a third, but no query's first key."""
+    """Masks a third of the scores, but never the first key."""
     hidden = np.random.default_rng(5).random((2, heads, query_len, key_len)) < 0.3
     hidden[..., 0] = False
     return masks.dense(hidden)
@@ -159,7 +159,7 @@ CASES = [
     packed_case(masks.causal(), *_LENGTHS),
     packed_case(None, *_LENGTHS),
     packed_case(masks.band(4, 0), [7, 1, 20], [9, 1, 24]),
-    # CANN's modes that no single mask type above compiles to; npu_fusion_attention takes them.
+    # CANN's modes to which no single mask type above compiles; npu_fusion_attention accepts them.
     batch_case(SparseMode(5, UNBOUNDED, UNBOUNDED, (4, 30)) & _random_mask(33, 33, 4), name="sparse_mode 5"),
     packed_case(SparseMode(7, UNBOUNDED, -3), [5, 9, 12], [7, 9, 15]),
     packed_case(SparseMode(8, UNBOUNDED, 2), [5, 9, 12], [7, 9, 15]),
@@ -167,7 +167,7 @@ CASES = [
 
 
 def _random_case(random) -> OpCase:
-    """Any layout and any mask, small."""
+    """A small case with any layout and any mask."""
     query_len, key_len = (int(n) for n in random.integers(1, 40, 2))
     n_kv = int(random.integers(1, 4))
     heads = n_kv * int(random.integers(1, 4)), n_kv

@@ -95,11 +95,11 @@ def _attention(q, k, v, bias, hidden, call):
     scores = paddle.matmul(q, k, transpose_y=True)
     scores = (scores if bias is None else scores + bias) * call.scale
     if hidden is not None:
-        fully_masked = hidden.all(-1, keepdim=True)  # queries that see no key: kept finite here, zeroed below
+        fully_masked = hidden.all(-1, keepdim=True)  # fully masked rows: kept finite here, zeroed below
         lowest = paddle.full([], float("-inf"), scores.dtype)
         scores = paddle.where(paddle.logical_and(hidden, paddle.logical_not(fully_masked)), lowest, scores)
     probability = F.softmax(scores, axis=-1)
-    if hidden is not None:  # Paddle's CPU softmax gives exp(-64) where it should give 0
+    if hidden is not None:  # Paddle's CPU softmax returns exp(-64) instead of 0
         probability = paddle.where(hidden, paddle.zeros([], scores.dtype), probability)
     out = paddle.matmul(_dropout(probability, call.dropout), v)
     if not call.returns_statistics:

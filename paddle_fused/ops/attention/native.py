@@ -34,7 +34,7 @@ def run(query, key, value, bias, call: AttentionCall):
             )
     elif layout == "TND":
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
-    # Drawn here, not in the operator: a program would merge two equal calls into one.
+    # Drawn here and not in the operator, because a program would merge two equal calls into one.
     seed = call.seed
     if seed is None and call.dropout > 0:
         seed = paddle.randint(0, _SEEDS, [2], dtype="int64")

@@ -38,13 +38,13 @@ def flash_attention(
     cu_seqlens_k=None,
     return_softmax_stats: bool = False,
 ):
-    """out = dropout(softmax(scale * (Q K^T + bias), over the keys that mask lets a query see)) V.
+    """out = dropout(softmax(scale * (Q K^T + bias) over the unmasked keys)) V.
 
     Args:
         query, key, value: float32, bfloat16 or float16, all the same (float64: composed only), in ``layout``:
             BSND [B, S, N, D], BNSD [B, N, S, D], BSH [B, S, N * D], SBH [S, B, N * D], TND [T, N, D]. N is a
             multiple of Nkv (grouped-query attention); D from 1 to 512; Dv <= D.
-        mask: from `paddle_fused.masks`, such as ``masks.causal()``; None: every query sees every key.
+        mask: from `paddle_fused.masks`, such as ``masks.causal()``; None: full attention.
         bias: added to Q K^T before the scale, as CANN's ``pse``: query's dtype, [B, N, Sq, Skv], [B, N, 1,
             Skv] or [1, N, Sq, Skv]. Not in layout TND. It has a gradient.
         dropout: the dropout probability, below 1; ignored unless ``training``. Random numbers come from the
@@ -58,10 +58,11 @@ def flash_attention(
     Returns:
         out, query's layout and dtype with head size Dv; gradients flow to query, key, value and bias. With
         ``return_softmax_stats`` (out, softmax_max, softmax_sum): float32 [B, N, Sq, 8], in layout TND [T, N,
-        8], each number repeated eight times.
+        8], each value repeated eight times.
 
     Raises:
-        ContractError (a ValueError): for what CANN refuses or computes wrongly, with CANN's error number.
+        ContractError (a ValueError): for calls that CANN refuses or computes incorrectly, with its error
+        number.
         ValueError: for arguments other than these, and if no backend accepts the tensors.
 
     Source: aclnnFlashAttentionScore, aclnnFlashAttentionVarLenScore.
@@ -108,9 +109,9 @@ def attend(
 ):
     """flash_attention with all results: out, softmax_max, softmax_sum, and seed and offset.
 
-    The statistics are None unless requested. Seed and offset of dropout are int64 [2], or None from a backend
-    without them; ``seed`` (int64 [2]) sets them. ``operator`` and ``heads_name`` (for num_heads) are the
-    names in error messages.
+    The statistics are None unless requested. Seed and offset of dropout are int64 [2], or None if the backend
+    does not have them; ``seed`` (int64 [2]) sets them. ``operator`` and ``heads_name`` (for num_heads) are
+    the names in error messages.
     """
     dropout = check_number(operator, "dropout", dropout)
     scale = None if scale is None else check_number(operator, "scale", scale)

@@ -1,4 +1,4 @@
-"""What a plan asks for around the operator: tokens that sequences share, and queries that see nothing.
+"""The steps of a plan around the operator: tokens shared by sequences, and fully masked rows.
 
 Legend: B batch, S sequence, T packed tokens, N heads, D head size.
 """
@@ -17,7 +17,7 @@ _ORDER = {"BSND": [0, 2, 1], "BSH": [0, 2, 1], "SBH": [2, 0, 1], "BNSD": [0, 1, 
 
 
 def constant(plan, name: str, values, dtype: str):
-    """``values`` as a tensor on the current device; a plan keeps it for the calls of the other layers."""
+    """``values`` as a tensor on the current device, which a plan caches for the calls of other layers."""
     if not paddle.in_dynamic_mode():
         return paddle.to_tensor(values, dtype=dtype)
     key = name, paddle.device.get_device()
@@ -62,7 +62,7 @@ def zeroing(run):
 
 
 def zero_queries(out, fully_masked, layout: str, heads: int):
-    """Zeros where ``fully_masked`` ([B or 1, N or 1, S]) is True, as CANN's inner_precise 2 gives them."""
+    """Zeros where ``fully_masked`` ([B or 1, N or 1, S]) is True, as with CANN's inner_precise 2."""
     fully_masked = fully_masked.transpose(_ORDER[layout]).unsqueeze(-1)
     wide = with_heads(out, layout, heads)
     if device_of(out) == "cpu":  # Paddle has no 16-bit `where` there

@@ -1,7 +1,8 @@
 """Attention on distributed tensors, sharded by batch and by heads.
 
-Every process computes its own sequences and heads without communication. A key head serves its query heads,
-so both are split into the same number of shards. Layouts that merge heads and head size do not split them.
+Every process computes its own sequences and heads without communication. Query heads share their key head, so
+both are split into the same number of shards. Layouts that merge heads and head size cannot be split by
+heads.
 
 Legend: B batch, N heads.
 """

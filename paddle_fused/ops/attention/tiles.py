@@ -1,8 +1,8 @@
-"""Masks of row indices on an operator that takes full masks only: one tile of queries at a time.
+"""Masks of row indices on an operator that supports only full masks: one tile of queries at a time.
 
-A tile is a call with some rows of queries and the keys that any of them sees. Its mask is computed on the
-device from the row indices and dropped after the call; the backward pass computes tile and mask again. So
-memory is O(S), and keys that no query of a tile sees cost nothing.
+A tile is a call with some query rows and their unmasked keys. Its mask is computed on the device from the row
+indices and freed after the call; the backward pass recomputes tile and mask. So memory is O(S), and keys that
+are masked for all rows of a tile cost nothing.
 
 Legend: B batch, H 1 or N heads, Sq queries, Skv keys, D head size.
 """
@@ -22,7 +22,7 @@ from .packing import constant
 
 ROWS = 1024  # queries of a tile
 FEWEST_ROWS = 128
-MASK_BYTES = 1 << 25  # a tile has fewer rows where its mask would be larger
+MASK_BYTES = 1 << 25  # a tile has fewer rows if its mask would be larger
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tiles:
 
     @classmethod
     def of(cls, call: AttentionCall) -> Tiles:
-        """The tiles of a call with row indices; a plan keeps them for the calls of other layers."""
+        """The tiles of a call with row indices, which a plan caches for the calls of other layers."""
         mask = rows_of_call(call)
         if "tiles" not in call.plan.constants:
             call.plan.constants["tiles"] = tuple(_spans(mask, call))
@@ -43,12 +43,12 @@ class Tiles:
 
     @property
     def computed(self) -> float:
-        """The fraction of the scores that the tiles hold."""
+        """The fraction of the scores in the tiles."""
         total = self.call.shapes.query_len * self.call.shapes.key_len
         return sum((b - a) * (d - c) for a, b, c, d in self.spans) / max(total, 1)
 
     def hidden(self, span):
-        """The mask of a tile, bool [B or 1, H, rows, keys]. Queries that see no key at all see every one."""
+        """The mask of a tile, bool [B or 1, H, rows, keys]. Fully masked rows are unmasked."""
         first_row, end_row, first_key, end_key = span
         mask, shapes = self.mask, self.call.shapes
         indices = constant(self.call.plan, "indices", mask.indices, "int32")[:, :, first_key:end_key]
@@ -92,7 +92,7 @@ def _spans(mask: RowIndices, call: AttentionCall):
 def attend(query, key, value, tiles: Tiles, operator: Callable):
     """out [B, Sq, N, D], softmax_max and softmax_sum [B, N, Sq, 8] of query, key and value [B, S, N, D].
 
-    ``operator(query, key, value, hidden)`` gives the three for a tile.
+    ``operator(query, key, value, hidden)`` returns the three results for a tile.
     """
     return _Tiled.apply(query, key, value, tiles, operator)
 
@@ -114,7 +114,7 @@ class _Tiled(OperatorLayer):
             for column, axis in zip(zip(*results, strict=True), (1, 2, 2), strict=True)
         )
         ctx.mark_non_differentiable(row_max, row_sum)
-        # Before 3.3, paddle.grad ends the process when it makes zeros for an output without a gradient.
+        # Before 3.3, paddle.grad crashes when it creates zeros for an output without a gradient.
         ctx.set_materialize_grads(False)
         return out, row_max, row_sum
 
@@ -122,7 +122,7 @@ class _Tiled(OperatorLayer):
     def backward(ctx, out_grad, *_):
         query, key, value = ctx.saved_tensor()
         query_grads = []
-        # Key and value get a share of every tile: in float32, so that 16 bits round once.
+        # Gradients of key and value are summed over tiles in float32, so that 16-bit dtypes are rounded once.
         key_grad, value_grad = (paddle.zeros(x.shape, "float32") for x in (key, value))
         for span in ctx.tiles.spans:
             a, b, c, d = span
@@ -131,7 +131,7 @@ class _Tiled(OperatorLayer):
                 x.stop_gradient = False
             with paddle.enable_grad():
                 out, *_ = ctx.operator(*inputs, ctx.tiles.hidden(span))
-            # Not paddle.grad, which cannot run inside of another paddle.grad.
+            # Not paddle.grad, which cannot run inside another paddle.grad.
             paddle.autograd.backward([out], [out_grad[:, a:b]])
             query_grads.append(inputs[0].grad)
             key_grad[:, c:d] += inputs[1].grad.astype("float32")

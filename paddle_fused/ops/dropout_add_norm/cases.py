@@ -12,7 +12,7 @@ OPTIONAL = ("residual", "bias", "rowscale", "layerscale")
 
 
 def golden(arrays, is_rms: bool, factors=1.0):
-    """(out, pre) in float64, of a dropout that multiplied by ``factors``."""
+    """(out, pre) in float64, for a dropout that multiplies by ``factors``."""
     z = arrays["x0"] * factors
     if "rowscale" in arrays:
         z = z * arrays["rowscale"][..., None]
@@ -26,7 +26,7 @@ def golden(arrays, is_rms: bool, factors=1.0):
 
 
 def arrays(random, shape, has):
-    """x0 and weight, and of OPTIONAL those that ``has`` names."""
+    """x0 and weight, and the tensors of OPTIONAL that are in ``has``."""
     shapes = {"residual": shape, "bias": shape[-1:], "rowscale": shape[:-1], "layerscale": shape[-1:]}
     return {
         "x0": random.standard_normal(shape),
@@ -36,7 +36,7 @@ def arrays(random, shape, has):
 
 
 def _away_from_zero(random, shape):
-    # A row that is scaled by almost nothing has a norm that amplifies every rounding.
+    # The norm of a row that is scaled to almost zero amplifies every rounding.
     return np.asarray(random.uniform(0.5, 1.5, shape) * random.choice([-1.0, 1.0], shape))
 
 

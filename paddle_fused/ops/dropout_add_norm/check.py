@@ -16,7 +16,7 @@ from ..arguments import (
 
 
 def check(operator: str, x0, residual, weight, bias, dropout_p, epsilon, rowscale, layerscale) -> None:
-    """Raises ContractError for the first rule that the arguments break, ValueError for a non-tensor."""
+    """Raises ContractError for the first violated rule, ValueError for a non-tensor."""
     tensors = {
         "x0": x0,
         "residual": residual,

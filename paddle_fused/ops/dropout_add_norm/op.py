@@ -36,9 +36,9 @@ def dropout_add_layer_norm(
 ):
     """out = LayerNorm(pre) * weight + bias,  pre = Dropout(x0 * rowscale * layerscale) + residual.
 
-    LayerNorm(z) = (z - mean(z)) / sqrt(mean((z - mean(z))^2) + epsilon), over the last dimension, of
-    ``pre`` after it is rounded to its dtype. Dropout multiplies what it keeps by 1 / (1 - dropout_p).
-    Arithmetic in float32.
+    LayerNorm(z) = (z - mean(z)) / sqrt(mean((z - mean(z))^2) + epsilon), over the last dimension, of ``pre``
+    after rounding to its dtype. Dropout multiplies kept elements by 1 / (1 - dropout_p). The arithmetic is
+    float32.
 
     Args:
         x0: [..., H], float32, bfloat16 or float16 (float64: composed only).
@@ -89,10 +89,10 @@ def dropout_add_rms_norm(
     """out = round(pre * rstd) * weight + bias,  pre = Dropout(x0 * rowscale * layerscale) + residual.
 
     rstd = 1 / sqrt(mean(pre^2 over the last dimension) + epsilon); round() casts to weight's dtype, as in
-    ``rms_norm``. Arguments, results and errors are those of ``dropout_add_layer_norm``.
+    ``rms_norm``. Arguments, results and errors are the same as for ``dropout_add_layer_norm``.
 
-    Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. Its code adds epsilon to the root instead, and
-    no bias.
+    Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. Its code adds epsilon outside the root, and
+    ignores the bias.
     """
     check("dropout_add_rms_norm", x0, residual, weight, bias, dropout_p, epsilon, rowscale, layerscale)
     tensors = (x0, _in_float32(residual, residual_in_fp32), weight, bias, rowscale, layerscale)
@@ -102,7 +102,7 @@ def dropout_add_rms_norm(
 
 
 def _in_float32(residual, residual_in_fp32):
-    # pre has residual's dtype; a cast is exact and hands the gradient back in the residual's own dtype.
+    # pre has residual's dtype; a cast is exact, and its gradient has the residual's own dtype.
     keep = residual is None or not residual_in_fp32 or dtype_name(residual) in ("float32", "float64")
     return residual if keep else residual.astype("float32")
 
@@ -132,7 +132,7 @@ def _pre_norm(x0, residual, rowscale, layerscale, dropout, with_mask, wide):
     if residual is not None:
         z = z + residual.astype(wide)
     pre = z.astype(x0.dtype if residual is None else residual.dtype)
-    return x0.clone() if pre is x0 else pre, mask  # an output is never the input, which its user may change
+    return x0.clone() if pre is x0 else pre, mask  # not x0 itself, because the caller may modify an output
 
 
 def _layer_normalised(pre, weight, bias, epsilon):
@@ -187,7 +187,7 @@ def _native_unsupported(x0, residual, weight, bias, rowscale, layerscale, dropou
 
 
 def _ascend(norm, x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
-    # A single addition rounds the same in any dtype; several steps are computed in float32.
+    # A single addition is rounded equally in any dtype; several steps are computed in float32.
     is_one_step = rowscale is None and layerscale is None and dropout == 0
     same = residual is None or residual.dtype == x0.dtype
     wide = x0.dtype if is_one_step and same else "float32"

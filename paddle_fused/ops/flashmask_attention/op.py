@@ -1,4 +1,4 @@
-"""paddle.nn.functional.flashmask_attention by the backends of flash_attention.
+"""paddle.nn.functional.flashmask_attention on the backends of flash_attention.
 
 Legend: B batch, Sq queries, Skv keys, N and Nkv heads of query and of key and value, D head size.
 """
@@ -41,35 +41,35 @@ def flashmask_attention(
     softmax_scale: float | None = None,
     block_mask=None,
 ):
-    """out = dropout(softmax(Q K^T / sqrt(D), over the keys that the row indices let a query see)) V.
+    """out = dropout(softmax(Q K^T / sqrt(D) over the keys that the row indices do not mask)) V.
 
     The arguments of ``paddle.nn.functional.flashmask_attention``, in its order and with its defaults.
 
     Args:
         query, key, value: float32, bfloat16 or float16 [B, S, N, D], [B, S, Nkv, D]; N is a multiple of Nkv.
-        startend_row_indices: int32 [B, 1, Nkv or N, Skv, columns]; rows of queries hidden from each key.
-            With causal 1 column (from here to the last row) or 2 (from here until there), besides the keys
-            after the diagonal, which ends at the bottom right. Else 2 (from here to the last row, and from
-            the first row until there) or 4 (two ranges). None: no mask but ``causal``.
+        startend_row_indices: int32 [B, 1, Nkv or N, Skv, columns]; the query rows for which each key is
+            masked. With causal, 1 column (start; up to the last row) or 2 (start, end), in addition to the
+            keys after the diagonal, which ends at the bottom right. Otherwise 2 (start; up to the last row,
+            and end; from the first row on) or 4 (two ranges). None: only ``causal``.
         dropout: the dropout probability, ignored unless ``training``.
         window_size: instead of indices: keys from i - w to i with causal, else to i + w; or both bounds.
         return_softmax_lse: also return log(sum(exp(scores))), float32 [B, N, Sq], without gradient; -inf for
-            a query that sees no key.
+            fully masked rows.
         return_seed_offset: also return dropout's seed and offset, int64 [2]; zeros without dropout.
         fixed_seed_offset: int64 [2]: repeats the dropout of a call that returned it.
         rng_name: draws the seed from the generator that paddle.framework.random registered by this name.
         softmax_scale: default 1 / sqrt(D).
         name, block_mask: accepted only as None.
 
-    A query that sees no key gives zeros, and no gradient. Every call reads the indices, which waits for the
-    device, and equal indices share the compiled mask; ``masks.row_indices`` reads them once for many calls of
-    `flash_attention`. A captured program computes a full mask from indices that it is given.
+    Fully masked rows give zeros and have no gradient. Every call reads the indices, which synchronizes with
+    the device; equal indices share the compiled mask. ``masks.row_indices`` reads them once for many calls of
+    `flash_attention`. A captured program computes a full mask from indices that are its inputs.
 
     Returns:
-        out [B, Sq, N, D], or a list of out and what was asked for.
+        out [B, Sq, N, D], or a list of out and the requested results.
 
     Raises:
-        ContractError or ValueError: in the name of `flash_attention`, whose rules they are.
+        ContractError or ValueError: for violated rules of `flash_attention`, under its name.
         ValueError: for indices of another form.
     """
     unsupported = {"name": name, "block_mask": block_mask}
@@ -147,7 +147,7 @@ def _check_shape(query, key, indices) -> None:
 
 @lru_cache(maxsize=16)
 def _of_query_heads(mask: RowIndices, heads: int) -> RowIndices:
-    """Rows for each key head, repeated for its query heads."""
+    """The rows of each key head, repeated for its query heads."""
     return RowIndices(mask.indices.repeat(heads // mask.heads, 1), mask.causal)
 
 
@@ -172,7 +172,7 @@ def _window(query, key, indices, window_size, causal: bool):
 
 @lru_cache(maxsize=16)
 def _rows_of_window(query_len: int, key_len: int, left: int | None, right: int) -> RowIndices:
-    """The rows of a band, in the form of which no tensor Sq x Skv is ever made."""
+    """The rows of a band, in a form that never materializes an Sq x Skv tensor."""
     j = np.arange(key_len, dtype=np.int32) - (key_len - query_len)
     after = np.full_like(j, query_len) if left is None else np.clip(j + left + 1, 0, query_len)
     columns = [after] if right == 0 else [after, np.clip(j - right, 0, query_len)]
@@ -180,7 +180,7 @@ def _rows_of_window(query_len: int, key_len: int, left: int | None, right: int) 
 
 
 def _in_graph(query, key, indices, causal: bool):
-    """The mask of a captured program, which does not know the values of its indices."""
+    """The mask of a captured program, in which the values of the indices are unknown."""
     query_len, key_len = (
         paddle.shape(x)[1] if x.shape[1] == -1 else paddle.to_tensor(x.shape[1]) for x in (query, key)
     )
@@ -199,7 +199,7 @@ def _in_graph(query, key, indices, causal: bool):
 
 
 def _seed(query, fixed, rng_name: str):
-    """The seed and offset that a caller chose, int64 [2], or None."""
+    """The seed and offset of the caller, int64 [2], or None."""
     if fixed is not None:
         check_is_tensor(OPERATOR, "fixed_seed_offset", fixed)
         if list(fixed.shape) != [2] or dtype_name(fixed) != "int64":

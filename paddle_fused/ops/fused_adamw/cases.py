@@ -27,7 +27,7 @@ def _call(tensors, settings: Settings) -> tuple:
     updated = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     param, grad = updated.pop("param"), updated.pop("grad")
     dtype = param.dtype if param.dtype == paddle.float64 else paddle.float32
-    place = paddle.CPUPlace()  # where Paddle's optimizers keep the powers
+    place = paddle.CPUPlace()  # where Paddle's optimizers store the powers
     powers = [paddle.to_tensor([beta**STEP], dtype, place) for beta in (settings.beta1, settings.beta2)]
     rate = paddle.to_tensor([RATE], dtype)
     with paddle.no_grad():

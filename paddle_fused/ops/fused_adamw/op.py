@@ -23,7 +23,7 @@ OPTIMIZER = "FusedAdamW"
 class State:
     """The optimizer state of a parameter, and the learning rate.
 
-    The powers of beta have one element and hold beta^t for the coming step t. ``master``: float32 master
+    The powers of beta have one element, beta^t for the coming step t. ``master``: float32 master
     weights of a 16-bit parameter. ``skip_update``: a bool tensor in captured programs that skips the step.
     """
 
@@ -89,7 +89,7 @@ def _composed(param, grad, state: State, settings: Settings) -> None:
     largest = moment2
     if state.moment2_max is not None:
         largest = paddle.maximum(state.moment2_max.astype(wide), moment2)
-    # 1 / rsqrt is the root: Paddle's sqrt of infinity is NaN on the CPU.
+    # The root is computed as 1 / rsqrt, because Paddle's sqrt of infinity is NaN on the CPU.
     denominator = 1 / (paddle.rsqrt(largest) * paddle.sqrt(1 - power2)) + s.epsilon
     weight = weights.astype(wide)
     updated = weight - rate * (s.weight_decay * weight + moment1 / (denominator * (1 - power1)))
@@ -188,7 +188,7 @@ def _ascend_mode(param, grad, state, settings):
 
 
 def _not_the_plugin(param, state) -> str | None:
-    """Why the plugin's adamw kernel cannot compute this step, or None."""
+    """The reason why the plugin's adamw kernel cannot compute this step, or None."""
     if state.moment2_max is not None:
         return "the plugin's adamw has no amsgrad"
     if dtype_name(state.moment1) != "float32" or dtype_name(state.beta1_pow) != "float32":
@@ -209,7 +209,7 @@ ADAMW = FusedOp(
 
 
 def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
-    """Runs ``ADAMW`` on all calls. Native calls are batched: a call costs more than a small update."""
+    """Runs ``ADAMW`` on all calls, batched on the native backend: a call costs more than a small update."""
     together: dict[tuple, list[tuple]] = {}
     selected = [(ADAMW.select(*call), call) for call in calls]
     observed = [after for selection, call in selected for after in ADAMW.observe(selection, call)]
@@ -239,11 +239,11 @@ class FusedAdamW(paddle.optimizer.AdamW):
 
     Args:
         maximize: gradient ascent.
-        lr_ratio: as in Paddle, but supported on the CPU, too.
-        All others are those of ``paddle.optimizer.AdamW``, in its order. A parameter is float32, bfloat16,
-            float16 or float64 (composed only); its gradient may have another of these dtypes.
+        lr_ratio: as in Paddle, but also supported on the CPU.
+        All other arguments: as in ``paddle.optimizer.AdamW``, in its order. A parameter is float32, bfloat16,
+            float16 or float64 (composed only); its gradient may have any of these dtypes.
 
-    State dicts are those of ``paddle.optimizer.AdamW``: each loads what the other saved.
+    State dicts are interchangeable with ``paddle.optimizer.AdamW``.
 
     Raises:
         ValueError: for sparse gradients and for parameters of other dtypes, besides Paddle's own errors.
@@ -309,8 +309,8 @@ class FusedAdamW(paddle.optimizer.AdamW):
         """A step of a small tensor for each dtype of the trained ``parameters``, for
         ``paddle_fused.explain_dispatch``.
 
-        ``master_grad``: gradients are float32, else of their parameter's dtype. An auto-parallel parameter
-        stands for itself, since its placements decide on the backend.
+        With ``master_grad`` gradients are float32, otherwise they have their parameter's dtype. An
+        auto-parallel parameter is used itself, because its placements determine the backend.
         """
         trained = [parameter for parameter in parameters if not parameter.stop_gradient]
         kinds = {

@@ -16,13 +16,13 @@ APPROXIMATIONS = ("none", "tanh")
 
 
 def geglu(x, y=None, approximate="none"):
-    """gelu(x) * y. Without y, x's last dimension holds both halves, of which the first is activated.
+    """gelu(x) * y. Without y, x's last dimension contains both halves, and the first is activated.
 
     gelu(a) = a * Phi(a), with Phi the CDF of the standard normal distribution; with ``approximate="tanh"``
     gelu(a) = a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))).
 
-    aclnnGeGluV3 and torch_npu.npu_geglu activate the second half unless ``activate_left`` is set: what they
-    compute by default is ``geglu(second, first, "tanh")``.
+    aclnnGeGluV3 and torch_npu.npu_geglu activate the second half unless ``activate_left`` is set: by default
+    they compute ``geglu(second, first, "tanh")``.
 
     Args:
         x: [..., H], or [..., 2 H] without y; float32, bfloat16 or float16 (float64: composed only).

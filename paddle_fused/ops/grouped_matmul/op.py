@@ -1,4 +1,4 @@
-"""grouped_matmul: one matrix product for each group of rows, and the gradient of its weight as an operator.
+"""grouped_matmul: one matmul per group of rows, and the gradient of its weight as an operator.
 
 Shapes: T rows, K depth, N columns, E groups (experts).
 """
@@ -21,11 +21,11 @@ CUMULATIVE, COUNTS = 0, 1
 
 
 def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
-    """out[r] = x[r] @ weight[g] for the rows r of group g, which follow those of group g - 1.
+    """out[r] = x[r] @ weight[g] for the rows r of group g. Groups are consecutive rows, in order.
 
-    The groups must cover all rows of x: CANN's documents require it, and say that rows beyond the last group
-    are not written. A group may be empty; the gradient of its weight is zero. Sums are accumulated in float32
-    and rounded once.
+    The groups must cover all rows of x; CANN's documents require this, and state that rows beyond the last
+    group are not written. A group may be empty; the gradient of its weight is zero. Sums are accumulated in
+    float32 and rounded once.
 
     Args:
         x: [T, K], float32, bfloat16 or float16 (float64: composed only).
@@ -85,8 +85,8 @@ def _refuse_shapes(x, other, name: str, of_x: str = "x"):
 def grouped_matmul_dweight(x, dout, group_list, group_list_type: int = CUMULATIVE):
     """dweight[g] = x_g^T @ dout_g over the rows of group g: the gradient of ``grouped_matmul``'s weight.
 
-    CANN calls it a grouped product along K (group type 2). x [T, K], dout [T, N] -> [E, K, N]; no gradient.
-    Dtypes, group_list and errors are those of ``grouped_matmul``.
+    In CANN it is a grouped matmul along K (group type 2). x [T, K], dout [T, N] -> [E, K, N]; no gradient.
+    Dtypes, group_list and errors are the same as in ``grouped_matmul``.
     """
     _check_matrices(x, dout, "dout", 2)
     if x.shape[0] != dout.shape[0] and -1 not in (x.shape[0], dout.shape[0]):
@@ -186,7 +186,7 @@ def _matrices_of(weight) -> list:
 
 
 def _composed_of_program(x, weight, matrices, group_list, group_list_type):
-    """In a captured program, which knows the sizes only when it runs."""
+    """For a captured program, in which the sizes are known only at run time."""
     groups = len(matrices)
     if not _has_frozen_factor(x, weight):
         parts = paddle.split(x, _sizes_in_program(group_list, group_list_type, groups))
@@ -201,7 +201,7 @@ def _composed_of_program(x, weight, matrices, group_list, group_list_type):
 
 
 def _has_frozen_factor(x, weight) -> bool:
-    """Whether some factors learn and others do not: the gradient of matmul then fails if one is empty."""
+    """Whether only some factors are trainable; the gradient of matmul then fails if one is empty."""
     return len({tensor.stop_gradient for tensor in (x, *_listed(weight))}) > 1
 
 
@@ -219,7 +219,7 @@ def _listed(weight) -> tuple:
 
 
 def _rows_of_each(x, group_list, group_list_type, experts):
-    """For each group, x with zeros in the rows of the other groups."""
+    """For each group, x with zeros in the rows of all other groups."""
     if _is_list(group_list):
         group_list = paddle.to_tensor(group_list, dtype="int64")
     ends = paddle.cumsum(group_list) if group_list_type == COUNTS else group_list

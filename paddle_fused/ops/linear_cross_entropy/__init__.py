@@ -4,7 +4,7 @@ from paddle_fused.registry import Cost, Operator
 
 
 def cost(item_size: int, backward: bool, tokens: int, hidden: int, vocabulary: int) -> Cost:
-    """One product forward, two of the same size backward. The full logits are never in memory."""
+    """One matmul forward, two of the same size backward. The full logits are never in memory."""
     sizes = tokens * hidden + hidden * vocabulary
     times = 3 if backward else 1
     return Cost(sizes * item_size * times, 2 * tokens * hidden * vocabulary * times)

@@ -18,12 +18,12 @@ SMALLEST_CHUNK = 256
 
 
 def wide(tensor):
-    """A tensor in the precision of logits, sums and losses: float32, or float64."""
+    """The tensor in the precision of logits, sums and losses: float32, or float64 for float64."""
     return tensor if dtype_name(tensor) in ("float32", "float64") else tensor.astype("float32")
 
 
 def product(x, y, **transposed):
-    """x y in that precision: neither the tensors' dtype nor ``auto_cast`` rounds it.
+    """x y in the precision of ``wide``, regardless of the tensors' dtype and of ``auto_cast``.
 
     An error of a logit is an error of the loss, and bfloat16 has no number between 29.0 and 29.125.
     """
@@ -75,7 +75,7 @@ class Block:
 
 
 class Chunks(OperatorLayer):
-    """Runs ``kernel``, one of the classes above, chunk by chunk. The backward recomputes the logits."""
+    """Runs ``kernel``, one of the classes above, in chunks. The backward pass recomputes the logits."""
 
     operator = "linear_cross_entropy"
 

@@ -22,7 +22,7 @@ from . import logits as of_logits
 OPERATOR = "linear_cross_entropy"
 REDUCTIONS = ("mean", "sum", "none")
 
-# With fewer logits, the backward's fourth product costs less than storing and scaling precomputed gradients.
+# With fewer logits, the backward's fourth matmul costs less than storing and scaling precomputed gradients.
 FEW_LOGITS = 1 << 22
 
 
@@ -52,8 +52,8 @@ def linear_cross_entropy(
             of tokens that are not ignored (by 1 if all are: the loss is then 0).
         transpose_weight: whether weight is [V, H].
         group: a process group (``paddle.distributed.new_group``) that shards the vocabulary. weight is then
-            this rank's V / G rows or columns, the G ranks' in their order; hidden and labels are the same
-            on every rank, and so are the losses and hidden's gradient. Collective, forward and backward.
+            this rank's V / G rows or columns, in rank order. hidden, labels, the losses and hidden's gradient
+            are the same on every rank. Forward and backward are collective.
 
     Returns:
         float32: [...] or a scalar. Gradients flow to hidden and weight.
@@ -121,7 +121,7 @@ def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight
 
 
 def _losses_of_group(hidden, weight, labels, ignore_index: int, transpose_weight: bool, group):
-    """The losses [...] of every rank of ``group``, which send three numbers per token."""
+    """The losses [...], the same on every rank of ``group``. The ranks exchange three numbers per token."""
     block = _vocabulary(weight, transpose_weight)
     with default_device_of(hidden):
         first_ids = paddle.full([1], group.rank * block, "int64")
@@ -139,7 +139,7 @@ def _losses_of_group(hidden, weight, labels, ignore_index: int, transpose_weight
 def _blocks(hidden, weight, dim: int) -> int:
     """The number of equal shards of weight's dimension ``dim`` on its mesh; 1 if it is not sharded.
 
-    A mesh axis that shards the tokens does not count: along it the vocabulary is gathered.
+    A mesh axis that shards the tokens does not count, because the vocabulary is gathered along it.
     """
     if not is_split(weight):
         return 1
@@ -162,8 +162,8 @@ def _joined(lse, target, labels, ignore_index: int):
 def _over_blocks(values):
     """The sum over the blocks of the vocabulary, the last dimension: [..., G] -> [...].
 
-    If the blocks are sharded, it is a product with ones: the gradient of Paddle's sum gathers the values,
-    although it only needs their shape.
+    If the blocks are sharded, it is a matmul with ones, because the gradient of Paddle's sum gathers the
+    values although it only needs their shape.
     """
     if not is_split(values):
         return values.sum(-1)
@@ -239,7 +239,7 @@ def _one_block(labels):
 
 
 def _gradients_come_with_the_loss(hidden, weight, reduction: str) -> bool:
-    """Saves one of four products. In 16 bits, weight's gradient would need large float32 accumulators."""
+    """Saves one of four matmuls. In 16 bits, weight's gradient would need large float32 accumulators."""
     if reduction == "none" or is_captured(hidden) or dtype_name(hidden) != "float32":
         return False
     if hidden.size // hidden.shape[-1] * (weight.size // hidden.shape[-1]) < FEW_LOGITS:
@@ -262,7 +262,7 @@ class _LossAndGradients(OperatorLayer):
 
     @staticmethod
     def backward(ctx, dloss):
-        # Handed over, not copied: a second backward of a retained graph recomputes them.
+        # Moved, not copied; a second backward of a retained graph recomputes them.
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             _, *gradients = native.call(_WITH_BACKWARD, *ctx.saved_tensor(), *ctx.options)

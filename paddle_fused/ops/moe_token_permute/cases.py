@@ -15,7 +15,7 @@ def _kept(entries: int, num_out_tokens: int | None) -> int:
 
 
 def _case(tokens, hidden, top_k, experts, num_out_tokens=None, dtype=np.int64) -> OpCase:
-    """``top_k`` None gives indices of one dimension."""
+    """With ``top_k`` None, the indices have one dimension."""
     shape = (tokens,) if top_k is None else (tokens, top_k)
 
     def golden(arrays):

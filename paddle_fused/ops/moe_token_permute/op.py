@@ -45,7 +45,7 @@ def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
 
 
 def check_tokens(tokens, indices) -> None:
-    """Raises ContractError for shapes and dtypes of tokens and indices that the card does not accept."""
+    """Raises ContractError for shapes and dtypes of tokens and indices that a card does not accept."""
     check_contract_dtype("moe.dtype", OPERATOR, "tokens", tokens)
     integers = contracts.dtypes("moe.indices_dtype")
     check_contract_dtype("moe.indices_dtype", OPERATOR, "indices", indices, integers)
@@ -91,7 +91,7 @@ def _composed_unsupported(tokens, indices, num_out_tokens):
 
 def _native(tokens, indices, num_out_tokens):
     permuted, sorted_indices = native.call("pf_moe_token_permute", tokens, indices, num_out_tokens)
-    # Otherwise Paddle waits for its gradient wherever it is used, and loses the gradient of tokens.
+    # Otherwise Paddle expects its gradient wherever it is used, and loses the gradient of tokens.
     sorted_indices.stop_gradient = True
     return permuted, sorted_indices
 

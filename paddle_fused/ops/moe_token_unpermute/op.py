@@ -86,11 +86,11 @@ def _composed(permuted, sorted_indices, probs):
 
 
 def _restored(permuted, sorted_indices):
-    """permuted[sorted_indices] with zeros for dropped rows, and which rows were kept (None: all)."""
+    """permuted[sorted_indices] with zeros for dropped rows, and a mask of the kept rows (None: all)."""
     count, width = permuted.shape
     if count == sorted_indices.shape[0] and count >= 0:
         return paddle.gather(permuted, sorted_indices), None
-    if count < 0:  # a captured program knows the number only when it runs
+    if count < 0:  # in a captured program, the number is known only at run time
         count = paddle.shape(permuted)[0]
     end = paddle.full([1], count, "int32")
     with_zeros = paddle_release.concat([permuted, paddle.zeros([1, width], permuted.dtype)])

@@ -63,7 +63,7 @@ def rms_norm_and_rstd(operator: str, x, weight, epsilon):
 
 
 def covers_last_dimensions(x, weight) -> bool:
-    """Whether the shape ``weight`` is that of the last dimensions of ``x``, within CANN's rank limit."""
+    """Whether ``weight`` is the shape of the last dimensions of ``x``, within CANN's rank limit."""
     return (
         1 <= len(weight) <= len(x) <= contracts.limit("rms_norm.rank")
         and 0 not in weight
@@ -77,7 +77,7 @@ def wide_dtype(*tensors) -> str:
 
 
 def normalised(x, weight, epsilon):
-    """(y, rstd) of the definition, with y not yet rounded."""
+    """(y, rstd) by the definition, with y not yet rounded."""
     wide = wide_dtype(x, weight)
     dims = list(range(len(x.shape) - len(weight.shape), len(x.shape)))
     z = x.astype(wide)
@@ -92,7 +92,7 @@ def _composed(x, weight, epsilon):
 
 
 def no_float64(*tensors) -> str | None:
-    """Why the native and ascend backends decline these tensors if one is float64, or None."""
+    """The native and ascend backends' reason to decline these tensors if one is float64, or None."""
     if any(tensor is not None and dtype_name(tensor) == "float64" for tensor in tensors):
         return "float64 runs on the composed backend only"
     return None
@@ -107,7 +107,7 @@ def _native_unsupported(x, weight, epsilon):
 
 
 def plugin_rms_norm(x, weight, epsilon):
-    """(y, rstd) of the plugin's operator, whose gradient of ``weight`` is float32 in any dtype."""
+    """(y, rstd) from the plugin's operator, whose gradient of ``weight`` is always float32."""
     return ascend.call("rms_norm_npu", x, paddle_release.with_gradient_of_own_dtype(weight), epsilon)
 
 

@@ -33,7 +33,7 @@ def _case(x: tuple, angles: tuple, mode: str, gradients: tuple = ("x",)) -> OpCa
 
 
 def _apply_case(q: tuple, heads: int, table: tuple, positions: np.ndarray | None) -> OpCase:
-    """``positions``: those of each token, or None."""
+    """``positions``: the position of each token, or None."""
     head_dim, tokens = q[-1], q[:-2]
 
     def arrays(random):
@@ -60,7 +60,7 @@ def _apply_case(q: tuple, heads: int, table: tuple, positions: np.ndarray | None
 
 _ALL = ("x", "cos", "sin")
 CASES = [
-    _case((2, 7, 3, 64), (1, 7, 1, 64), "half"),  # BSND, what the plugin's fused_rope takes
+    _case((2, 7, 3, 64), (1, 7, 1, 64), "half"),  # BSND, the layout of the plugin's fused_rope
     _case((1, 129, 2, 128), (1, 129, 1, 128), "half"),
     _case((2, 7, 3, 64), (2, 7, 1, 64), "half"),
     _case((2, 5, 3, 10), (2, 5, 3, 10), "half", _ALL),

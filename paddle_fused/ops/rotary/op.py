@@ -35,8 +35,10 @@ def rotary_mul(x, cos, sin, mode: str = "half"):
     Args:
         x: [B, S, N, D], [B, N, S, D] or [S, B, N, D], or [T, N, D] for packed sequences; D even; float32,
             bfloat16 or float16 (float64: composed only).
-        cos, sin: one shape, of x's rank: D last, and before it x's sizes or 1, such as [1, S, 1, D] and
-            [B, S, 1, D] for x [B, S, N, D]; x's dtype. Both halves (or both elements of a pair) as given.
+        cos, sin: one shape, of x's rank: D last, every other dimension x's size or 1, such as [1, S, 1, D]
+        and
+            [B, S, 1, D] for x [B, S, N, D]; x's dtype. Both halves (or both elements of a pair) are used as
+            passed.
         mode: ``"half"`` or ``"interleave"``.
 
     Returns:
@@ -156,7 +158,7 @@ def _check_positions(position_ids, tokens: list[int], length: int) -> None:
             + (f" or {[1, tokens[1]]}" if len(tokens) == 2 else "")
             + ", one position for each token."
         )
-    # Reading values is cheap in host memory; on a card it would synchronise with the device.
+    # Reading values is cheap in host memory; on a card it would synchronize with the device.
     if not native.can_read(position_ids) or 0 in shape:
         return
     lowest, highest = int(position_ids.min()), int(position_ids.max())
@@ -213,7 +215,7 @@ def _ascend_mode(x, cos, sin, mode):
 
 
 def _not_fused_rope(x, cos, sin, mode) -> str | None:
-    """Why the plugin's fused_rope cannot rotate these tensors, or None."""
+    """The reason why the plugin's fused_rope cannot rotate these tensors, or None."""
     if mode != "half":
         return f"fused_rope has no mode {mode}"
     if wants_gradient(cos, sin):

@@ -17,7 +17,7 @@ OPERATOR = "swiglu"
 def swiglu(x, y=None):
     """silu(x) * y with silu(a) = a / (1 + exp(-a)). Without y, x's last dimension holds both, x before y.
 
-    The host kernels copy neither form: they do not concatenate or split.
+    The host kernels support both forms without copies: they do not concatenate or split.
 
     Args:
         x: [..., H], or [..., 2 H] without y; float32, bfloat16 or float16 (float64: composed only).
@@ -63,7 +63,7 @@ def _ascend_unsupported(x, y):
     if reason is None and y is None and x.shape[-1] < 0:
         reason = "Paddle's swiglu takes an unknown width of both halves for an odd one"
     if reason is None and wants_gradient(x, y):
-        # The plugin concatenates x and y, and aclnnSwiGluGrad gets rows of the joint tensor.
+        # The plugin concatenates x and y, and aclnnSwiGluGrad gets rows of the concatenated tensor.
         width = (x.shape[-1] if len(x.shape) else 1) * (1 if y is None else 2)
         row = width * (4 if dtype_name(x) == "float32" else 2)
         if width >= 0 and row % contracts.limit("swiglu.grad_alignment"):

@@ -1,4 +1,4 @@
-// What the bridge knows about each kernel that it put into Paddle's kernel table.
+// The bridge's record of each kernel that it added to Paddle's kernel table.
 #pragma once
 #include <atomic>
 #include <cstdint>

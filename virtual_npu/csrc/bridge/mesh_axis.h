@@ -11,8 +11,8 @@
 
 namespace virtual_npu {
 
-// A dimension that n processes share is cut by phi::distributed::BalancedSplit, so that the last parts may be smaller.
-// Parts of several sizes travel padded to the largest one.
+// A dimension is split over n processes by phi::distributed::BalancedSplit, so the last shards may be smaller. Shards
+// of different sizes are padded to the largest size for communication.
 class MeshAxis {
  public:
   MeshAxis(const phi::CustomContext& context, const std::vector<int64_t>& process_ids);
@@ -26,10 +26,10 @@ class MeshAxis {
   // Shard(from) -> Shard(to), by all_to_all; `whole` is the size of dimension `from`.
   phi::DenseTensor exchange(const phi::DenseTensor& part, int from, int64_t whole, int to) const;
 
-  // Replicate -> Shard(dim): nothing is sent.
+  // Replicate -> Shard(dim), without communication.
   phi::DenseTensor part(const phi::DenseTensor& whole, int dim) const;
-  // Replicate -> Partial: the first process keeps the values and the others hold zeros, or all of them keep the values
-  // where that reduces to them. Nothing is sent.
+  // Replicate -> Partial, without communication: the first process keeps the values and the others get zeros, or all
+  // processes keep the values if their reduction gives the same values.
   phi::DenseTensor term(const phi::DenseTensor& whole, phi::ReduceType type) const;
 
  private:
@@ -48,7 +48,7 @@ class MeshAxis {
 // The operation of a collective that reduces partial values. bool has no sum: "any" is the largest value of all.
 phi::ccl::CCLReduceOp reduce_operation(phi::ReduceType type);
 
-// Piece i of `sent` goes to process i, whose own piece arrives in `received`; the pieces may have any sizes.
+// Sends piece i of `sent` to process i and receives its piece into `received`; pieces may have any size.
 void all_to_all(const phi::CustomContext& context, const phi::distributed::XCCLCommContext& communicator,
                 const std::vector<phi::DenseTensor>& sent, const std::vector<phi::DenseTensor*>& received);
 

@@ -1,5 +1,5 @@
-// The same bytes under two places. Device memory of the virtual NPU is host memory, so a CPU kernel can work on it once
-// the tensor's allocation says "CPU"; nothing is copied.
+// Views of the same bytes under two places. Device memory of the virtual NPU is host memory, so a CPU kernel can use it
+// without copies if the tensor's allocation has the place "CPU".
 #pragma once
 #include <memory>
 
@@ -24,10 +24,10 @@ struct NpuView final : phi::Allocation {
 
 bool on_npu(const Holder& holder);
 
-// The npu allocation behind a CPU view; other host memory is wrapped; npu memory is returned as it is.
+// The npu allocation behind a CPU view; other host memory is wrapped; npu memory is returned unchanged.
 Holder as_npu(const Holder& holder, const phi::Place& place);
 
-// The context CPU kernels get in place of `context`: it allocates from the device and draws from its generator.
+// The context for CPU kernels instead of `context`: it allocates from the device and uses its generator.
 phi::CPUContext* cpu_context_of(const phi::DeviceContext& context);
 
 }  // namespace virtual_npu

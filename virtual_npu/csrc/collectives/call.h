@@ -1,4 +1,4 @@
-// What a rank was asked to do: what ranks compare, and what their errors say.
+// The description of a rank's call, which ranks compare and show in their errors.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -36,9 +36,9 @@ struct Call {
 // "all_reduce(sum) of 1024 float32 (call 3) at train.py:12"
 std::string describe(const Call& call);
 
-// Whether two ranks were asked to do the same. How much each sends to each in an all_to_all is compared apart.
+// Whether two ranks made the same call. The sizes sent between each pair in an all_to_all are compared separately.
 bool same(const Call& one, const Call& other);
-// Whether a transfer's two ends agree on what is transferred.
+// Whether the two ends of a transfer match.
 bool fits(const Call& send, const Call& receive);
 
 // "all_reduce"

@@ -1,8 +1,8 @@
-// How the ranks of a group carry a collective out, on the calling thread.
+// How the ranks of a group execute a collective, on the calling thread.
 //
-// Data pass through the ranks' chunks, in steps of kChunk bytes at most. At the first barrier each rank also compares
-// what all were asked to do. A rank alternates between its two chunks: before it writes to one again, all have passed a
-// barrier since they read it.
+// Data passes through the ranks' chunks in steps of at most kChunk bytes. At the first barrier each rank also compares
+// the calls of all ranks. A rank alternates between its two chunks: before it writes to a chunk again, all ranks have
+// passed a barrier since they read it.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,10 @@
 // A communicator: one rank's end of a group, and the collectives on it.
 //
-// Paddle's interface (interface.cc) calls these functions, and so may operators of this plugin that communicate while
-// they compute. Such an operator finds the communicator of its `hcom` argument by name and gives it work on a stream
-// of the communicator's own, piece by piece, in the same order on every rank:
+// Paddle's interface (interface.cc) and operators of this plugin that communicate while they compute call these
+// functions. Such an operator looks up the communicator of its `hcom` argument by name and enqueues work on the
+// communicator's own stream, chunk by chunk, in the same order on every rank:
 //
-//   auto group = Communicator::find(hcom);                  // nullptr: there is none of that name in this process
+//   auto group = Communicator::find(hcom);                  // nullptr: not in this process
 //   const auto stream = group->own_stream();
 //   for (each chunk) {
 //     compute(chunk);                                       // on the calling thread, while earlier chunks are sent
@@ -12,9 +12,9 @@
 //   }
 //   for (const Mark& mark : marks) mark.wait();             // throws StreamError; see raise() in runtime/stream.h
 //
-// Buffers, outputs too, must stay alive until their mark has passed: nothing else keeps them. Calls return at once if
-// `stream` is given, and when they are done if it is nullptr. A call throws StreamError if the group is broken: a rank
-// was asked to do something else than the others, is gone, or cannot come.
+// The caller must keep buffers, including outputs, alive until their mark has passed. Calls return immediately if
+// `stream` is given, and after completion if it is nullptr. A call throws StreamError if the group is broken, because a
+// rank called a different collective, has exited, or cannot arrive.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -38,14 +38,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static std::shared_ptr<Communicator> join(const std::string& name, int ranks, int rank, int device);
   // The communicator of that name in this process; nullptr if there is none.
   static std::shared_ptr<Communicator> find(const std::string& name);
-  // Waits for work under way, up to VIRTUAL_NPU_COLLECTIVE_TIMEOUT, and leaves the group.
+  // Waits for pending work, up to VIRTUAL_NPU_COLLECTIVE_TIMEOUT, and leaves the group.
   void leave();
 
   const std::string& name() const { return members_.name(); }
   int rank() const { return members_.rank(); }
   int ranks() const { return members_.ranks(); }
-  // A stream for communication, apart from the compute stream, made at the first call. Nothing on it waits for the compute
-  // stream, which works on the calling thread.
+  // A communication stream, separate from the compute stream, created at the first call. Its work does not wait for the
+  // compute stream, which runs on the calling thread.
   StreamPointer own_stream();
 
   // Counts are elements: of the buffers for all_reduce, reduce and broadcast, of one rank's part for all_gather (of
@@ -57,7 +57,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
               StreamPointer stream);
   Mark broadcast(void* buffer, size_t count, C_DataType dtype, int root, StreamPointer stream);
   Mark all_gather(const void* send, void* receive, size_t count, C_DataType dtype, StreamPointer stream);
-  // The same, but the parts are `distance` elements apart, and this rank's own is left to the caller.
+  // The same, but the parts are `distance` elements apart, and the caller provides this rank's own part.
   Mark all_gather_others(const void* send, void* receive, size_t count, size_t distance, C_DataType dtype,
                          StreamPointer stream);
   Mark reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
@@ -79,7 +79,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Mark all_gather(const void* send, void* receive, size_t count, size_t distance, bool with_own, C_DataType dtype,
                   StreamPointer stream);
   Call new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op = SUM, int peer = 0);
-  // Whether data that go from or to the root of a broadcast or reduce leave this rank's machine or come to it.
+  // Whether data from or to the root of a broadcast or reduce crosses the boundary of this rank's machine.
   bool crosses_to(int root);
   // Until the links have carried the parts of all ranks, `bytes` each, of an all_gather or reduce_scatter: between
   // machines the parts of ranks in the same place, then inside the machine all of them.

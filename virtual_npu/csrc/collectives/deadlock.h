@@ -1,8 +1,8 @@
 // Who waits for whom, across all groups of all processes.
 //
-// A process that waits for others with all threads from which it communicates says so in a page of its own, which
-// others read through /proc. Each edge of the wait-for graph is then real: nothing but the process it points to can end
-// the wait. So if a process finds a cycle by following edges, the processes in it are deadlocked.
+// If all communicating threads of a process wait for other processes, the process records this in its own page, which
+// others read through /proc. Each edge of this wait-for graph is exact: only the process it points to can end the wait.
+// So if a process finds a cycle by following edges, the processes in it are deadlocked.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,7 +19,8 @@ struct Awaited {
   int32_t status_file = -1;
 };
 
-// Says that this process waits, as `text` describes, since `since` for all of `awaited`, if its program does; whether.
+// Records that this process waits for all of `awaited` since `since`, described by `text`, if all its threads wait;
+// returns whether they do.
 bool publish_status(const std::string& text, int64_t since, const std::vector<Awaited>& awaited);
 void withdraw_status();
 

@@ -1,5 +1,4 @@
-// Waiting in the kernel for a word of shared memory to change. It costs no processor time, whatever the process that
-// changes the word does meanwhile.
+// Waits in the kernel for a word of shared memory to change, without using CPU time.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -17,7 +16,7 @@ namespace virtual_npu {
 using Word = std::atomic<uint32_t>;
 static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
 
-// Returns when the word is no longer `seen`, somebody wakes it, the time is over, or for no reason.
+// Returns when the word is no longer `seen`, after a wake-up, after the timeout, or spuriously.
 inline void wait_on(Word* word, uint32_t seen, int64_t nanoseconds) {
   const timespec time{nanoseconds / 1000000000, nanoseconds % 1000000000};
   syscall(SYS_futex, word, FUTEX_WAIT, seen, &time, nullptr, 0);

@@ -1,6 +1,6 @@
 // The emulated links of a device, each full duplex, shared by all groups of the process: one to the devices of its own
 // machine, VIRTUAL_NPU_LINK_GBPS in each direction and VIRTUAL_NPU_LINK_US of latency, and a network port to other
-// machines, VIRTUAL_NPU_RDMA_GBPS and VIRTUAL_NPU_RDMA_US. A transfer takes wall-clock time, but no time of the processor.
+// machines, VIRTUAL_NPU_RDMA_GBPS and VIRTUAL_NPU_RDMA_US. A transfer takes wall-clock time, but no CPU time.
 #pragma once
 #include <cstddef>
 #include <cstdint>

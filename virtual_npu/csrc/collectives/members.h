@@ -17,7 +17,7 @@ class Members {
   // Takes the rank's slot and waits until all slots are taken.
   Members(const std::string& name, int ranks, int rank);
   ~Members() { leave(); }
-  // Leaves the group: ranks that wait for this one from now on fail at once.
+  // Leaves the group; ranks that wait for this rank from now on fail immediately.
   void leave();
 
   int rank() const { return rank_; }
@@ -28,19 +28,19 @@ class Members {
   RankSlot& own_slot() { return slot(rank_); }
   Channel& channel(int from, int to) { return header().channels[from][to]; }
 
-  // Waits until every rank has come, as each must equally often. StreamError if the group is or gets broken.
+  // Waits for all ranks; each rank must call it equally often. Throws StreamError if the group is or gets broken.
   void barrier();
 
-  // Waits until this rank's doorbell is rung, which was seen at `seen`. `call` waits for the ranks in `awaited`.
+  // Waits until this rank's doorbell, last read as `seen`, is rung. `call` waits for the ranks in `awaited`.
   void wait_for_bell(uint32_t seen, const Call& call, const std::vector<int>& awaited);
   void ring(int rank);
 
-  // StreamError with the group's failure if it is broken.
+  // Throws StreamError with the group's failure if it is broken.
   void check();
   // Breaks the group for all ranks, and the other groups of its ranks if it `spreads`; throws StreamError.
   [[noreturn]] void fail(const std::string& failure, bool spreads);
 
-  // Breaks the group because this rank leaves it while its last call is not done.
+  // Breaks the group because this rank leaves it before its last call has completed.
   void give_up();
 
   // The link between this rank and another one.
@@ -71,7 +71,7 @@ class Members {
 
 // Breaks every group that this process is in: a rank of the job is lost.
 void break_all_groups(const std::string& failure);
-// A rank of any of this process's groups whose process has ended or is stopped, described; "" if there is none.
+// Describes a rank of any of this process's groups whose process has exited or is stopped; "" if there is none.
 std::string lost_rank();
 
 }  // namespace virtual_npu

@@ -1,15 +1,15 @@
 // Sends and receives.
 //
-// A send completes when its data are in shared memory, received or not: ranks that first send to each other and then
-// receive do not wait for each other. A sender waits only when it is ahead of its receiver by more than kWaitingBytes or
-// kMessages transfers; if two ranks do so in a send to each other, deadlock.h finds them. A receive completes when its
-// data have arrived.
+// A send completes when its data is in shared memory, even if it has not been received, so ranks that first send to
+// each other and then receive do not wait for each other. A sender waits only when it is ahead of its receiver by more
+// than kWaitingBytes or kMessages transfers; if two ranks wait like this for each other, deadlock.h detects it. A
+// receive completes when its data has arrived.
 //
-// Transfers of a group call form a batch, and so do consecutive ones on a stream with a queue. While one of a batch
-// waits, later ones may progress: Paddle's batch_isend_irecv means them to be one step, in any order.
+// Transfers of a group call form a batch, as do consecutive transfers on a stream with a queue. While a transfer of a
+// batch waits, later ones may progress, because Paddle's batch_isend_irecv intends them to be one step, in any order.
 //
-// HCCL is stricter: HcclSend blocks its stream until the data have been received. With VIRTUAL_NPU_SYNC_SENDS=1 a send
-// completes when it is received, and only the transfers of a group call are a batch.
+// HCCL is stricter: HcclSend blocks its stream until the data has been received. With VIRTUAL_NPU_SYNC_SENDS=1 a send
+// completes when it is received, and only the transfers of a group call form a batch.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -6,13 +6,13 @@
 
 namespace virtual_npu {
 
-// The order is that of the inputs, so the bits depend on nothing else. bfloat16 and float16 are computed in float32 and
-// rounded once; integers wrap around, and their average is truncated; of bools the sum is
-// "any". `out` may be one of the inputs. `copy`, which may be one too, receives the same as `out`; nullptr if nothing does.
+// Terms are added in the order of the inputs, so the bits are deterministic. bfloat16 and float16 are computed in
+// float32 and rounded once; integers wrap around, and their average is truncated; the sum of bools is "any". `out` and
+// `copy` may be inputs. `copy` receives the same result as `out`, unless it is nullptr.
 void reduce(C_DataType dtype, C_CCLReduceOp op, const void* const* inputs, int terms, size_t count, void* out,
             void* copy = nullptr);
 
-// Why there is no such reduction, for the user: complex numbers have no order, bools no average. "" if there is one.
+// The reason, for the user, why the reduction does not exist (complex numbers have no order, bools no average), or "".
 const char* reason_against_reduction(C_DataType dtype, C_CCLReduceOp op);
 
 }  // namespace virtual_npu

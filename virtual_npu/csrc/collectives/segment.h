@@ -1,7 +1,7 @@
 // The memory that the processes of one group share.
 //
-// It is a file without a name (memfd), which the kernel frees with the last process that has it open: whatever happens
-// to the processes, nothing stays behind. Its pages exist once they are written, so its size costs nothing.
+// It is an unnamed file (memfd), which the kernel frees when the last process closes it, so nothing is left behind even
+// after a crash. Pages are allocated when they are written, so its size costs nothing.
 //
 //   Header | chunks: two for every rank | payload of transfers: a region for every pair of ranks
 //
@@ -84,7 +84,7 @@ class Segment {
   ~Segment();
   Segment(const Segment&) = delete;
 
-  // This process need not keep the segment open for others that have yet to join.
+  // This process no longer keeps the segment open for others to join.
   static void all_have_joined(const std::string& name);
   static ProcessId maker(const std::string& name);
 
@@ -93,7 +93,7 @@ class Segment {
 
   void write(int from, int to, uint64_t offset, const void* data, size_t bytes);
   void read(int from, int to, uint64_t offset, void* data, size_t bytes);
-  // Gives the pages of a payload back that are not to be kept.
+  // Returns the pages of a payload that are not kept to the system.
   void forget(int from, int to, uint64_t offset, size_t bytes);
 
  private:

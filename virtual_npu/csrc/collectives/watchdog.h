@@ -1,9 +1,9 @@
-// The watchdog of a waiting rank: what it does about ranks that do not arrive.
+// The watchdog of a waiting rank, which handles ranks that do not arrive.
 //
-// A rank may be slow: it compiles, loads data, computes. The others wait for it unless it cannot arrive: its process has
-// ended, it has left the group, it has been stopped for half of VIRTUAL_NPU_COLLECTIVE_TIMEOUT, or it has been in a
-// deadlock with us for longer than that. After the timeout the watchdog names the missing ranks on stderr; after
-// VIRTUAL_NPU_COLLECTIVE_LIMIT it breaks the group. The launcher supervises the processes themselves
+// A rank may be slow: it compiles, loads data, computes. The others wait for it unless it cannot arrive: its process
+// has exited, it has left the group, it has been stopped for half of VIRTUAL_NPU_COLLECTIVE_TIMEOUT, or it has been
+// deadlocked with this rank for longer than the timeout. After the timeout the watchdog names the missing ranks on
+// stderr; after VIRTUAL_NPU_COLLECTIVE_LIMIT it breaks the group. The launcher supervises the processes themselves
 // (llm_npu/launch/supervisor.py).
 #pragma once
 #include <array>
@@ -26,7 +26,7 @@ class Watchdog {
   ~Watchdog();
 
   int64_t until_next_check() const;  // nanoseconds
-  // Breaks the group (Members::fail) if a rank that `waiting` needs cannot come.
+  // Breaks the group (Members::fail) if a rank that `waiting` needs cannot arrive.
   void check_if_due(const Call& waiting);
   void check_if_due(const std::string& waiting);
 

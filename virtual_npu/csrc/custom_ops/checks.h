@@ -1,6 +1,6 @@
-// What every operator under an upstream name checks before it computes. Each check throws phi's InvalidArgument, which
-// reaches Python as ValueError; the sentence says what came, what is accepted and what to do, and ends with the number
-// CANN answers with on a card where its documents name one.
+// Checks of every operator with an upstream name before it computes. Each check throws phi's InvalidArgument, which
+// becomes a ValueError in Python. The message states the value received, the accepted values and the fix, and ends with
+// CANN's error number if its documents specify one.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -21,7 +21,7 @@ struct Argument {
 // Throws InvalidArgument("<op>: <came>; accepted: <accepts>. <advice> (CANN error <number>, <its name>)").
 [[noreturn]] void refuse(const contract::Rule& rule, const char* op, const std::string& came);
 
-// Throws InvalidArgument("<op>: <sentence>"), for what no rule of CANN or of the plugin is about.
+// Throws InvalidArgument("<op>: <sentence>") for errors without a rule of CANN or of the plugin.
 [[noreturn]] void refuse(const char* op, const std::string& sentence);
 
 // All arguments are on one and the same npu device. The message lists each argument with its place.
@@ -41,7 +41,7 @@ void check_dtype(const contract::Rule& rule, const char* op, const Argument& arg
 // The arguments all have the dtype of the first, as `rule` says.
 void check_same_dtype(const contract::Rule& rule, const char* op, std::initializer_list<Argument> arguments);
 
-// A gradient is on the device of what it is the gradient of, and has its dtype and shape.
+// A gradient has the device, dtype and shape of its forward tensor.
 void check_gradient(const char* op, const Argument& tensor, const Argument& gradient);
 
 }  // namespace virtual_npu

@@ -37,7 +37,7 @@ int64_t longest(const std::vector<int64_t>& ends);
 std::vector<paddle::Tensor> forward(const FlashAttention& call,
                                     const paddle::optional<paddle::Tensor>& fixed_seed_offset);
 
-// What the forward pass saved, and the gradient that arrives.
+// The tensors saved by the forward pass, and the incoming gradient.
 struct FlashAttentionSaved {
   const paddle::Tensor& attention_score_grad;
   const paddle::Tensor& softmax_max;

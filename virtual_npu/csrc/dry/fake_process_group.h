@@ -1,5 +1,6 @@
-// Dry mode: the collectives of a fake process group. Every other rank is taken to hold what this one holds, so that known
-// values stay known (known_values.h); of all else only the size counts. Arguments are those of collectives/communicator.h.
+// Dry mode: the collectives of a fake process group. Every other rank is assumed to have the same values as this rank,
+// so that known values stay known (known_values.h); for unknown values only the size matters. Arguments are as in
+// collectives/communicator.h.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -13,7 +14,7 @@ void all_reduce(const void* send, void* receive, size_t count, C_DataType dtype,
 void all_gather(const void* send, void* receive, size_t count, C_DataType dtype, int ranks);
 void reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int rank,
                     int ranks);
-// From another rank, whose values are unknown.
+// Receives from another rank, whose values are unknown.
 void receive(void* to, size_t bytes, C_DataType dtype);
 
 }  // namespace dry

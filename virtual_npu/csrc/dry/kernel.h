@@ -8,9 +8,9 @@
 namespace virtual_npu {
 namespace dry {
 
-// Takes the place of `compute`, a call of the kernel of `entry`: runs it where it only makes views or enqueues work, and
-// where all that it reads is known (known_values.h); otherwise allocates what the real call would, copies of promoted
-// tensors included. Throws phi's Unimplemented where the size of an output depends on values.
+// Replaces `compute`, a call of the kernel of `entry`. It runs the kernel if it only creates views or enqueues work, or
+// if all of its inputs are known (known_values.h). Otherwise it makes the same allocations as the real call, including
+// copies of promoted tensors. Throws phi's Unimplemented if the size of an output depends on values.
 void call(const KernelEntry& entry, const phi::DeviceContext& context, const TensorPointers& inputs,
           const TensorPointers& outputs, const std::function<void()>& compute);
 

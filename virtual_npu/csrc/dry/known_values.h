@@ -1,8 +1,8 @@
-// Dry mode: which bytes of the device hold the values that they would hold on a card.
+// Dry mode: tracks which bytes of the device have the same values as on a card.
 //
-// What the program copies to the device is known if it is small, and so is what small kernels compute from known values:
-// those kernels run. All else is unknown: it reads as zeros, and reading integers or bools from it is an error, because
-// the control flow of the program could depend on them.
+// Small data that the program copies to the device is known, and so are results of small kernels on known values, which
+// are therefore executed. Everything else is unknown: it reads as zeros, and reading integers or bools from it is an
+// error, because the control flow of the program could depend on them.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -21,7 +21,7 @@ void set_known(const phi::DenseTensor& tensor);
 void set_unknown(const phi::DenseTensor& tensor, const std::string& by);
 
 bool is_known(const void* address, size_t size);
-// Whether the tensor is small and all of it known.
+// Whether the tensor is small and completely known.
 bool is_known(const phi::DenseTensor& tensor);
 
 // Copies between the host and a device, or on it.

@@ -6,9 +6,9 @@
 
 namespace virtual_npu {
 
-// Journals the tensor's memory from now on until the last tensor that holds it is gone, unless it is tracked already. For
-// tensors to which a kernel has given memory; `by` is the operator. Returns whether the allocation is new: memory of the
-// host never is.
+// Journals the lifetime of the tensor's memory until the last tensor releases it, unless it is already tracked. For
+// tensors whose memory a kernel has allocated; `by` is the operator. Returns whether the allocation is new, which host
+// memory never is.
 bool track_lifetime(phi::DenseTensor* tensor, const std::string& by);
 
 }  // namespace virtual_npu

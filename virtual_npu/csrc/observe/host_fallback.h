@@ -1,5 +1,5 @@
 // Reports kernels that a card would not run on its cores to the observer in virtual_npu/host_fallbacks.py, which
-// knows the line of the program.
+// determines the line of the program.
 #pragma once
 #include <atomic>
 
@@ -74,7 +74,7 @@ void report_host_fallback(const KernelEntry& entry, const Arguments& arguments) 
   cause.report(entry, reports);
 }
 
-// Imports the Python module that warns of these kernels, in a process that runs Python.
+// Imports the Python module that warns about these kernels, in a process that runs Python.
 void start_fallback_warnings();
 
 }  // namespace virtual_npu

@@ -1,5 +1,5 @@
-// The journal: what the device was asked to do, in order, as JSON lines in the file VIRTUAL_NPU_JOURNAL (with several
-// ranks FILE.<rank>). Real and dry runs write the same events, so that they can be compared.
+// The journal: the device's work in order, as JSON lines in the file VIRTUAL_NPU_JOURNAL (with several ranks
+// FILE.<rank>). Real and dry runs write the same events, so that they can be compared.
 //
 //   {"event":"operator","name":"matmul","dtype":"bfloat16","placement":"npu","inputs":[["bfloat16",[2,3]],...],
 //    "outputs":[...],"allocated":4096}        allocated: bytes in use by all tensors of the device
@@ -20,10 +20,10 @@
 namespace virtual_npu {
 namespace journal {
 
-// If the file cannot be written, as on a full disk, the reason is printed once, no line follows, and every later launch of
-// an operator throws it.
+// If the file cannot be written (for example because the disk is full), the reason is printed once, no more lines are
+// written, and every later launch of an operator throws the error.
 
-// Whether a journal is written. The functions below may be called only then, and do not throw.
+// Whether a journal is written. The functions below may be called only in this case, and do not throw.
 bool is_kept();
 
 void allocate(uint64_t id, uint64_t bytes, const std::string& by);
@@ -37,7 +37,7 @@ struct Collective {
 };
 void collective(const Collective& call);
 void mark(const std::string& text);
-// Writes all lines so far to the file. Returns why that is not possible, or nullptr.
+// Writes all lines so far to the file. Returns the reason if this fails, or nullptr.
 const char* flush();
 
 // A call of an operator on the calling thread, from its launch to the end of the object's life, when its line is
@@ -53,7 +53,7 @@ class Operator {
   static Operator* open();
 
   const std::string& name() const { return name_; }
-  // Its outputs are what it allocates; add_output is not called for the others.
+  // Its allocations are its outputs; add_output is not called.
   void outputs_are_its_allocations() { puts_out_its_allocations_ = true; }
   bool puts_out_its_allocations() const { return puts_out_its_allocations_; }
   void add_input(phi::DataType dtype, const phi::DDim& dims) { add(dtype, dims, &inputs_); }

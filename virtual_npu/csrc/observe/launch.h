@@ -1,6 +1,6 @@
-// The one hook of all that observes the device: kernels of the bridge and of the plugin (bridge/call.cc), custom
-// operators and operators of other libraries (operator_call.h) run inside a Launch, which hands them to the profiler and
-// to the journal.
+// The single hook for all observers of the device: kernels of the bridge and of the plugin (bridge/call.cc), custom
+// operators and operators of other libraries (operator_call.h) run inside a Launch, which reports them to the profiler
+// and to the journal.
 #pragma once
 #include <optional>
 #include <string>
@@ -20,7 +20,7 @@ class Launch {
   // Whether anything observes; otherwise launches need no tensors.
   static bool is_observed() { return profiler::recording() || journal::is_kept(); }
 
-  // `queues`: only hands work to a stream, which is no work of the device itself.
+  // `queues`: only enqueues work on a stream, which does not count as work of the device.
   Launch(const std::string& name, phi::DataType dtype, Placement placement, int device, bool queues = false);
   Launch(const Launch&) = delete;
 
@@ -34,7 +34,7 @@ class Launch {
     if (line_) line_->add_output(tensor...);
     if (span_) span_->outputs().add(tensor...);
   }
-  // The call's outputs are what it allocates; add_output will not be called.
+  // The call's allocations are its outputs; add_output will not be called.
   void outputs_are_its_allocations() {
     if (line_) line_->outputs_are_its_allocations();
   }
@@ -43,7 +43,7 @@ class Launch {
     if (span_) span_->begin();
   }
 
-  // Journals the lifetime of the memory that a kernel has given to `output`.
+  // Journals the lifetime of the memory that a kernel allocated for `output`.
   void track_output(const std::string& kernel, const phi::TensorBase* output);
 
  private:

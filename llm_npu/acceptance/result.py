@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from llm_npu.cann.chip import of_operator_files, titles
+from llm_npu.cann.installation import find_cann
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.report import html
 from llm_npu.report.table import Table
@@ -133,9 +135,15 @@ class Result:
             os.replace(fresh, folder / name)
 
 
-def versions() -> dict[str, str]:
-    """The versions of packages that affect the results."""
+def versions(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> dict[str, str]:
+    """The versions of packages that affect the results, and what the installed CANN consists of."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
+    cann = find_cann(environ, root)
+    if cann is not None and cann.folder.is_dir():
+        versions["CANN"] = cann.version or "unknown"
+        libraries = sorted(file.name for file in (cann.folder / "lib64").glob("libopapi*.so"))
+        versions["operator libraries"] = ", ".join(libraries) or "none"
+        versions["operators for"] = titles(of_operator_files(cann.folder / "opp"))
     for name in DISTRIBUTIONS:
         try:
             versions[name] = metadata.version(name)

@@ -7,6 +7,7 @@ import pytest
 from doctor_host import card_host, on_card, tool
 from fake_cann import FakeCann
 
+from llm_npu.acceptance.result import versions
 from llm_npu.commands import train
 from llm_npu.device import Device
 from llm_npu.doctor.checks import ascend
@@ -73,3 +74,11 @@ def test_a_run_names_the_forwarding_library(host, capsys, monkeypatch):
     train.report_card(Device("npu", "card", "a test"), root=host)
     printed = capsys.readouterr().out.replace("\n", " ")
     assert str(library) in printed and "libopapi_transformer.so" in printed and "warning" not in printed
+
+
+def test_the_acceptance_report_names_the_layout_of_cann(host):
+    setup = with_cann(host, "8.5.0", "A3")
+    facts = versions(setup.environ, host)
+    assert facts["CANN"] == "8.5.0" and "910C" in facts["operators for"]
+    assert {"libopapi.so", "libopapi_nn.so"} <= set(facts["operator libraries"].split(", "))
+    assert "CANN" not in versions({}, host / "empty")

@@ -1,11 +1,11 @@
-"""Diagnoses an installation and names the fixes: ``llm-npu doctor``.
+"""Diagnoses an installation and suggests fixes: ``llm-npu doctor``.
 
     findings = examine(Setup(os.environ))
     print(text(findings))
 
-Neither paddle nor numpy is imported here: a broken Paddle is a finding. Facts that need Paddle come from a
-separate process (``probe``), whose crash or hang is a finding, too. Everything else is read from files, from
-the environment, and from the system.
+Neither paddle nor numpy is imported here, because a broken Paddle is a finding. Facts that need Paddle come
+from a separate process (``probe``); its crash or hang is also a finding. Everything else is read from files,
+from the environment, and from the system.
 """
 
 from .finding import Finding, as_json, exit_code, text
@@ -15,7 +15,7 @@ __all__ = ["Finding", "Setup", "as_json", "examine", "exit_code", "text"]
 
 
 def examine(setup: Setup) -> list[Finding]:
-    """The findings of every check on ``setup``, in their order."""
+    """The findings of every check on ``setup``, in order."""
     from .checks import examine as run_all  # a late import: it imports all checks
 
     return run_all(setup)

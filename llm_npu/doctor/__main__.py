@@ -1,4 +1,4 @@
-"""``python -m llm_npu.doctor``: as ``llm-npu doctor``."""
+"""``python -m llm_npu.doctor``, the same as ``llm-npu doctor``."""
 
 import sys
 

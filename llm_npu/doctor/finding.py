@@ -14,10 +14,10 @@ LEVELS = ("error", "warning", "ok")
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of ``check`` on one subject: ``message`` was found and, unless it is ok, the ``fix``.
+    """The result of ``check`` on one subject, with a ``fix`` unless it is ok.
 
-    ``error``: the requested training cannot work. ``warning``: it works, but slower, or not as the
-    environment suggests.
+    ``error``: the requested training cannot work. ``warning``: it works, but slower, or differently from what
+    the environment suggests.
     """
 
     check: str
@@ -47,7 +47,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def text(findings: Sequence[Finding]) -> str:
-    """One line per finding, the fix below it, and a line of counts."""
+    """A line per finding with the fix below it, and a line of counts."""
     lines = []
     for finding in findings:
         lines.append(f"{finding.level:8} {finding.check:12} {finding.message}")

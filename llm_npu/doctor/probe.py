@@ -1,4 +1,4 @@
-"""Gathers the facts that need paddle in a separate process; its crash or hang is a result, too.
+"""Gathers the facts that need paddle in a separate process; its crash or hang is also a result.
 
 Paddle loads device plugins on import, and an incompatible plugin kills the process with a signal, or hangs.
 """
@@ -28,9 +28,13 @@ REASONS = re.compile(r"error|fatal|assert|terminate", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Probe:
-    """``facts`` gathered by the stages, the error of each stage that ``failed``, and how it ended.
+    """The result of the process.
 
-    ``ended`` is empty for a process that finished; else it says how it ended in the stage ``during``.
+    Attributes:
+        facts: gathered by the stages.
+        failed: the error of each failed stage.
+        during: the stage in which the process ended.
+        ended: how the process ended; empty if it finished.
     """
 
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -39,19 +43,19 @@ class Probe:
     ended: str = ""
 
     def passed(self, stage: str) -> bool:
-        """Whether the stage was reached and succeeded; without paddle none is."""
+        """Whether the stage was reached and succeeded; False for all stages without paddle."""
         if stage in self.failed or PADDLE in self.failed:
             return False
         return not self.ended or STAGES.index(stage) < STAGES.index(self.during)
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``module`` in an interpreter like this one, with its options (-S, -W, ...)."""
+    """The command that runs ``module`` in the same interpreter with the same options (-S, -W, ...)."""
     return [sys.executable, *subprocess._args_from_interpreter_flags(), "-m", module, *arguments]
 
 
 def run_probe(environ: Mapping[str, str], timeout: float, stages: Sequence[str] = STAGES) -> Probe:
-    """Runs ``stages`` in a new process with the environment ``environ``, for at most ``timeout`` seconds."""
+    """Run ``stages`` in a new process with the environment ``environ``, for at most ``timeout`` seconds."""
     command = python("llm_npu.doctor.probe_program", *stages)
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, timeout=timeout)
@@ -73,8 +77,7 @@ def _how_it_ended(code: int) -> str:
 
 
 def _last_error(stderr: bytes) -> str:
-    """The line with the reason, if there is one: a C++ exception's text, else the last line with a
-    message."""
+    """A C++ exception's text, else the last line that looks like an error; "" without either."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
     errors = [line for line in lines if REASONS.search(line)]  # skips paddle's warnings
@@ -89,8 +92,8 @@ def _read(stdout: bytes, ended: str) -> Probe:
     for line in stdout.decode(errors="replace").splitlines():
         if not line.startswith(MARK):
             continue
-        said = json.loads(line.removeprefix(MARK))
-        during = said.get("begins", during)
-        facts.update(said.get("facts", {}))
-        failed.update(said.get("failed", {}))
+        message = json.loads(line.removeprefix(MARK))
+        during = message.get("begins", during)
+        facts.update(message.get("facts", {}))
+        failed.update(message.get("failed", {}))
     return Probe(facts, failed, during if ended else "", ended)

@@ -1,7 +1,6 @@
-"""The program of the process that ``probe`` starts: runs the given stages and reports on each.
+"""The program that ``probe`` starts; runs the given stages and reports on each.
 
-It prints a line of JSON at the beginning and at the end of each stage, because the process may die in
-between.
+Prints a line of JSON at the start and at the end of each stage, because the process may die in between.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ def import_paddle() -> dict:
 
 
 def compute() -> dict:
-    """Computes a product on the device that the environment selects, and checks the result."""
+    """Compute a matmul on the device that the environment selects, and check the result."""
     import paddle
 
     has_npu = "npu" in paddle.device.get_all_custom_device_type()
     name = "npu:0" if has_npu else "cpu"
     paddle.device.set_device(name)
     product = paddle.matmul(paddle.full([2, 3], 2.0), paddle.full([3, 2], 0.5))
-    found = product.numpy().tolist()
-    if found != [[3.0, 3.0], [3.0, 3.0]]:
-        raise UserError(f"2 * 0.5 summed three times is {found}")
+    result = product.numpy().tolist()
+    if result != [[3.0, 3.0], [3.0, 3.0]]:
+        raise UserError(f"2 * 0.5 summed three times is {result}")
     return {"computed_on": name}
 
 
@@ -56,10 +55,10 @@ def host_operators() -> dict:
 
 
 def import_library() -> dict:
-    """PaddleNLP or PaddleFormers, with the parts of it that the trainer needs; nothing without either."""
+    """Import the parts of PaddleNLP or PaddleFormers that the trainer needs; nothing without either."""
     name = library.installed_or_none()
     if name is None:
-        return {}  # the check of the packages says so
+        return {}  # reported by the check of the packages
     importlib.import_module(f"{name}.transformers")
     return {"library": f"{name} {metadata.version(name)}"}
 

@@ -1,4 +1,4 @@
-"""A rank table: the JSON file that tells HCCL the servers of a run, their devices and the ranks on these.
+"""Rank tables, JSON files with the servers of a run, their devices and the devices' ranks for HCCL.
 
     {"status": "completed", "version": "1.0", "server_count": "2", "server_list": [
         {"server_id": "node_0", "device": [
@@ -28,29 +28,30 @@ HCCN = "etc/hccn.conf"
 
 
 def problems(file: str | Path) -> list[str]:
-    """A sentence for each rule that the rank table ``file`` breaks.
+    """A sentence for each rule that the rank table ``file`` violates.
 
-    UserError and OSError if it is no JSON object.
+    Raises UserError or OSError if the file is not a JSON object.
     """
     return _problems(plain_json.mapping(file))
 
 
 def addresses(root: Path, visible: str | None = None) -> dict[str, str]:
-    """The devices of this machine, each with the address in ``HCCN`` below ``root``, or "".
+    """The devices of this machine, each with its address in ``HCCN`` below ``root``, or "".
 
-    ``visible``: as ASCEND_RT_VISIBLE_DEVICES, numbers with commas; None takes all that have an address.
+    Args:
+        visible: device numbers with commas, like ASCEND_RT_VISIBLE_DEVICES; None for all with an address.
     """
-    found = dict(re.findall(r"^\s*address_(\d+)\s*=\s*(\S+)", content(root / HCCN), re.MULTILINE))
+    address_of = dict(re.findall(r"^\s*address_(\d+)\s*=\s*(\S+)", content(root / HCCN), re.MULTILINE))
     if visible is None:
-        return {device: found[device] for device in sorted(found, key=int)}
+        return {device: address_of[device] for device in sorted(address_of, key=int)}
     devices = [entry.strip() for entry in visible.split(",") if entry.strip().isdecimal()]
-    return {device: found.get(device, "") for device in devices}
+    return {device: address_of.get(device, "") for device in devices}
 
 
 def write(file: Path, servers: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Write the rank table of ``servers``, in their order: name -> device -> address.
+    """Write the rank table of ``servers``, name -> device -> address, in order.
 
-    Nothing is written, and a sentence returned for each problem, if the table would break a rule.
+    If the table would violate a rule, nothing is written; returns a sentence for each problem.
     """
     ranks = itertools.count()
     server_list = [
@@ -69,8 +70,8 @@ def write(file: Path, servers: Mapping[str, Mapping[str, str]]) -> list[str]:
         "server_count": str(len(server_list)),
         "server_list": server_list,
     }
-    if found := _problems(table):
-        return found
+    if errors := _problems(table):
+        return errors
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     unfinished.write_text(strict_json.dumps(table, indent=2) + "\n")
     unfinished.replace(file)
@@ -78,25 +79,25 @@ def write(file: Path, servers: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _problems(table: Mapping) -> list[str]:
-    found = [
+    errors = [
         f"{name} is {table.get(name)!r}, and must be {value!r}"
         for name, value in (("status", "completed"), ("version", "1.0"))
         if table.get(name) != value
     ]
     servers = table.get("server_list")
     if not _are_objects(servers):
-        return [*found, "server_list must be a list of servers, with one or more"]
+        return [*errors, "server_list must be a list of servers, with one or more"]
     if _number(table.get("server_count")) != len(servers):
-        found.append(f"server_count is {table.get('server_count')!r}, but server_list has {len(servers)}")
+        errors.append(f"server_count is {table.get('server_count')!r}, but server_list has {len(servers)}")
     for server in servers:
-        found += _of_server(server, len(servers))
-    found += _repeated("server_id", (server.get("server_id") for server in servers))
-    devices = [each for server in servers for each in _devices(server)]
-    found += _repeated("device_ip", (each.get("device_ip") for each in devices))
-    ranks = sorted(rank for each in devices if (rank := _number(each.get("rank_id"))) is not None)
+        errors += _of_server(server, len(servers))
+    errors += _repeated("server_id", (server.get("server_id") for server in servers))
+    devices = [device for server in servers for device in _devices(server)]
+    errors += _repeated("device_ip", (device.get("device_ip") for device in devices))
+    ranks = sorted(rank for device in devices if (rank := _number(device.get("rank_id"))) is not None)
     if ranks != list(range(len(devices))):
-        found.append(f"the {len(devices)} devices must have the rank_id 0 to {len(devices) - 1}, each once")
-    return found
+        errors.append(f"the {len(devices)} devices must have the rank_id 0 to {len(devices) - 1}, each once")
+    return errors
 
 
 def counts(file: str | Path) -> tuple[int, int]:
@@ -125,8 +126,8 @@ def _of_server(server: dict, count: int) -> Iterator[str]:
         yield f"{repeated} in server {name!r}"
 
 
-def _are_objects(found: object) -> bool:
-    return isinstance(found, list) and bool(found) and all(isinstance(each, dict) for each in found)
+def _are_objects(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _devices(server: dict) -> list[dict]:
@@ -134,7 +135,7 @@ def _devices(server: dict) -> list[dict]:
 
 
 def _number(value: object) -> int | None:
-    """0 and above, as a number or as text; else None."""
+    """A number of 0 or more, given as a number or as text; else None."""
     text = str(value) if type(value) in (int, str) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
@@ -150,4 +151,4 @@ def _repeated(name: str, values: Iterable[object]) -> Iterator[str]:
     counted = Counter(str(value) for value in values if value is not None)
     for value, count in counted.items():
         if count > 1:
-            yield f"{name} {value} stands there {count} times, and must be unique"
+            yield f"{name} {value} occurs {count} times, and must be unique"

@@ -1,5 +1,4 @@
-"""The subject of an examination: an environment, a machine, and the device and folder that a run would
-use."""
+"""The subject of an examination: an environment, a machine, and a run's device and folder."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from llm_npu.device import Device, VisibleCards
 
 from .probe import Probe, run_probe
 
-TIMEOUT = 180.0  # seconds: paddle and paddlenlp take about ten on an idle machine
-DISK_GB = 10.0  # a checkpoint of a model with 500 million parameters and its optimizer, and the next one
+TIMEOUT = 180.0  # seconds; paddle and paddlenlp need about 10 on an idle machine
+DISK_GB = 10.0  # two checkpoints of a model with 500 million parameters and its optimizer
 
 
 @dataclass(frozen=True)
 class Setup:
-    """All fields except ``environ`` are those of the command line, with its defaults."""
+    """All fields except ``environ`` come from the command line, with the same defaults."""
 
     environ: Mapping[str, str]
     device_name: str = "npu"
@@ -36,14 +35,13 @@ class Setup:
 
     @cached_property
     def device(self) -> Device:
-        """The device that the run would use; ValueError with the reason if there is none."""
+        """The device that the run would use; raises ValueError with the reason if there is none."""
         count = virtual_npu.device_count(self.environ)
         return device.decide(self.device_name, self.card, virtual_npu.is_active(), count)
 
     @property
     def kind(self) -> str:
-        """card, virtual or cpu; virtual if no device can be determined, since it has the fewest
-        requirements."""
+        """card, virtual or cpu; virtual, which has the fewest requirements, if the device is unknown."""
         try:
             return self.device.kind
         except ValueError:
@@ -64,7 +62,7 @@ class Setup:
     def variables_of_device(self) -> dict[str, str]:
         """The environment that a process needs to use the device.
 
-        RuntimeError and ValueError with the reason if the virtual NPU is not available.
+        Raises RuntimeError or ValueError with the reason if the virtual NPU is not available.
         """
         if self.device.kind == "virtual":
             return virtual_npu.environment(self.environ)
@@ -72,7 +70,7 @@ class Setup:
 
     @cached_property
     def probe(self) -> Probe:
-        """The probe of a process with paddle, and with the device if it is available."""
+        """The probe with paddle, and with the device if it is available."""
         try:
             variables = self.variables_of_device()
         except (RuntimeError, ValueError):  # the checks of device and plugin report why

@@ -81,7 +81,7 @@ def test_what_shows_nothing(doctor, tmp_path, content):
 def test_a_failure_between_garbage():
     rubbish = random.Random(6).randbytes(2 << 20)
     (named,) = explain.explain(io.BytesIO(rubbish + b"\n" + OOM.encode() + rubbish)).named
-    assert named.failure.name == "device-memory" and named.said.startswith("RuntimeError")
+    assert named.failure.name == "device-memory" and named.text.startswith("RuntimeError")
     assert named.line == rubbish.count(b"\n") + 2
 
 
@@ -91,7 +91,7 @@ def test_colours_escaped_lines_and_lines_without_end():
     endless = "x" * (3 << 20) + " " + OOM.strip() + " " + "y" * (3 << 20)
     for log in (coloured, escaped, endless, OOM.replace("\n", "\r\n"), OOM.strip()):
         (named,) = explain.explain_text(log).named
-        assert named.failure.name == "device-memory" and named.line == 1 and len(named.said) <= 240
+        assert named.failure.name == "device-memory" and named.line == 1 and len(named.text) <= 240
 
 
 class Stream(io.RawIOBase):

@@ -1,4 +1,4 @@
-"""All checks, ordered so that a cause comes before its consequences."""
+"""All checks; causes are checked before their consequences."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from . import ascend, device, hccl, packages, resources
 
 Check = Callable[[Setup], Iterable[Finding]]
 
-# Each module lists its checks in ``CHECKS``: the name of the findings, and the function, whose docstring is
-# its row in the documentation.
+# Each module lists its checks in ``CHECKS``, by the name of their findings. A check's docstring is its row in
+# the documentation.
 MODULES = (packages, device, ascend, hccl, resources)
 CHECKS: dict[str, Check] = {name: check for module in MODULES for name, check in module.CHECKS.items()}
 
 
 def described() -> Iterator[tuple[str, str, str]]:
-    """For each check: its name, its subject and what counts as a problem, from its docstring."""
+    """For each check, its name, and its subject and problems from its docstring."""
     for name, check in CHECKS.items():
         looks_at, problem = inspect.getdoc(check).split("\n\nA problem: ")
         yield name, *(" ".join(part.split()).removesuffix(".") for part in (looks_at, problem))
 
 
 def examine(setup: Setup) -> list[Finding]:
-    """The findings of every check. A check that fails itself is a finding, and does not stop the others."""
+    """The findings of every check. A crash of a check is a finding, and does not stop the others."""
     findings: list[Finding] = []
     for name, check in CHECKS.items():
         try:

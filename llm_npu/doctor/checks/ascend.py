@@ -33,8 +33,8 @@ def cann(setup: Setup) -> Iterator[Finding]:
 
     A problem: missing or moved CANN; parts of different versions; `set_env.sh` that was not sourced.
     """
-    found, needed = setup.cann, setup.kind == "card"
-    if found is None:
+    installation, needed = setup.cann, setup.kind == "card"
+    if installation is None:
         if needed:
             fix = "Install Ascend-cann-toolkit and the kernels of the card's chip, and source its set_env.sh."
             yield error("cann", "CANN is not installed, and a card needs it", fix)
@@ -42,18 +42,18 @@ def cann(setup: Setup) -> Iterator[Finding]:
             yield ok("cann", "not installed, and not needed without a card")
         return
     judge = error if needed else warning
-    if not found.folder.is_dir():
-        fix = f"Unset {found.named_by}, or source the set_env.sh of the CANN that is installed."
-        yield judge("cann", f"{found.named_by} names {found.folder}, which does not exist", fix)
-    elif found.version is None:
+    if not installation.folder.is_dir():
+        fix = f"Unset {installation.named_by}, or source the set_env.sh of the CANN that is installed."
+        yield judge("cann", f"{installation.named_by} names {installation.folder}, which does not exist", fix)
+    elif installation.version is None:
         fix = "Install Ascend-cann-toolkit again: version.cfg or ascend_toolkit_install.info is missing."
-        yield judge("cann", f"{found.folder} does not say which version of CANN it is", fix)
+        yield judge("cann", f"{installation.folder} does not say which version of CANN it is", fix)
     else:
-        yield ok("cann", f"CANN {found.version} in {found.folder}")
+        yield ok("cann", f"CANN {installation.version} in {installation.folder}")
         yield from _components(setup)
         if needed and not _on_library_path(setup):
-            what = f"{LIBRARY} is not in any folder of LD_LIBRARY_PATH: the plugin cannot be loaded"
-            yield error("cann", what, SOURCE.format(_set_env(found.folder)))
+            what = f"{LIBRARY} is not in any folder of LD_LIBRARY_PATH, so the plugin cannot be loaded"
+            yield error("cann", what, SOURCE.format(_set_env(installation.folder)))
 
 
 def _components(setup: Setup) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _components(setup: Setup) -> Iterator[Finding]:
     if others:
         names = ", ".join(f"{name} {version}" for name, version in sorted(others.items()))
         what = f"CANN is {setup.cann.version}, but some of its parts have other versions: {names}"
-        fix = f"Install the toolkit and the kernels of one version, such as {setup.cann.version}."
+        fix = f"Install the toolkit and the kernels of the same version, for example {setup.cann.version}."
         yield warning("cann", what, fix)
 
 
@@ -71,7 +71,7 @@ def _on_library_path(setup: Setup) -> bool:
 
 
 def _set_env(cann: Path) -> Path:
-    """The set_env.sh of an installation: in its folder, or next to the folder ``latest``."""
+    """The set_env.sh in an installation's folder, or next to the folder ``latest``."""
     inside = cann / "set_env.sh"
     return inside if inside.exists() else cann.parent / "set_env.sh"
 
@@ -162,7 +162,7 @@ def driver(setup: Setup) -> Iterator[Finding]:
     tool = _npu_smi(setup)
     if tool is None:
         fix = "Install the driver, or mount /usr/local/bin/npu-smi and /usr/local/dcmi into the container."
-        yield warning("driver", "npu-smi is not installed: the health of the cards is unknown", fix)
+        yield warning("driver", "npu-smi is not installed, so the health of the cards is unknown", fix)
     else:
         yield from _health(tool)
 
@@ -186,8 +186,8 @@ def _health(tool: str) -> Iterator[Finding]:
     cards = HEALTH.findall(done.stdout)
     ill = [f"card {number} ({chip}) is {health}" for number, chip, health in cards if health != "OK"]
     if done.returncode != 0 or not cards:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        yield error("driver", f"`npu-smi info` sees no card: {(said or ['no output'])[-1]}", restart)
+        output = (done.stderr or done.stdout).strip().splitlines()
+        yield error("driver", f"`npu-smi info` sees no card: {(output or ['no output'])[-1]}", restart)
     elif ill:
         yield error("driver", f"npu-smi: {', '.join(ill)}", restart)
     else:
@@ -256,8 +256,8 @@ def mc2(setup: Setup) -> Iterator[Finding]:
     A problem: MC2 on CANN below 8.0.RC2 or a driver below 24.1.RC2: a card ends in a bus error, and plugins
     that were built with an older CANN return memory that nobody has written to.
     """
-    asked = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
-    if asked and not setup.environ[MC2_VARIABLE].strip().isdecimal():
+    requested = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
+    if requested and not setup.environ[MC2_VARIABLE].strip().isdecimal():
         what = f"{MC2_VARIABLE} is {setup.environ[MC2_VARIABLE]!r}, but {names.TITLE} reads it as a number"
         yield error("mc2", what, f"Set {MC2_VARIABLE}=1, or unset it.")
         return
@@ -265,10 +265,10 @@ def mc2(setup: Setup) -> Iterator[Finding]:
         return
     old = list(_too_old(setup))
     if not old:
-        yield ok("mc2", f"products fused with collectives are supported{' and enabled' * asked}")
+        yield ok("mc2", f"products fused with collectives are supported{' and enabled' * requested}")
         return
     needs = f"Install CANN {MC2_CANN} or later with driver {MC2_DRIVER} or later"
-    if asked:
+    if requested:
         what = (
             f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} requests MC2, which {' and '.join(old)} cannot run"
         )
@@ -279,10 +279,10 @@ def mc2(setup: Setup) -> Iterator[Finding]:
 
 
 def _too_old(setup: Setup) -> Iterator[str]:
-    found = [("CANN", setup.cann_level, MC2_CANN)]
+    required = [("CANN", setup.cann_level, MC2_CANN)]
     if setup.kind == "card":
-        found.append(("the driver", driver_version(setup.root), MC2_DRIVER))
-    for name, version, first in found:
+        required.append(("the driver", driver_version(setup.root), MC2_DRIVER))
+    for name, version, first in required:
         if version is not None and is_before(version, first):
             yield f"{name} {version}"
 
@@ -295,12 +295,12 @@ def variables(setup: Setup) -> Iterator[Finding]:
     # A late import: the package needs yaml, which may be missing.
     from llm_npu.config import ineffective_variables
 
-    found = ineffective_variables(setup.kind, setup.environ)
-    for name, why in found:
+    ineffective = ineffective_variables(setup.kind, setup.environ)
+    for name, why in ineffective:
         yield warning(
             "variables", f"{name} has no effect: {why}", f"Run `unset {name}`, or correct its name."
         )
-    if not found:
+    if not ineffective:
         yield ok("variables", "none is misspelt or ineffective")
 
 

@@ -12,7 +12,7 @@ from ..probe import DEVICE, HOST_OPERATORS, LIBRARY, OPERATORS, PADDLE, STAGES, 
 from ..setup import Setup
 from .packages import INSTALL
 
-NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # opened by CANN besides the card's own node
+NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # CANN opens them in addition to the card's node
 
 
 def chosen(setup: Setup) -> Iterator[Finding]:
@@ -112,7 +112,7 @@ def stages(setup: Setup) -> Iterator[Finding]:
 
 
 def _no_paddle(setup: Setup, probe: Probe) -> Finding:
-    """Paddle cannot be imported, although it may be without a device plugin."""
+    """The finding if Paddle cannot be imported; tries the import without a device plugin as well."""
     message = probe.failed.get(PADDLE) or probe.ended
     what = f"{PADDLE} failed: {message}" if PADDLE in probe.failed else f"{PADDLE} {message}"
     if _has_plugin(setup):
@@ -133,7 +133,7 @@ def _has_plugin(setup: Setup) -> bool:
 def _fix(stage: str, message: str) -> str:
     if "did not end" in message:
         return (
-            "Give it longer (--timeout); if it never ends, look for a device that another process holds, "
+            "Increase --timeout; if it never ends, look for a device that another process holds, "
             f"and {FIXES[stage][0].lower()}{FIXES[stage][1:]}"
         )
     if any(library in message for library in OF_CANN):
@@ -168,10 +168,10 @@ def operators(setup: Setup) -> Iterator[Finding]:
     yield from judged(facts["operators"])
 
 
-def judged(found: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
-    """The finding on the operators' inputs and attributes; None: the plugin does not have the operator."""
+def judged(signatures: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
+    """The findings on the operators' inputs and attributes; None for an operator missing in the plugin."""
     findings, forms = [], []
-    for name, signature in found.items():
+    for name, signature in signatures.items():
         if signature is None:
             what = f"the plugin has no operator {name}; a slower composition replaces it"
             findings.append(warning("operators", what, SAME_PADDLE))

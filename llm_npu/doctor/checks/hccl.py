@@ -1,4 +1,4 @@
-"""The variables of HCCL, the cards' collective library: invalid values, and addresses of other hosts.
+"""The variables of HCCL, the cards' collective library: invalid values and addresses of other hosts.
 
 Source: CANN's reference of environment variables, for Atlas A2. Ranges: HCCL_CONNECT_TIMEOUT envref_07_0077,
 HCCL_IF_BASE_PORT envref_07_0074, HCCL_SOCKET_IFNAME (forms, and that HCCL_IF_IP comes first) envref_07_0075
@@ -34,14 +34,14 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 
 LONGEST = 2147483647
-DIGITS = 20  # of a number; Python refuses to read thousands
+DIGITS = 20  # the most digits of a number; Python refuses thousands of digits
 SHOWN = 80  # characters of a value
 # From the base port on, according to CANN 8.3's reference (16 before). Occupied ports ended the runs of
 # https://github.com/vllm-project/vllm-ascend/issues/405.
 PORTS = 32
-USED_BY_ALL = 16  # by every version of CANN
+USED_BY_ALL = 16  # ports used by every version of CANN
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B  # <linux/sockios.h>
-# Each variable: the end of the sentence "accepted: ...", and the predicate for a value.
+# For each variable, the text after "accepted:", and the predicate for a value.
 VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "HCCL_CONNECT_TIMEOUT": ("seconds, from 120 to 7200", _whole(120, 7200)),
     "HCCL_EXEC_TIMEOUT": (f"seconds, from 0 (none) to {LONGEST}", _whole(0, LONGEST)),
@@ -120,7 +120,7 @@ def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def _shown(value: str) -> str:
-    """In quotes, without control characters, and cut."""
+    """``value`` in quotes, escaped and truncated."""
     return repr(value if len(value) <= SHOWN else f"{value[:SHOWN]}...")
 
 
@@ -140,7 +140,7 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
 
 
 def _matching(value: str, names: list[str]) -> list[str]:
-    """``eth,enp``: prefixes of names; ``=eth0``: exact name; a leading ``^``: all others."""
+    """Names that match ``eth,enp`` (prefixes) or ``=eth0`` (exact); a leading ``^`` inverts the selection."""
     others, exact = value.startswith("^"), value.removeprefix("^").startswith("=")
     wanted = [part for part in value.lstrip("^=").split(",") if part]
     return [
@@ -154,23 +154,23 @@ def _address_of(interface: str, request: int = SIOCGIFADDR) -> str | None:
     """The IPv4 address of a network interface of this host, or its mask; None if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            found = fcntl.ioctl(any_socket, request, struct.pack("16s240x", interface.encode()))
+            reply = fcntl.ioctl(any_socket, request, struct.pack("16s240x", interface.encode()))
         except OSError:
             return None
-    return socket.inet_ntoa(found[20:24])
+    return socket.inet_ntoa(reply[20:24])
 
 
 def subnet(environ: Mapping[str, str]) -> str | None:
-    """The IPv4 network, as 10.77.0.0/24, of the interface by which HCCL first connects; None if unknown.
+    """The IPv4 network, as 10.77.0.0/24, of HCCL's first interface; None if unknown.
 
-    That of `HCCL_IF_IP`; else the first that `HCCL_SOCKET_IFNAME` matches; else the first by name that is
-    neither `lo` nor Docker's.
+    The interface is the one of `HCCL_IF_IP`, else the first that `HCCL_SOCKET_IFNAME` matches, else the first
+    by name except `lo` and Docker's.
     """
     names = sorted(name for _, name in socket.if_nameindex())
     chosen = _matching(environ.get("HCCL_SOCKET_IFNAME") or "^lo,docker", names)
     own = environ.get("HCCL_IF_IP")
-    found = {name: address for name in (names if own else chosen) if (address := _address_of(name))}
-    for name, address in found.items():
+    addresses = {name: address for name in (names if own else chosen) if (address := _address_of(name))}
+    for name, address in addresses.items():
         if own in (None, "", address):
             mask = _address_of(name, SIOCGIFNETMASK)
             return str(ipaddress.ip_network(f"{address}/{mask}", strict=False))
@@ -178,7 +178,7 @@ def subnet(environ: Mapping[str, str]) -> str | None:
 
 
 def _listened_on(setup: Setup, judge) -> Iterator[Finding]:
-    """Only where the variable is set: on the default ports another run of this host may be at work."""
+    """Checked only if the variable is set, because another run of this host may use the default ports."""
     value = setup.environ.get("HCCL_IF_BASE_PORT")
     if not value or not VALUES["HCCL_IF_BASE_PORT"][1](value):
         return
@@ -196,11 +196,11 @@ def _listened_on(setup: Setup, judge) -> Iterator[Finding]:
 
 
 def rank_table(file: str) -> list[Finding]:
-    """What is wrong with a rank table. UserError and OSError if it is no JSON object."""
+    """The findings on a rank table. Raises UserError or OSError if it is not a JSON object."""
     fix = "Correct the file, or let the cluster's scheduler write it again."
-    found = [error("rank table", what, fix) for what in tables.problems(file)]
-    if found:
-        return found
+    findings = [error("rank table", what, fix) for what in tables.problems(file)]
+    if findings:
+        return findings
     servers, ranks = tables.counts(file)
     return [ok("rank table", f"{file} has {ranks} rank(s) on {servers} server(s)")]
 
@@ -208,13 +208,13 @@ def rank_table(file: str) -> list[Finding]:
 def _rank_table(file: str, judge) -> Iterator[Finding]:
     fix = "Verify it by `llm-npu doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
     try:
-        found = tables.problems(file)
+        errors = tables.problems(file)
     except OSError as failure:
-        found = [f"it cannot be read: {failure.strerror}"]
-    except ValueError as failure:  # no JSON object, and names that cannot exist
-        found = [str(failure)]
-    if found:
-        yield judge("hccl", f"RANK_TABLE_FILE is {file!r}, and {found[0]}", fix)
+        errors = [f"it cannot be read: {failure.strerror}"]
+    except ValueError as failure:  # not a JSON object, or an impossible file name
+        errors = [str(failure)]
+    if errors:
+        yield judge("hccl", f"RANK_TABLE_FILE is {file!r}, and {errors[0]}", fix)
 
 
 def ports(setup: Setup) -> Iterator[Finding]:
@@ -227,12 +227,12 @@ def ports(setup: Setup) -> Iterator[Finding]:
     base = setup.environ.get("HCCL_IF_BASE_PORT") or "60000"
     if setup.kind != "card" or not VALUES["HCCL_IF_BASE_PORT"][1](base):
         return  # no card, or already reported by the check of values
-    given, kept = (
+    ephemeral, kept = (
         content(setup.root / f"proc/sys/net/ipv4/ip_local_{name}")
         for name in ("port_range", "reserved_ports")
     )
     first, last = int(base), int(base) + PORTS - 1
-    low, high = map(int, given.split() or (0, -1))
+    low, high = map(int, ephemeral.split() or (0, -1))
     reserved = set().union(*map(_port_range, kept.strip().split(","))) if kept.strip() else set()
     taken = {*range(first, last + 1)} & {*range(low, high + 1)} - reserved
     if not taken:
@@ -244,7 +244,7 @@ def ports(setup: Setup) -> Iterator[Finding]:
 
 
 def _port_range(text: str) -> range:
-    """``60000-60031``, or one port."""
+    """The ports of ``60000-60031``, or of a single number."""
     low, _, high = text.partition("-")
     return range(int(low), int(high or low) + 1)
 

@@ -1,4 +1,4 @@
-"""Python and the packages, from their metadata: nothing is imported."""
+"""Python and the packages, from their metadata; nothing is imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..setup import Setup
 
 PROJECT = "paddle-ascend-llm"
 PACKAGES = ("paddle_fused", "virtual_npu", "llm_npu")
-FRAMEWORKS = ("paddlepaddle", *library.LIBRARIES)  # other versions have their private names elsewhere
+FRAMEWORKS = ("paddlepaddle", *library.LIBRARIES)  # private names move between their versions
 INSTALL = "Run `pip install '.[paddlenlp]'` or `pip install '.[paddleformers]'` in the project's folder."
 
 
@@ -26,19 +26,19 @@ def python(setup: Setup) -> Iterator[Finding]:
     A problem: a Python that the project does not accept; another system than 64-bit Linux.
     """
     version = platform.python_version()
-    found = f"CPython {version} on {platform.system()} {platform.machine()}, {sys.executable}"
+    interpreter = f"CPython {version} on {platform.system()} {platform.machine()}, {sys.executable}"
     accepted = _requires_python()
     if platform.system() != "Linux" or sys.maxsize < 2**32:
-        yield error("python", f"{found}; accepted: 64-bit Linux", "Use a 64-bit Linux machine.")
+        yield error("python", f"{interpreter}; accepted: 64-bit Linux", "Use a 64-bit Linux machine.")
     elif accepted is not None and version not in accepted:
         fix = f"Create an environment with Python {accepted} (python3.11 -m venv .venv) and install there."
-        yield error("python", f"{found}; accepted: {accepted}", fix)
+        yield error("python", f"{interpreter}; accepted: {accepted}", fix)
     else:
-        yield ok("python", found)
+        yield ok("python", interpreter)
 
 
 def _requires_python():
-    """The versions of Python that the project accepts; None if it is not installed."""
+    """The versions of Python that the project accepts; None if the project is not installed."""
     project = _installed()
     if project is None:
         return None
@@ -49,9 +49,9 @@ def _requires_python():
 
 
 def _installed() -> metadata.Distribution | None:
-    """The installed project: not the metadata that a build leaves in a clone."""
-    found = metadata.distributions(name=PROJECT, path=libraries.search_path())
-    return next(iter(found), None)
+    """The installed project, ignoring metadata that a build leaves in a clone."""
+    distributions = metadata.distributions(name=PROJECT, path=libraries.search_path())
+    return next(iter(distributions), None)
 
 
 def code(setup: Setup) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def pins(setup: Setup) -> Iterator[Finding]:
     models = library.installed_or_none()
     needed = [r for r in requirements if r.marker is None or r.marker.evaluate({"extra": models or ""})]
     for requirement in needed:
-        requirement.marker = None  # "; extra == ..." is no part of what to install
+        requirement.marker = None  # pip must not see "; extra == ..."
     findings = [finding for requirement in needed if (finding := _judged(requirement))]
     if models is None:
         findings.append(warning("packages", "neither paddlenlp nor paddleformers is installed", INSTALL))

@@ -19,9 +19,9 @@ from ..probe import python
 from ..setup import Setup
 
 GIB = 2**30
-LEAST_MEMORY, ENOUGH_MEMORY = 1.0, 4.0  # GiB: the frameworks alone take about one
-DOCKERS_SHM = 64.0  # MiB of /dev/shm: docker's default for a container
-TIMEOUT = 60.0  # time limit, in seconds, of a process that loads one library
+LEAST_MEMORY, ENOUGH_MEMORY = 1.0, 4.0  # GiB; the frameworks alone need about 1
+DOCKERS_SHM = 64.0  # MiB of /dev/shm, Docker's default for a container
+TIMEOUT = 60.0  # seconds for a process that loads a library
 
 
 def memory(setup: Setup) -> Iterator[Finding]:
@@ -50,13 +50,13 @@ def memory(setup: Setup) -> Iterator[Finding]:
 
 
 def available_memory(root: Path) -> int | None:
-    """Bytes, within the limit of the control group; None if no file tells."""
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", content(root / "proc/meminfo"), re.MULTILINE)
-    if found is None:
+    """Available bytes within the control group's limit; None if unknown."""
+    match = re.search(r"^MemAvailable:\s*(\d+) kB", content(root / "proc/meminfo"), re.MULTILINE)
+    if match is None:
         return None
     group = root / "sys/fs/cgroup"
     limit, used = (content(group / name).strip() for name in ("memory.max", "memory.current"))
-    left = [int(found[1]) * 1024]
+    left = [int(match[1]) * 1024]
     if limit.isdecimal() and used.isdecimal():
         left.append(max(0, int(limit) - int(used)))
     return min(left)
@@ -124,7 +124,7 @@ class _Mount(NamedTuple):
 
 
 def _mount(mounts: str, path: str) -> _Mount:
-    """The mount that ``path`` is on: a later one hides those before it, at the same point or below."""
+    """The mount of ``path``; a later mount hides earlier ones at the same point or below."""
     above = {path, *map(str, Path(path).parents)}
     lines = [fields for line in mounts.splitlines() if len(fields := line.split()) > 3 and fields[1] in above]
     return _Mount(*lines[-1][1:4]) if lines else _Mount()
@@ -135,19 +135,19 @@ def threads(setup: Setup) -> Iterator[Finding]:
 
     A problem: no number; more threads than cores.
     """
-    cores, given = len(os.sched_getaffinity(0)), setup.environ.get("OMP_NUM_THREADS")
+    cores, setting = len(os.sched_getaffinity(0)), setup.environ.get("OMP_NUM_THREADS")
     fix = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; of N processes each takes {cores} / N."
-    first = (given or "").partition(",")[0].strip()
-    if given is None:
+    first = (setting or "").partition(",")[0].strip()
+    if setting is None:
         yield ok("threads", f"{cores} core(s), all used by a run")
     elif not first.isdecimal() or int(first) < 1:
-        yield error("threads", f"OMP_NUM_THREADS is {given!r}; accepted: 1 or more", fix)
+        yield error("threads", f"OMP_NUM_THREADS is {setting!r}; accepted: 1 or more", fix)
     elif int(first) > cores:
         yield warning(
-            "threads", f"OMP_NUM_THREADS={given} on {cores} core(s): threads wait for each other", fix
+            "threads", f"OMP_NUM_THREADS={setting} on {cores} core(s): threads wait for each other", fix
         )
     else:
-        yield ok("threads", f"{given} of {cores} core(s) (OMP_NUM_THREADS)")
+        yield ok("threads", f"{setting} of {cores} core(s) (OMP_NUM_THREADS)")
 
 
 def instruction_set(setup: Setup) -> Iterator[Finding]:

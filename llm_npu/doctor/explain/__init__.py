@@ -1,11 +1,11 @@
 """Decodes the log of a failed run: ``llm-npu doctor --explain LOGFILE``.
 
-    found = explain(open("run.log", "rb"))
-    print(text(found))
+    explanation = explain(open("run.log", "rb"))
+    print(text(explanation))
 
-A log is matched against ``llm_npu/doctor/data``: for each failure, its codes and texts, its meaning, its
-likely causes in order, commands to run, and the public page or source behind it. The first failure shown is
-the root cause; consequences on other ranks come later, wherever they are in the log.
+A log is matched against ``llm_npu/doctor/data``, which has the codes and texts of each failure, its meaning,
+its likely causes in order, commands to run, and a public page or source. The first failure shown is the root
+cause; consequences on other ranks follow, wherever they are in the log.
 
 Nothing here imports paddle or numpy, and memory use does not depend on the size of the log.
 """

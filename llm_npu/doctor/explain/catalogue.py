@@ -2,19 +2,17 @@
 
 Each file there is a list of objects with these fields:
 
-``name``     the failure's name here
-``role``     ``cause``; ``consequence``: ranks see it because another one has failed; ``vague``: it says that
-             something failed, but not what; ``general``: a code that CANN puts above many failures
+``name``     the failure's name in this project
+``role``     ``cause``; ``consequence``: occurs because another rank has failed; ``vague``: does not name what
+             failed; ``general``: a code that CANN prints for many failures
 ``meaning``  a sentence or two
 ``codes``    code -> its meaning; a code of six characters, such as 507015 or EI0006
-``texts``    ``has``: a substring of the line; ``match``: an additional regular expression, if the substring
-is
-             not enough
-``causes``   likely causes, the likeliest first
-``run``      ``command``, and what it ``shows``
+``texts``    ``has``: a substring of the line; ``match``: an optional additional regular expression
+``causes``   likely causes, most likely first
+``run``      a ``command``, and what its output ``shows``
 ``sources``  public pages or sources
 
-If several texts match a line, the first one counts: in the order of ``FILES``, and of each file.
+If several texts match a line, the first one in the order of ``FILES``, and of each file, is used.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = ("plugin", "loading", "paddle", "memory", "device", "operators", "collectives")
-SPAN = 512  # characters between the parts of a text that is looked for
+SPAN = 512  # the most characters between the parts of a text
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|[*+]")  # of a regular expression
 ROLES = ("cause", "consequence", "vague", "general")  # in display order
 
@@ -86,7 +84,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Failure:
-    """An object of the data."""
+    """A failure in the data."""
 
     name: str
     role: str
@@ -109,9 +107,9 @@ class Catalogue:
 
 @functools.cache
 def catalogue() -> Catalogue:
-    """Loads the data."""
+    """Load the data."""
     failures = tuple(
-        _failure(each) for name in FILES for each in json.loads((DATA / f"{name}.json").read_text())
+        _failure(item) for name in FILES for item in json.loads((DATA / f"{name}.json").read_text())
     )
     by_code = {code: failure for failure in failures for code in failure.codes}
     assert len(by_code) == sum(len(failure.codes) for failure in failures), "two failures have the same code"
@@ -120,18 +118,18 @@ def catalogue() -> Catalogue:
 
 
 def bounded(pattern: str) -> str:
-    """``pattern`` with at most SPAN repetitions, so that no line takes time that grows with its square."""
+    """``pattern`` with at most SPAN repetitions, which avoids quadratic time on long lines."""
     limits = {"*": f"{{0,{SPAN}}}", "+": f"{{1,{SPAN}}}"}
     return _TOKEN.sub(lambda token: limits.get(token[0], token[0]), pattern)
 
 
 def _failure(fields: dict) -> Failure:
     texts = tuple(
-        Text(each["has"], re.compile(bounded(each["match"])) if "match" in each else None)
-        for each in fields["texts"]
+        Text(text["has"], re.compile(bounded(text["match"])) if "match" in text else None)
+        for text in fields["texts"]
     )
-    run = tuple((each["command"], each["shows"]) for each in fields["run"])
-    given = fields | {"texts": texts, "run": run}
+    run = tuple((item["command"], item["shows"]) for item in fields["run"])
+    values = fields | {"texts": texts, "run": run}
     return Failure(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     )

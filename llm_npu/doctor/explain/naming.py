@@ -1,7 +1,7 @@
 """Finds the failures in a log, and orders them.
 
-Codes count only in the contexts in which CANN and its users write them: six digits after "error code is",
-"failed:", "result =" and the like, and E with five characters, such as EI0006, anywhere.
+Codes of six digits are recognised only after "error code is", "failed:", "result =" and similar text; codes
+of E with five characters, for example EI0006, are recognised anywhere.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Named:
 
     failure: Failure
     line: int
-    said: str
+    text: str
     code: str = ""
 
 
 @dataclass
 class Explanation:
-    """The failures found, the root cause first, and notes about codes too vague to name one."""
+    """The failures in a log, root cause first, and notes about codes that do not identify a failure."""
 
     named: list[Named] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -65,12 +65,12 @@ def explain(log: BinaryIO) -> Explanation:
         for note in _notes(line, codes):
             if len(notes) < _NOTES:
                 notes.setdefault(note, number)
-    named = sorted(first.values(), key=lambda each: (ROLES.index(each.failure.role), each.line))
+    named = sorted(first.values(), key=lambda item: (ROLES.index(item.failure.role), item.line))
     return Explanation(named, [f"line {number}: {note}" for note, number in notes.items()])
 
 
 def explain_text(log: str) -> Explanation:
-    """As ``explain``, for a string."""
+    """`explain` for a string."""
     return explain(io.BytesIO(log.encode(errors="replace")))
 
 

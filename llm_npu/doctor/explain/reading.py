@@ -13,17 +13,17 @@ from typing import BinaryIO
 from llm_npu.core.errors import UserError
 
 BLOCK = 1 << 20  # bytes per read, and the longest line
-PIECE = 8192  # characters that are searched at once
+PIECE = 8192  # characters searched at once
 OVERLAP = 512  # overlap of two pieces of a longer line
 _GZIP = b"\x1f\x8b"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def as_utf8(log: BinaryIO) -> BinaryIO:
-    """``log`` in UTF-8: PowerShell's ``>`` writes UTF-16. UserError for a compressed one."""
+    """``log`` in UTF-8; PowerShell's ``>`` writes UTF-16. Raises UserError for a compressed log."""
     begin = log.peek(2)[:2]
     if begin == _GZIP:
-        raise UserError("it is compressed; pass what gzip -dc prints with --explain -")
+        raise UserError("it is compressed; pipe the output of gzip -dc to --explain -")
     if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return codecs.EncodedFile(log, "utf-8", "utf-16", errors="replace")
     return log

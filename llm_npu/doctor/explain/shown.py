@@ -18,74 +18,78 @@ UNKNOWN = (
     "(OUTPUT_DIR/log), ~/ascend/log, and what `llm-npu doctor --json` prints."
 )
 LABELS = {"cause": "cause", "consequence": "follows", "vague": "unclear", "general": "unclear"}
-LOOK_ABOVE = "Nothing in this log says why: the cause is in the log of another rank, or further up."
+LOOK_ABOVE = "This log does not contain the cause; it is in the log of another rank, or further up."
 
 
-def exit_code(found: Explanation) -> int:
+def exit_code(explanation: Explanation) -> int:
     """1 if a failure was found, else 0."""
-    return int(bool(found.named))
+    return int(bool(explanation.named))
 
 
-def text(found: Explanation) -> str:
+def text(explanation: Explanation) -> str:
     """The first failure in full, the others in two lines each."""
     lines = []
-    for position, named in enumerate(found.named):
+    for position, named in enumerate(explanation.named):
         lines += _head(named)
         if position == 0:
             lines += _fix(named)
         lines.append("")
-    if found.named and found.named[0].failure.role != "cause":
+    if explanation.named and explanation.named[0].failure.role != "cause":
         lines += _field("note", LOOK_ABOVE)
-    for note in found.notes:
+    for note in explanation.notes:
         lines += _field("note", note)
-    if not found.named:
+    if not explanation.named:
         lines += _field("unknown", UNKNOWN)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def brief(found: Explanation) -> str:
+def brief(explanation: Explanation) -> str:
     """The first failure only, for printing after the error itself; "" without one."""
-    return "\n".join([*_head(found.named[0], said=False), *_fix(found.named[0])]) if found.named else ""
+    return (
+        "\n".join([*_head(explanation.named[0], False), *_fix(explanation.named[0])])
+        if explanation.named
+        else ""
+    )
 
 
-def as_json(found: Explanation) -> str:
+def as_json(explanation: Explanation) -> str:
     """{"exit_code": 0 or 1, "failures": [{"name", "role", "line", ...}, ...], "notes": [...]}"""
     failures = [
         {
             "name": named.failure.name,
             "role": named.failure.role,
             "line": named.line,
-            "said": named.said,
+            "said": named.text,
             "code": named.code,
             "meaning": named.failure.meaning,
             "causes": named.failure.causes,
             "run": [{"command": command, "shows": shows} for command, shows in named.failure.run],
             "sources": named.failure.sources,
         }
-        for named in found.named
+        for named in explanation.named
     ]
     return (
         strict_json.dumps(
-            {"exit_code": exit_code(found), "failures": failures, "notes": found.notes}, indent=2
+            {"exit_code": exit_code(explanation), "failures": failures, "notes": explanation.notes}, indent=2
         )
         + "\n"
     )
 
 
 def of_rank(file: Path, start: int, end: str) -> str:
-    """``brief`` of what a rank wrote to ``file`` from ``start`` on, else of the sentence ``end``.
+    """`brief` of a rank's output in ``file`` from ``start`` on, else of the sentence ``end``.
 
-    "" if neither contains a known failure, or if the rank has explained it already.
+    "" if neither contains a known failure, or if the rank has already explained it.
     """
-    found = Explanation()
+    explanation = Explanation()
     if file.exists():
         with file.open("rb") as log:
             log.seek(start)
-            found = explain(log)
+            explanation = explain(log)
             log.seek(max(start, log.tell() - EXPLAINED))
-            if found.named and brief(found).encode() in log.read():
+            if explanation.named and brief(explanation).encode() in log.read():
                 return ""
-    return brief(found if found.named else explain_text(end))
+    return brief(explanation if explanation.named else explain_text(end))
 
 
 def of_error(error: BaseException) -> str:
@@ -94,7 +98,7 @@ def of_error(error: BaseException) -> str:
 
 
 def after_tracebacks() -> None:
-    """Installs a hook that explains a known exception below its traceback when it ends this process."""
+    """Install a hook that explains a known exception below its traceback when it ends this process."""
     show = sys.excepthook
 
     def hook(kind, error, trace):
@@ -105,12 +109,12 @@ def after_tracebacks() -> None:
     sys.excepthook = hook
 
 
-def _head(named: Named, said: bool = True) -> list[str]:
+def _head(named: Named, with_line: bool = True) -> list[str]:
     failure = named.failure
     lines = [f"{LABELS[failure.role]:8} {failure.name}"]
-    if said:
+    if with_line:
         lines[0] += f", line {named.line}"
-        lines += _field("said", named.said)
+        lines += _field("said", named.text)
     meaning = (
         f"{named.code}: {failure.codes[named.code]}. {failure.meaning}" if named.code else failure.meaning
     )

@@ -133,16 +133,16 @@ def adamw(job: Job, journal: Journal) -> None:
 
 def formula(dtype: type, epsilon: float, is_corrected: bool = True) -> np.ndarray:
     """The weights after the steps, computed in ``dtype``."""
-    one, (b1, b2) = dtype(1), map(dtype, BETAS)
+    unit, (b1, b2) = dtype(1), map(dtype, BETAS)
     rate, decay, epsilon = dtype(RATE), dtype(DECAY), dtype(epsilon)
     weight = _values(0).astype(dtype)
     m, v = np.zeros(SHAPE, dtype), np.zeros(SHAPE, dtype)
     for step in range(1, STEPS + 1):
         gradient = (_values(step) / 4).astype(dtype)
-        m, v = b1 * m + (one - b1) * gradient, b2 * v + (one - b2) * gradient * gradient
-        correction = np.sqrt(one - b2**step)
+        m, v = b1 * m + (unit - b1) * gradient, b2 * v + (unit - b2) * gradient * gradient
+        correction = np.sqrt(unit - b2**step)
         root = np.sqrt(v) / correction + epsilon if is_corrected else (np.sqrt(v) + epsilon) / correction
-        weight = (one - rate * decay) * weight - rate * m / (one - b1**step) / root
+        weight = (unit - rate * decay) * weight - rate * m / (unit - b1**step) / root
     return weight.astype(np.float64)
 
 

@@ -47,7 +47,7 @@ def apply() -> None:
 
 
 def installed_version(package: str) -> str:
-    """Of a library of models; empty if it is not installed."""
+    """The version of a library of models; empty if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -56,7 +56,7 @@ def installed_version(package: str) -> str:
 
 @functools.cache
 def fix_data_loader_errors() -> None:
-    """Paddle 3.3: when a dataset raises, ``DataLoader`` with ``num_workers=0`` hangs.
+    """Paddle 3.3: ``DataLoader`` with ``num_workers=0`` hangs if the dataset raises.
 
     The thread that reads the dataset ends without closing its queue (``_thread_loop`` fetches outside its
     ``try``). The patch closes the queue, and the iteration raises the dataset's exception.
@@ -87,11 +87,11 @@ def fix_data_loader_errors() -> None:
 def fix_average_without_nccl() -> None:
     """Paddle 3.3: collectives with ReduceOp.AVG fail where Paddle is built without NCCL.
 
-    They ask for NCCL's version, which such a Paddle lacks ("has no attribute 'nccl_version'"). The path
-    without it is wrong for reduce_scatter, whose output it divides instead of its input, and groups of custom
-    devices reject an average ("Must be Min | Max | Prod | Sum"). With the patch each rank divides its input,
-    as NCCL does with floating-point numbers, and the collective sums. Integers, which NCCL divides
-    afterwards, are a ValueError.
+    They read NCCL's version, which such a Paddle lacks ("has no attribute 'nccl_version'"). The path without
+    it divides the output of reduce_scatter instead of its input, and groups of custom devices reject an
+    average ("Must be Min | Max | Prod | Sum"). With the patch each rank divides its input, as NCCL does for
+    floating-point numbers, and the collective sums. Integers, which NCCL divides after the sum, raise
+    ValueError.
     """
     if hasattr(paddle.base.core, "nccl_version"):
         return
@@ -109,10 +109,13 @@ def _root(call: dict) -> int:
     return call["dst_rank_in_group"]
 
 
-def _divide_before(module: str, function: str, given: int, in_place=lambda call: False) -> None:
-    """Wraps a collective of paddle.distributed.communication.stream that reduces its argument ``given``.
+def _divide_before(module: str, function: str, position: int, in_place=lambda call: False) -> None:
+    """Wrap a collective of paddle.distributed.communication.stream to divide its argument before the sum.
 
-    ``in_place(call)``: whether that argument also receives the result. If not, it is left unchanged.
+    Args:
+        position: the position of the reduced argument.
+        in_place: ``in_place(call)`` says whether that argument also receives the result; otherwise it is not
+            changed.
     """
     file = importlib.import_module(f"paddle.distributed.communication.stream.{module}")
     collective = getattr(file, function)
@@ -132,10 +135,10 @@ def _divide_before(module: str, function: str, given: int, in_place=lambda call:
     def run(*arguments, **named):
         call = dict(zip(names, arguments, strict=False)) | named
         if call["op"] == average:
-            terms, ranks = call[names[given]], call["group"].nranks
+            terms, ranks = call[names[position]], call["group"].nranks
             several, overwrite = isinstance(terms, (list, tuple)), in_place(call)
-            found = [divided(one, ranks, overwrite) for one in (terms if several else [terms])]
-            call[names[given]] = found if several else found[0]
+            quotients = [divided(term, ranks, overwrite) for term in (terms if several else [terms])]
+            call[names[position]] = quotients if several else quotients[0]
             call["op"] = sum_op
         return collective(**call)
 
@@ -163,8 +166,8 @@ def fix_mixtral_expert_weights() -> None:
         for number, expert in enumerate(self.experts):
             token, choice = paddle.nonzero(chosen == number, as_tuple=True)
             if token.size > 0:
-                made = expert(paddle.gather(tokens, token)) * probs[token, choice].unsqueeze(-1)
-                out = paddle.index_add(out, token, 0, made.astype(out.dtype))
+                result = expert(paddle.gather(tokens, token)) * probs[token, choice].unsqueeze(-1)
+                out = paddle.index_add(out, token, 0, result.astype(out.dtype))
         return out.reshape(hidden_states.shape), router_logits
 
     MixtralSparseMoeBlock.forward = forward
@@ -179,9 +182,9 @@ def fix_moe_gate_int64() -> None:
     from paddlenlp.transformers.moe_gate import PretrainedMoEGate
 
     def _priority(self, topk_idx, capacity):
-        """[T, K] -> int32 [T, E, capacity]: 1 at a token's place in the queue of each expert that it chose.
+        """[T, K] -> int32 [T, E, capacity]: 1 at a token's place in the queue of each of its experts.
 
-        First choices precede second ones, and so on.
+        First choices precede second choices, and so on.
         """
         choices = paddle.nn.functional.one_hot(topk_idx.T.flatten(), self.num_experts).astype("int64")
         places = (paddle.cumsum(choices, axis=0) * choices).reshape([self.top_k, -1, self.num_experts])

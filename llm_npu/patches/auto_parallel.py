@@ -51,7 +51,7 @@ def fix_xccl_ring_creation() -> None:
             ring = str(self.id)
             endpoints = "".join(environment.trainer_endpoints[rank] for rank in self.ranks)
             core.CommContextManager.set_device_id(device)
-            place = core.Place()  # a CustomPlace is none of them before Paddle 3.2
+            place = core.Place()  # before Paddle 3.2, CustomPlace is not a subclass of Place
             place.set_place(core.CustomPlace(kind, device))
             try:
                 core.CommContextManager.create_xccl_comm_context(
@@ -162,10 +162,10 @@ def fix_group_and_ring_numbers() -> None:
     upstream = collective._new_ring_id
 
     def number():
-        found = upstream()
-        while paddle.in_dynamic_mode() and found in process_group._g_process_group_map:
-            found = upstream()
-        return found
+        candidate = upstream()
+        while paddle.in_dynamic_mode() and candidate in process_group._g_process_group_map:
+            candidate = upstream()
+        return candidate
 
     collective._new_ring_id = number
 
@@ -246,13 +246,13 @@ def _add_to_zeros(program) -> None:
         for op in program.global_block().ops:
             if op.name() not in ("pd_op.send_v2", "pd_op.recv_v2"):
                 continue
-            given = op.attrs()
+            attributes = op.attrs()
             paddle.pir.set_insertion_point(op)
             if op.name() == "pd_op.send_v2":
                 term = paddle.assign(paddle.cast(op.operand_source(0), "float32"))
-                paddle._C_ops.all_reduce_(term, given["ring_id"], dist.ReduceOp.SUM)
+                paddle._C_ops.all_reduce_(term, attributes["ring_id"], dist.ReduceOp.SUM)
             else:
-                zeros = paddle.full(given["out_shape"], 0, "float32")
-                total = paddle._C_ops.all_reduce_(zeros, given["ring_id"], dist.ReduceOp.SUM)
-                op.result(0).replace_all_uses_with(paddle.cast(total, given["dtype"]))
+                zeros = paddle.full(attributes["out_shape"], 0, "float32")
+                total = paddle._C_ops.all_reduce_(zeros, attributes["ring_id"], dist.ReduceOp.SUM)
+                op.result(0).replace_all_uses_with(paddle.cast(total, attributes["dtype"]))
             op.erase()

@@ -14,7 +14,7 @@ from types import MethodType
 
 import paddle
 
-CLIPS = {  # Paddle's classes -> the method that takes the square root of the sum
+CLIPS = {  # Paddle's classes -> the method that computes the square root of the sum
     "ClipGradByGlobalNorm": "_dygraph_clip",
     "HybridParallelClipGrad": "_comm_and_clip",
     "GroupShardedClipGrad": "_dygraph_clip",
@@ -27,8 +27,8 @@ NAME = "norm_of_all_gradients"
 class GradientNorm:
     """Reads the norm from the clipping of ``optimizer``, which must already be wrapped for parallelism.
 
-    ``last`` is that norm, a tensor of one float32, or None if gradients are not clipped by their global norm.
-    ``check`` is called with it before the gradients are clipped, and may raise.
+    ``last`` is the norm, a float32 tensor of one element, or None if gradients are not clipped by their
+    global norm. ``check`` is called with the norm before the gradients are clipped, and may raise.
     """
 
     def __init__(self, optimizer, check: Callable[[paddle.Tensor], None]):
@@ -36,9 +36,11 @@ class GradientNorm:
         self._check = check
         for clip in _clips(optimizer):
             name = CLIPS[type(clip).__name__]
-            clip.__dict__[name] = types.MethodType(paddle.no_grad()(_telling(clip, name, self.found)), clip)
+            clip.__dict__[name] = types.MethodType(
+                paddle.no_grad()(_reporting(clip, name, self.record)), clip
+            )
 
-    def found(self, norm: paddle.Tensor) -> None:
+    def record(self, norm: paddle.Tensor) -> None:
         """Called when clipping has computed the norm of a step."""
         self.last = norm
         self._check(norm)
@@ -55,7 +57,7 @@ class ProgramNorm:
         with norm.kept(optimizer):
             dist_model.train()
 
-    In a pipeline the processes of the first stage have it.
+    In a pipeline, only the processes of the first stage have it.
     """
 
     def __init__(self, scope: paddle.static.Scope):
@@ -65,11 +67,11 @@ class ProgramNorm:
     def kept(self, optimizer) -> Iterator[None]:
         """Programs captured inside store the norm of each step in the scope, as the variable NAME.
 
-        (Of micro batches, Paddle fetches only what all of them have.)
+        (With micro batches, Paddle can fetch only variables that exist in all of them.)
         """
         clips = _clips(optimizer)
         for clip in clips:
-            clip.__dict__["_pir_clip"] = types.MethodType(_telling(clip, "_pir_clip", _keep), clip)
+            clip.__dict__["_pir_clip"] = types.MethodType(_reporting(clip, "_pir_clip", _keep), clip)
         try:
             yield
         finally:
@@ -87,40 +89,40 @@ def _keep(norm: paddle.pir.Value) -> None:
     paddle._C_ops.set_persistable_value(norm, NAME)
 
 
-def _telling(clip, name: str, found: Callable) -> Callable:
-    """The method ``name`` of ``clip``'s class, which passes the norm to ``found``.
+def _reporting(clip, name: str, report: Callable) -> Callable:
+    """The method ``name`` of ``clip``'s class, patched to pass the norm to ``report``.
 
-    Paddle's code gets a proxy for ``paddle`` that records square roots; the method takes only one, of the
-    global sum.
+    Paddle's code runs with a proxy for ``paddle`` that intercepts square roots; the method computes only one,
+    of the global sum.
     """
     upstream = inspect.unwrap(getattr(type(clip), name))
-    scope = {**upstream.__globals__, "paddle": _Remembering(found)}
+    scope = {**upstream.__globals__, "paddle": _SqrtProxy(report)}
     return types.FunctionType(upstream.__code__, scope, name, upstream.__defaults__, upstream.__closure__)
 
 
-class _Remembering:
-    def __init__(self, found: Callable):
-        self._found = found
+class _SqrtProxy:
+    def __init__(self, report: Callable):
+        self._report = report
 
     def __getattr__(self, name: str):
         return getattr(paddle, name)
 
     def sqrt(self, x):
         root = paddle.sqrt(x)
-        self._found(root)
+        self._report(root)
         return root
 
 
 def _clips(optimizer) -> list:
     """The clipping of an optimizer, inside all wrappers."""
-    found, seen = [], set()
+    clips, seen = [], set()
     while optimizer is not None and id(optimizer) not in seen:
         seen.add(id(optimizer))
         clip = optimizer.__dict__.get("_grad_clip")
-        if type(clip).__name__ in CLIPS and all(clip is not other for other in found):
-            found.append(clip)
+        if type(clip).__name__ in CLIPS and all(clip is not other for other in clips):
+            clips.append(clip)
         optimizer = optimizer.__dict__.get("_inner_opt") or optimizer.__dict__.get("_optim")
-    return found
+    return clips
 
 
 def unscale_master_gradients(scaler) -> None:
@@ -135,10 +137,10 @@ def unscale_master_gradients(scaler) -> None:
 
 
 def _unscale(scaler, optimizer) -> None:
-    """The gradients are those of all ranks, so all find the same."""
+    """The gradients are already reduced, so all ranks compute the same result."""
     gradients = [getattr(parameter, "main_grad", None) for parameter in optimizer._parameter_list]
     gradients = [gradient for gradient in gradients if gradient is not None]
-    found = paddle.zeros([1], "bool")
+    found_inf = paddle.zeros([1], "bool")
     if gradients:
-        paddle._legacy_C_ops.check_finite_and_unscale(gradients, scaler._scale, gradients, found)
-    scaler._found_inf = found
+        paddle._legacy_C_ops.check_finite_and_unscale(gradients, scaler._scale, gradients, found_inf)
+    scaler._found_inf = found_inf

@@ -6,7 +6,7 @@ import functools
 
 
 def apply() -> None:
-    """Apply them all."""
+    """Apply all of them."""
     fix_interleaved_pipeline_order()
     fix_shared_weight_norm()
     fix_split_param_gradients()
@@ -33,8 +33,8 @@ def fix_interleaved_pipeline_order() -> None:
         down = [(None, None, tensor_send_next, None), (None, tensor_recv_prev, None, None)]
         up = [(tensor_send_prev, None, None, None), (None, None, None, tensor_recv_next)]
         turn = 1 if hcg.get_stage_id() % 2 == 0 else -1
-        for one in (*down[::turn], *up[::turn]):
-            batched(*one, hcg)
+        for transfer in (*down[::turn], *up[::turn]):
+            batched(*transfer, hcg)
 
     p2p_communication._batched_p2p_ops = _batched_p2p_ops
 

@@ -70,9 +70,7 @@ def fused_rotary_position_embedding(
         sin, cos = _tables(q.shape[axis], q.shape[-1], rotary_emb_base, use_neox_rotary_style)
     sin, cos = (_rows(table, position_ids, time_major).astype(q.dtype) for table in (sin, cos))
     mode = "interleave" if use_neox_rotary_style else "half"
-    return tuple(
-        each if each is None else paddle_fused.rotary_mul(each, cos, sin, mode) for each in (q, k, v)
-    )
+    return tuple(x if x is None else paddle_fused.rotary_mul(x, cos, sin, mode) for x in (q, k, v))
 
 
 def _tables(length: int, head_dim: int, base: float, adjacent: bool):

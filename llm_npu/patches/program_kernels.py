@@ -67,19 +67,19 @@ def _added(op):
 def _sent(op, kernel: str, *attributes):
     """The result of a collective ``kernel``; computed in float32, without loss, if it does not support the
     dtype."""
-    given = op.operand_source(0)
-    dtype = _dtype(given)
+    source = op.operand_source(0)
+    dtype = _dtype(source)
     if _has_kernel(kernel, dtype):
-        return getattr(paddle._C_ops, kernel)(given, *attributes)
-    return getattr(paddle._C_ops, kernel)(paddle.cast(given, "float32"), *attributes)
+        return getattr(paddle._C_ops, kernel)(source, *attributes)
+    return getattr(paddle._C_ops, kernel)(paddle.cast(source, "float32"), *attributes)
 
 
 def _same(kernel: str, *attributes: str):
     """A replacement that is the collective itself, given these of its attributes."""
 
     def replaced(op):
-        given = op.attrs()
-        sent = _sent(op, kernel, *(given[name] for name in attributes))
+        values = op.attrs()
+        sent = _sent(op, kernel, *(values[name] for name in attributes))
         return paddle.cast(sent, op.result(0).dtype)
 
     return replaced
@@ -87,9 +87,9 @@ def _same(kernel: str, *attributes: str):
 
 def _scattered(op):
     """All-to-all, then a local sum: it sends as many bytes."""
-    given = op.attrs()
-    parts = _sent(op, "all_to_all", given["ring_id"])
-    terms = parts.reshape([given["nranks"], *op.result(0).shape])
+    attributes = op.attrs()
+    parts = _sent(op, "all_to_all", attributes["ring_id"])
+    terms = parts.reshape([attributes["nranks"], *op.result(0).shape])
     return paddle.cast(terms.sum(0), op.result(0).dtype)
 
 

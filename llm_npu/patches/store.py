@@ -28,10 +28,10 @@ def fix_store_at_exit() -> None:
     """Paddle 3.3: rank 0 occasionally aborts at exit, after its work is done.
 
     The thread that serves the store keeps running while the process exits. If another rank then closes its
-    connection, the thread writes its first log line (which nobody reads), and that needs a lock of the logger
-    that has been destroyed. A line that has been reached before needs no lock: the patch opens and closes a
-    connection as soon as there is a store, in both ways. The virtual NPU does the same for programs that do
-    not use this package (virtual_npu/csrc/collectives/store.h).
+    connection, the thread writes its first log line, which needs a lock of the logger that has been
+    destroyed. A log line that ran before needs no lock, so the patch opens and closes connections in both
+    ways as soon as there is a store. The virtual NPU does the same for programs without this package
+    (virtual_npu/csrc/collectives/store.h).
     """
     _when_rank_0_has_the_store(_close_connections)
 
@@ -40,9 +40,9 @@ def fix_store_at_exit() -> None:
 def fix_store_address() -> None:
     """Paddle 3: the store listens on all addresses of rank 0's machine (0.0.0.0), not on the master's only.
 
-    Whoever reaches the machine could read and set its keys, which nothing protects. The patch attaches a
-    filter to the listening socket as soon as all ranks have come to the store: packets to any other address
-    than that in ``PADDLE_MASTER`` are dropped.
+    Any host that can reach the machine could read and set its keys, which are not protected. After all ranks
+    have connected, the patch attaches a filter to the listening socket that drops packets to addresses other
+    than the one in ``PADDLE_MASTER``.
     """
     _when_rank_0_has_the_store(_listen_on)
 
@@ -70,11 +70,11 @@ def _close_connections(*address: str | int) -> None:
 
 
 def _close_both_ways(address: tuple) -> None:
-    with socket.create_connection(address, TIMEOUT) as reset:  # as a killed process may close it
+    with socket.create_connection(address, TIMEOUT) as reset:  # closed like by a killed process
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with socket.create_connection(address, TIMEOUT) as polite:
         polite.shutdown(socket.SHUT_WR)
-        while polite.recv(1):  # until the store has closed it, too
+        while polite.recv(1):  # until the store also closes it
             pass
 
 
@@ -103,10 +103,10 @@ def _listening(port: int) -> Iterator[socket.socket]:
         try:
             if not entry.readlink().name.startswith("socket:"):
                 continue
-            found = socket.socket(fileno=os.dup(int(entry.name)))
+            listener = socket.socket(fileno=os.dup(int(entry.name)))
         except OSError:  # closed meanwhile
             continue
-        with found:
-            listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if listens and found.family == socket.AF_INET and found.getsockname()[1] == port:
-                yield found
+        with listener:
+            listens = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens and listener.family == socket.AF_INET and listener.getsockname()[1] == port:
+                yield listener

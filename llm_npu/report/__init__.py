@@ -1,1 +1,1 @@
-"""Tables as text, Markdown and HTML, for all tools, benchmarks and layers."""
+"""Tables as text, Markdown and HTML, for all tools and benchmarks."""

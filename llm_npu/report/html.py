@@ -1,4 +1,4 @@
-"""Self-contained HTML pages without scripts and other files: their style, tables and plots."""
+"""Self-contained HTML pages with tables and plots, without scripts or other files."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _FOOT = """</body>
 
 
 def page(body: str, title: str, **values: object) -> str:
-    """Renders the Jinja template ``body`` with ``values``.
+    """Render the Jinja template ``body`` with ``values``.
 
-    In it, ``show(table)`` and ``figure(plot)`` take a ``table.Table`` and a ``plots.Plot``.
+    The template can call ``show(table)`` with a ``table.Table`` and ``figure(plot)`` with a ``plots.Plot``.
     """
     from jinja2 import Environment, StrictUndefined
 

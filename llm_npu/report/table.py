@@ -1,4 +1,4 @@
-"""Tables as text and as Markdown. Importing this imports nothing else of the project."""
+"""Tables as text and as Markdown. Imports nothing else of the project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """A heading, columns and rows of text; the first ``words`` columns are words, the others numbers."""
+    """A title, columns and rows of text; the first ``words`` columns are text, the others numbers."""
 
     title: str
     columns: list[str]
@@ -17,7 +17,7 @@ class Table:
     remark: str = ""
 
     def text(self) -> str:
-        """Its title, its rows with aligned columns, and its remark."""
+        """The title, the rows with aligned columns, and the remark."""
         heading, *lines = aligned([self.columns, *self.rows], self.words)
         widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
         lines = [self.title, heading, "  ".join("-" * width for width in widths), *lines]
@@ -25,7 +25,7 @@ class Table:
 
 
 def aligned(rows: Sequence[Sequence[str]], words: int | None = None) -> list[str]:
-    """A line per row: the first ``words`` columns to the left, the others to the right."""
+    """A line per row, with the first ``words`` columns left-aligned and the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -37,7 +37,7 @@ def aligned(rows: Sequence[Sequence[str]], words: int | None = None) -> list[str
 
 
 def markdown(header: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table of Markdown, without a line feed at its end."""
+    """A Markdown table, without a final newline."""
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 

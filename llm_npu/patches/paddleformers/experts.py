@@ -32,7 +32,7 @@ def fix_qwen3_moe_gate_dtype() -> None:
 
 def in_dtype_of_weight(layer, inputs):
     """The inputs of a linear layer in the dtype of its weight."""
-    return tuple(each.astype(layer.weight.dtype) for each in inputs)
+    return tuple(x.astype(layer.weight.dtype) for x in inputs)
 
 
 @functools.cache

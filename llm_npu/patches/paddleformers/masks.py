@@ -58,8 +58,8 @@ def fix_eager_attention_in_stages() -> None:
     @functools.wraps(upstream)
     def attention(module, query, key, value, attention_mask=None, **named):
         lengths = query.shape[2], key.shape[2]
-        given = attention_mask, named.get("attn_mask_startend_row_indices"), named.get("is_causal")
-        nothing = all(each is None for each in given)
+        arguments = attention_mask, named.get("attn_mask_startend_row_indices"), named.get("is_causal")
+        nothing = all(argument is None for argument in arguments)
         if nothing and lengths[0] > 1 and getattr(module, "is_causal", True):
             hidden = paddle.full([1, 1, *lengths], paddle.finfo(query.dtype).min, query.dtype)
             attention_mask = paddle.triu(hidden, diagonal=lengths[1] - lengths[0] + 1)

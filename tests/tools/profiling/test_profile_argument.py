@@ -26,15 +26,15 @@ def test_windows():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "in which '' is not understood"),
-        ("10:13", "in which '10:13' is not understood"),
-        ("steps=10", "in which 'steps=10'"),
+        ("", "'' is invalid"),
+        ("10:13", "'10:13'"),
+        ("steps=10", "'steps=10'"),
         ("steps=3:3", "no step"),
         ("steps=0:3", "no step"),
         ("shapes", "names no steps"),
-        ("steps=1:3,shape", "in which 'shape'.*accepted: steps=10:13"),
+        ("steps=1:3,shape", "'shape'.*accepted: steps=10:13"),
         ("steps=1:3,steps=4:5", "gives steps twice"),
-        ("steps=1:3,warmup=-1", "in which 'warmup=-1'"),
+        ("steps=1:3,warmup=-1", "'warmup=-1'"),
     ],
 )
 def test_bad_windows(text, message):

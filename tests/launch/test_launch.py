@@ -56,9 +56,7 @@ def test_ctrl_c_stops_both_ranks_after_one_checkpoint(start_python, arguments, t
     assert process.returncode == 130, stderr
     assert lines[0].startswith("device   npu (virtual)")  # rank 0 alone, from its first line on
     assert sum(line.startswith("device") for line in lines) == 1
-    assert any(
-        line == "ranks    2 processes: tensor parallel 2; the parameters are those of one\n" for line in lines
-    )
+    assert any(line.startswith("ranks    2 processes: tensor parallel 2;") for line in lines)
     assert sum(line.startswith("dtypes   clean: ") for line in lines) == 2  # before the first step, and after
     stopped = [line for line in lines if line.startswith("stopped by SIGINT after step ")]
     (only,) = checkpoint.complete(out)

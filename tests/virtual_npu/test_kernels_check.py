@@ -1,6 +1,8 @@
 """The programs that check kernels and thunks without Paddle, on this processor."""
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -31,12 +33,42 @@ def run(*command, **environment):
     return done.stdout
 
 
-def build(folder, *options):
-    tools = Path(sys.executable).parent  # where cmake and ninja are installed
-    environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
+def configure(folder, *options):
+    """Returns the PATH for the build: cmake and ninja are installed beside Python."""
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     run("cmake", "-S", CSRC / "checks", "-B", folder, "-G", "Ninja", *options, **environment)
+    return environment
+
+
+def build(folder, *options):
+    environment = configure(folder, *options)
     run("cmake", "--build", folder, **environment)
     return folder / PROGRAM
+
+
+def optimization_levels(folder, host_only):
+    """The -O level of each instruction set's kernels."""
+    options = ("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DPADDLE_FUSED_HOST_ISAS_ONLY={host_only}")
+    configure(folder, *options)
+    levels = {}
+    for entry in json.loads((folder / "compile_commands.json").read_text()):
+        if isa := re.search(r"-DPF_TARGET=(\w+)", entry["command"]):
+            levels.setdefault(isa[1], set()).add(re.findall(r" -O(\d)", entry["command"])[-1])
+    return levels
+
+
+def test_a_local_build_fully_optimizes_the_widest_instruction_set_only(tmp_path):
+    levels = optimization_levels(tmp_path, "ON")
+    complete = [isa for isa in available() if isa in ("baseline", "neon", "avx2", "avx512")]
+    narrower = set(complete[:-1])
+    assert set(available()) <= set(levels)
+    assert levels == {isa: {"1"} if isa in narrower else {"3"} for isa in levels}
+
+
+def test_a_portable_build_fully_optimizes_every_instruction_set(tmp_path):
+    levels = optimization_levels(tmp_path, "OFF")
+    assert set(available()) <= set(levels)
+    assert all(level == {"3"} for level in levels.values())
 
 
 def test_every_instruction_set_of_this_processor(tmp_path):

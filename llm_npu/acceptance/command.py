@@ -47,7 +47,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = command_line.of_document("llm-npu accept_card", __doc__)
     add = parser.add_argument
     add(
-        "--output_dir", type=paths.given, default=Path("acceptance"), help="the result's folder, new or empty"
+        "--output_dir",
+        type=paths.path_argument,
+        default=Path("acceptance"),
+        help="the result's folder, new or empty",
     )
     add("--device", default="npu", help=", ".join(DEVICES) + " (default: npu)")
     add("--cards", type=int, help="how many to use (default: all, at most 8; of the virtual NPU 2)")

@@ -79,7 +79,7 @@ class Library:
     def strings(self, pattern: bytes) -> frozenset[str]:
         """The zero-terminated strings of the file that match ``pattern`` as a whole."""
         return frozenset(
-            found.decode() for found in re.findall(rb"(?<=\0)" + pattern + rb"(?=\0)", self._bytes)
+            text.decode() for text in re.findall(rb"(?<=\0)" + pattern + rb"(?=\0)", self._bytes)
         )
 
 

@@ -57,8 +57,8 @@ def read_cann(folder: Path, named_by: str = "") -> Cann:
 
 def field(text: str, name: str) -> str | None:
     """The value of a line ``name=value``."""
-    found = re.search(rf"^{name}=(\S+)", text, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(rf"^{name}=(\S+)", text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def content(file: Path) -> str:

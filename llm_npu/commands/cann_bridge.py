@@ -33,12 +33,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("action", choices=("write", "remove", "status"))
     parser.add_argument(
         "--cann",
-        type=paths.given,
+        type=paths.path_argument,
         help=f"folder of CANN (default: {', '.join(NAMED_BY)}, then the usual folders)",
     )
     parser.add_argument(
         "--folder",
-        type=paths.given,
+        type=paths.path_argument,
         default=bridge.FOLDER,
         help="folder of the forwarding library (default: lib/cann_bridge of this Python's environment)",
     )

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="npu", help="as for llm-npu train (default: npu)")
     parser.add_argument(
         "--output_dir",
-        type=paths.given,
+        type=paths.path_argument,
         default=Path("output"),
         help="where a run would write (default: output)",
     )
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--root",
-        type=paths.given,
+        type=paths.path_argument,
         default=Path("/"),
         help="look for /dev, /etc, /proc and /usr/local below this folder, such as a mounted host",
     )

@@ -54,7 +54,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "checkpoint", type=paths.expanded, help="folder with config.json and safetensors files"
     )
-    parser.add_argument("folder", type=paths.given, help="the new folder of the program")
+    parser.add_argument("folder", type=paths.path_argument, help="the new folder of the program")
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
     parser.add_argument(
         "--backend",

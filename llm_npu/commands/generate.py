@@ -99,7 +99,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     prompts = parser.add_mutually_exclusive_group(required=True)
     prompts.add_argument("--prompt", action="append", help="text to continue; may be given several times")
-    prompts.add_argument("--batch", type=paths.given, help="text file with a prompt in each line")
+    prompts.add_argument("--batch", type=paths.path_argument, help="text file with a prompt in each line")
     parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
     parser.add_argument("--batch_size", type=ranks.positive, default=8, help="prompts at once (default: 8)")
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)

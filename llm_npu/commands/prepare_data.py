@@ -69,9 +69,12 @@ def replace(prefix, pair, tokenizer):
 
 def main(argv):
     parser = command_line.of_document("llm-npu prepare_data", __doc__)
-    parser.add_argument("--input_dir", type=paths.given, required=True, help="file or folder of text")
+    parser.add_argument("--input_dir", type=paths.path_argument, required=True, help="file or folder of text")
     parser.add_argument(
-        "--output_prefix", type=paths.given, required=True, help="path of the pair without .bin and .idx"
+        "--output_prefix",
+        type=paths.path_argument,
+        required=True,
+        help="path of the pair without .bin and .idx",
     )
     parser.add_argument(
         "--tokenizer_name_or_path", type=paths.expanded, help="local directory of a tokenizer"

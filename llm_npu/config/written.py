@@ -94,7 +94,7 @@ def _names_file(flag: str) -> bool:
 
 def read_file(name: str) -> dict[str, Value]:
     """Read an argument file; None means the default. Raises UserError as ``split_file``."""
-    path = paths.given(name)
+    path = paths.path_argument(name)
     if path.suffix not in SUFFIXES:
         raise UserError(
             f"{name!r} is neither a flag (--name value) nor an argument file ({', '.join(SUFFIXES)})"

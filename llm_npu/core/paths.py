@@ -15,7 +15,7 @@ def expanded(text: str) -> str:
     return os.path.expanduser(text)
 
 
-def given(text: str) -> Path:
+def path_argument(text: str) -> Path:
     """An argparse ``type`` for paths."""
     return Path(expanded(text))
 

@@ -73,7 +73,7 @@ def parser() -> command_line.Parser:
     add("--pod_cards", type=int, metavar="N", help="cards per pod (default: the cards of a server)")
     add("--search", action="store_true", help="find the fastest layout that fits; excludes degrees")
     add("--json", action="store_true", help="print JSON")
-    add("--html", type=paths.given, metavar="FILE", help="also write an HTML page")
+    add("--html", type=paths.path_argument, metavar="FILE", help="also write an HTML page")
     return command
 
 

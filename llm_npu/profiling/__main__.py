@@ -18,18 +18,20 @@ def main(arguments: list[str]) -> int:
     command.add_argument(
         "directories",
         nargs="+",
-        type=paths.given,
+        type=paths.path_argument,
         metavar="DIR",
         help="profiler output (PROF_*, Paddle's traces, rank_* folders); one per machine of the run",
     )
     command.add_argument(
         "--compare",
         nargs="+",
-        type=paths.given,
+        type=paths.path_argument,
         metavar="DIR2",
         help="an earlier profile to compare with",
     )
-    command.add_argument("--html", type=paths.given, metavar="FILE", help="also write a page with plots")
+    command.add_argument(
+        "--html", type=paths.path_argument, metavar="FILE", help="also write a page with plots"
+    )
     command.add_argument("--top", type=int, default=15, help="operators in the tables (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.top < 1:

@@ -51,7 +51,7 @@ def test_every_flag_that_names_a_path_is_marked():
 
 
 def test_the_user_of_another_home(home):
-    assert paths.given("~/x") == home / "x"
-    assert paths.given("x~/~") == Path("x~/~")
+    assert paths.path_argument("~/x") == home / "x"
+    assert paths.path_argument("x~/~") == Path("x~/~")
     assert paths.expanded("~nobody-has-this-name/x") == "~nobody-has-this-name/x"
-    assert os.fspath(paths.given("~")) == str(home)
+    assert os.fspath(paths.path_argument("~")) == str(home)

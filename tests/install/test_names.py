@@ -4,6 +4,7 @@ import ast
 import re
 
 import pytest
+from places import ROOT
 from test_imports import sources_of_the_project
 
 OLD = re.compile(
@@ -12,6 +13,8 @@ OLD = re.compile(
     r"|layers_again",
 )
 PACKAGES = ("paddle_fused", "virtual_npu", "llm_npu", "benchmarks", "scripts")
+# Variables, parameters and functions named so say nothing about the value that they hold.
+EMPTY = re.compile(r"found|said|told|asked|given|each|one|ours|theirs|came|made")
 
 
 def names(tree: ast.AST):
@@ -25,18 +28,40 @@ def names(tree: ast.AST):
             yield node.name
 
 
-def old_names(modules) -> list[str]:
+def old_names(modules, pattern=OLD) -> list[str]:
     return [
         f"{module}: {name}"
         for module, tree in modules
         for name in sorted({module.rpartition(".")[2], *names(tree)})
-        if OLD.fullmatch(name)
+        if pattern.fullmatch(name)
     ]
+
+
+def other_modules():
+    """(name, tree) of the files that are in no package."""
+    for folder in ("examples", "building", "docs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield f"{folder}.{path.stem}", ast.parse(path.read_bytes())
 
 
 def test_the_projects_code_has_no_old_names():
     trees = sources_of_the_project().trees
     assert old_names((m, tree) for m, tree in trees.items() if m.partition(".")[0] in PACKAGES) == []
+
+
+def test_names_say_what_they_hold():
+    """``for layer in layers``, not ``for each in layers``; ``output = run().stdout``, not ``said``."""
+    assert old_names([*sources_of_the_project().trees.items(), *other_modules()], EMPTY) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def f(given): ...", "[each for each in x]", "lambda one: 0", "x, found = f()", "def made(): ..."],
+)
+def test_an_empty_name_is_noticed(text):
+    assert old_names([("tests.a", ast.parse(text))], EMPTY)
+    text = "from hypothesis import given\nx.found, rows['each'] = f(one=1)"
+    assert not old_names([("tests.a", ast.parse(text))], EMPTY)
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,13 @@ from paddle_fused import command_line
 def main(argv: list[str]) -> int:
     parser = command_line.Parser(prog="llm-npu merge_checkpoint", description=__doc__.split("\n")[0])
     parser.add_argument(
-        "folders", type=paths.given, nargs="+", metavar="FOLDER", help="a machine's checkpoint-<step>"
+        "folders", type=paths.path_argument, nargs="+", metavar="FOLDER", help="a machine's checkpoint-<step>"
     )
     parser.add_argument(
-        "--output_dir", type=paths.given, required=True, help="the folder for the merged checkpoint-<step>"
+        "--output_dir",
+        type=paths.path_argument,
+        required=True,
+        help="the folder for the merged checkpoint-<step>",
     )
     arguments = parser.parse_args(argv)
     console.say(f"merged   {merge(arguments.folders, arguments.output_dir)}")

@@ -98,13 +98,13 @@ def _run_tiles(query, key, value, call: AttentionCall):
     tensors = (query, heads.query), (key, heads.key), (value, heads.key)
     q, k, v = (as_bsnd(x, call.layout, n) for x, n in tensors)
 
-    def one(q, k, v, hidden):
+    def attend_tile(q, k, v, hidden):
         q = q if factor == 1 else q * factor
         # No causal mask and no triangle of its own: dropout, causal, return_softmax, is_test, triangle.
         arguments = _form_arguments(call, _Request(False), (0.0, False, True, True, False))
         return ascend.call(PLUGIN, q, k, v, None, hidden, *arguments)[:3]
 
-    out, softmax_max, softmax_sum = tiles.attend(q, k, v, tiles.Tiles.of(call), one)
+    out, softmax_max, softmax_sum = tiles.attend(q, k, v, tiles.Tiles.of(call), attend_tile)
     if not call.returns_statistics:
         softmax_max = softmax_sum = None
     return from_bsnd(out, call.layout), softmax_max, softmax_sum, None

@@ -1,7 +1,7 @@
 """Runs any Paddle program with a warning for each of its lines that uses float64 on npu.
 
-This process chooses the device and replaces itself by the program in a new environment, which the processes
-that the program starts inherit. The virtual NPU warns by itself; on a card, ``any_program`` does.
+This process chooses the device and replaces itself with the program in a new environment, which child
+processes inherit. The virtual NPU emits the warnings itself; on a card, ``any_program`` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ each line that uses float64: once for each operator, dtype and line, at most 10,
 
 
 def main(arguments: list[str]) -> int:
-    """Replaces this process by the program. Returns an exit code only if there is nothing to run."""
+    """Replace this process with the program. Returns an exit code only if there is nothing to run."""
     if arguments[:1] in (["-h"], ["--help"]):
         print(USAGE, end="")
         return 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def before_library() -> None:
-    """Does nothing: the operators do not exist yet."""
+    """Do nothing, because the operators do not exist yet."""
 
 
 def after_library() -> None:
-    """Watches operators from now on."""
+    """Watch operators from now on."""
     from .operators import start
 
     start()

@@ -22,18 +22,20 @@ from .watching import watch
 
 
 def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
-    """Reports the parts of ``model`` that would leave a card's cores because of their dtype; changes nothing.
+    """Report the parts of ``model`` that would leave a card's cores because of their dtype.
 
-    It covers the default dtype, and parameters, buffers and other tensors and arrays in the layers.
+    Changes nothing. Covers the default dtype, and parameters, buffers and other tensors and arrays in the
+    layers.
 
     Args:
-        optimizer: also its states and its learning rate.
-        sample: also the sample and the operators of one call of the model without gradients. A dictionary of
-            arguments, a list or tuple of them, or one tensor. A model of ``paddle.jit.to_static`` does not
-            run: the operators are those of the program captured for the sample.
-        scaler: also the scale of this GradScaler.
+        optimizer: also check its states and its learning rate.
+        sample: also check the sample and the operators of a call of the model without gradients. A dictionary
+            of arguments, a list or tuple of them, or a tensor. A ``paddle.jit.to_static`` model is not run;
+            the operators of the program captured for the sample are checked.
+        scaler: also check the scale of this GradScaler.
 
-    UserError for a model that is not a layer.
+    Raises:
+        UserError: for a model that is not a layer.
     """
     if not isinstance(model, nn.Layer):
         raise UserError(f"audit takes a paddle.nn.Layer, not a {type(model).__name__}; give the model itself")
@@ -54,7 +56,10 @@ def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
 def audit_program(program, model: nn.Layer | None = None) -> Report:
     """The operators of a PIR program that would leave a card's cores, with the lines that created them.
 
-    ``model``: the layers to search for an operator's layer. UserError for another kind of program.
+    Raises UserError for another kind of program.
+
+    Args:
+        model: the layers to search for an operator's layer.
     """
     if not isinstance(program, paddle.pir.Program):
         raise UserError(
@@ -112,7 +117,7 @@ def of_model(model: nn.Layer) -> Iterator[Finding]:
 
 
 def of_default_dtype() -> Iterator[Finding]:
-    """The default dtype, which tensors made of Python floats have."""
+    """The default dtype, which tensors created from Python floats have."""
     default = paddle.get_default_dtype()
     if default in WIDE:
         yield Finding("default dtype", "paddle.get_default_dtype()", default, "aicpu")

@@ -19,7 +19,7 @@ PROCESSORS = {"aicpu": "the AICPU", "host": "the host"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One tensor or one operator that would leave the NPU's cores.
+    """A tensor or an operator that would leave the NPU's cores.
 
     Attributes:
         kind: parameter, buffer, constant, default dtype, optimizer state, master weight, learning rate, loss
@@ -28,8 +28,8 @@ class Finding:
         place: "aicpu" or "host".
         layer: the path of the layer in the model, "" if unknown.
         source: the line of Python, None if unknown.
-        is_source: a tensor, or an operator that makes float64 from other dtypes; other operators get it as
-            input.
+        is_source: True for a tensor, and for an operator that creates float64 from other dtypes; False for an
+            operator with a float64 input.
         count: number of occurrences.
     """
 
@@ -52,7 +52,7 @@ class Finding:
 
     @property
     def fix(self) -> str:
-        """How to keep it on the cores."""
+        """The change that keeps it on the cores."""
         if self.kind == "operator":
             return HostFallback(self.name, self.place, self.dtype, self.shape, self.is_source).fix
         return FIXES[self.kind].format(narrow=NARROWER.get(self.dtype, "float32"))
@@ -99,7 +99,7 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
     def of_kind(self, kind: str) -> tuple[Finding, ...]:
@@ -127,7 +127,7 @@ class Report:
 
 
 def report_of(findings: Iterable[Finding], checked: str) -> Report:
-    """The report with equal sites joined, origins of float64 first."""
+    """The report with equal sites merged, and origins of float64 first."""
     sites: dict[Finding, int] = {}
     for finding in findings:
         site = dataclasses.replace(finding, count=0)

@@ -37,13 +37,13 @@ Action = Literal["warn", "error", "collect"]
 def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
     """A context that records every operator that would leave a card's cores because of a dtype.
 
-    On the virtual NPU every kernel is seen, in forward, backward and the optimizer, dygraph or captured. On a
-    card and on the CPU, the operators that Python calls are seen, and on a card the float64 entries in
+    On the virtual NPU this covers every kernel of forward, backward and optimizer, dygraph or captured. On
+    a card and on the CPU it covers the operators that Python calls, and on a card also the float64 entries in
     paddle-custom-npu's log (``AICPULines``).
 
     Args:
-        model: its layers have their paths in the report.
-        action: "warn" gives one ``AICPUWarning`` per site (operator, layer, line) and then only counts,
+        model: the model; its layers appear in the report with their paths.
+        action: "warn" emits an ``AICPUWarning`` per site (operator, layer, line) and then only counts,
             "error" raises RuntimeError at the operator, "collect" only records.
     """
     if action not in get_args(Action):
@@ -62,7 +62,7 @@ class Watch:
         self._programs: dict[int, tuple] = {}  # id of a captured program -> it and its findings
         self._logged = AICPULines()
         self._running = contextlib.ExitStack()
-        self._thread: int | None = None  # the watching one
+        self._thread: int | None = None  # the thread that watches
 
     def __enter__(self) -> Watch:
         self._thread = threading.get_ident()
@@ -117,8 +117,7 @@ class Watch:
         return self._note(finding)
 
     def _lines_of(self, program, fallback: HostFallback) -> list[Finding]:
-        """The candidates among the operators of a captured program: its kernels run without Python on the
-        stack."""
+        """The matching operators of a captured program, whose kernels run without Python on the stack."""
         if id(program) not in self._programs:
             self._programs[id(program)] = program, list(of_program(program, self._model))
         wanted = fallback.kernel, fallback.dtype
@@ -132,7 +131,7 @@ class Watch:
             raise RuntimeError(str(finding))
 
     def _note(self, finding: Finding) -> bool:
-        """Counts the site, reports it the first time, and returns whether it is an error."""
+        """Count the site, report it the first time, and return whether it is an error."""
         site = finding.name, finding.dtype, finding.place, finding.layer, finding.source
         self._sites.setdefault(site, finding)
         self._counts[site] += 1
@@ -144,7 +143,7 @@ class Watch:
 
 @contextlib.contextmanager
 def _vlog() -> Iterator[None]:
-    """Makes the plugin log its operators."""
+    """A context in which the plugin logs its operators."""
     paddle.base.core.set_vlog_level({PLUGIN_LOG: PLUGIN_LOG_LEVEL})
     try:
         yield
@@ -166,7 +165,7 @@ class AICPULines:
         self._running: dict[str, str] = {}  # thread -> its current operator
 
     def take(self, line: str) -> bool:
-        """Counts a line about an operator of the plugin; returns whether it was one."""
+        """Count a line about an operator of the plugin; return whether it was such a line."""
         match = _LINE.match(line)
         if not match or os.path.splitext(os.path.basename(match["file"]))[0] != PLUGIN_LOG:
             return False
@@ -180,7 +179,7 @@ class AICPULines:
 
 @contextlib.contextmanager
 def lines_removed_from_stderr(take: Callable[[str], bool]) -> Iterator[None]:
-    """Removes the lines for which ``take`` is true from file descriptor 2."""
+    """A context that removes the lines for which ``take`` is true from file descriptor 2."""
     sys.stderr.flush()
     shown = os.dup(2)
     reading, writing = os.pipe()
@@ -199,6 +198,6 @@ def lines_removed_from_stderr(take: Callable[[str], bool]) -> Iterator[None]:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(shown, 2)  # closes the last writing end: the reader meets the end of the file
+        os.dup2(shown, 2)  # closes the last writing end, so the reader reaches the end of the file
         reader.join()
         os.close(shown)

@@ -47,7 +47,7 @@ def cached(name: str, build: Callable[[Path], None], cache: str | None = None) -
         if error.filename is not None and not _related(target.parent, Path(str(error.filename))):
             raise
         raise UserError(
-            f"the cache folder {target.parent} is not writable ({error.strerror});  "
+            f"the cache folder {target.parent} cannot be written ({error.strerror}); "
             "choose another with LLM_NPU_CACHE or --data_cache"
         ) from error
     return target

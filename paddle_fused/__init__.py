@@ -13,6 +13,7 @@ paddle on first access, which raises SetupError if the native libraries were bui
     compat             the operators under the names of torch_npu and MindSpeed
     contracts          CANN's rules, dtypes, limits and error numbers
     acl_errors         stops at operators that CANN refuses
+    verification       compares calls with their definition
     operator_hooks     observes the operators that Python calls
     sharding           operators on distributed tensors
     dispatch           backend selection, ``use_backend``, ``dispatch_log``
@@ -38,12 +39,15 @@ from . import built_for, registry
 # The modules of the public names other than operators.
 _PUBLIC = {
     "AclError": "acl_errors",
+    "AclErrorWatch": "acl_errors",
     "BackendError": "dispatch",
+    "Verification": "verification",
     "explain_dispatch": "dispatch",
     "reset_dispatch_log": "dispatch",
     "use_backend": "dispatch",
     "dispatch_log": "dispatch",
     "load_operators": "registry",
+    "verify_operators": "verification",
     "watch_acl_errors": "acl_errors",
 }
 _MODULES = ("compat", "contracts", "masks")

@@ -4,6 +4,7 @@ from . import compat as compat
 from . import contracts as contracts
 from . import masks as masks
 from .acl_errors import AclError as AclError
+from .acl_errors import AclErrorWatch as AclErrorWatch
 from .acl_errors import watch_acl_errors as watch_acl_errors
 from .dispatch import BackendError as BackendError
 from .dispatch import dispatch_log as dispatch_log
@@ -26,3 +27,5 @@ from .ops.rotary.op import apply_rotary as apply_rotary
 from .ops.rotary.op import rotary_mul as rotary_mul
 from .ops.swiglu.op import swiglu as swiglu
 from .registry import load_operators as load_operators
+from .verification import Verification as Verification
+from .verification import verify_operators as verify_operators

@@ -45,6 +45,7 @@ _CODE = re.compile(r"\b(EZ\d{4})\b|errno\[([135])61\d{3}\]")
 _NAME = re.compile(r"OpName:\[(\w+?)(?:_\d+)?\]")
 _OF_NUMBER = dict(zip("135", FAMILIES, strict=True))
 SHAPES = 4  # arguments whose shapes distinguish calls: reading a shape takes a microsecond
+PASSES = "an operator of the forward or backward pass"
 ON_CALLING_THREAD = "FLAGS_enable_pir_in_executor_trace_run"
 LOG = "ASCEND_SLOG_PRINT_TO_STDOUT=1 ASCEND_GLOBAL_LOG_LEVEL=3"
 
@@ -215,7 +216,7 @@ class AclErrorWatch:
                 result = run(*args, **kwargs)
                 self._backward_passes += 1
                 if self._reads_each or self._backward_passes % self._every == 0:
-                    self._read(self._gradient_name() if self._reads_each else "an operator of the step")
+                    self._read(self._gradient_name() if self._reads_each else PASSES)
             finally:
                 self._in_backward = False
             if self._pending is not None:

@@ -217,7 +217,7 @@ class FusedOp:
 
     Arguments are positional and the same for every backend. The first is a tensor, whose dtype is recorded.
     ``sharding`` handles distributed tensors: every process calls the operator again with its local shards, so
-    that backends only see local tensors.
+    that backends only see local tensors. ``without_gradient``: the positions of outputs that are statistics.
     """
 
     name: str
@@ -225,6 +225,7 @@ class FusedOp:
     native: Backend
     composed: Backend
     sharding: Sharding | None = None
+    without_gradient: tuple[int, ...] = ()
     backends: dict[str, Backend] = field(init=False)
 
     def __post_init__(self):

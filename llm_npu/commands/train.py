@@ -96,7 +96,14 @@ def features() -> list:
     from llm_npu.console.backend_report import BackendReport
     from llm_npu.console.results import Results, Summary
     from llm_npu.dtypes.callback import DtypeFeature
-    from llm_npu.numerics.options import Comparison, Deterministic, NanInfCheck, TensorDump
+    from llm_npu.numerics.options import (
+        AclErrors,
+        Comparison,
+        Deterministic,
+        NanInfCheck,
+        TensorDump,
+        VerifiedOperators,
+    )
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
     from llm_npu.profiling.steps import Profile
     from llm_npu.training.dpo import DPO
@@ -105,4 +112,5 @@ def features() -> list:
     trainers = [DPO(), AutoParallel(), Pipeline(), Overlap()]
     reports = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
     observers = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
+    observers += [VerifiedOperators(), AclErrors()]
     return [*trainers, *reports, *observers]

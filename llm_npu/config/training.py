@@ -148,6 +148,18 @@ class TrainingFlags:
         "Check the outputs of every operator (on a card, of every layer) and stop at the first NaN or "
         "infinity, naming its layer and operator. Slow.",
     )
+    check_acl_errors: int | None = flag(
+        None,
+        "Stop at an operator that CANN refuses: read the error message after operators with new shapes and "
+        "at the end of every N-th step. 0 turns it off. By default 1 on a card, 0 on other devices.",
+        at_least=0,
+    )
+    verify_operators: bool | None = flag(
+        None,
+        "Compare the fused operators of the first step with their definitions, and stop where one differs. "
+        "By default true on a card.",
+        no_effect=no_effect.NOT_FUSED,
+    )
     compare_with: str | None = flag(
         None,
         "Run the first step twice before training and report layers whose outputs differ by more than "

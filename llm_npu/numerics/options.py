@@ -30,6 +30,7 @@ from .dumped import ORDER
 from .nan_inf import NonFiniteCheck
 from .recording import Recording, recording
 from .reproducible import condition
+from .silent_errors import AclErrorCheck, OperatorVerification
 
 FOLDER = "tensors"
 
@@ -77,6 +78,34 @@ class NanInfCheck(Feature):
         backward = not run.arguments.training.fp16
         check = NonFiniteCheck(run.model, operators=run.device.kind != "card", backward=backward)
         run.trainer.training_step = check.around(run.trainer.training_step)
+
+
+class AclErrors(Feature):
+    """``--check_acl_errors``: stops at an operator that CANN refuses; by default on a card."""
+
+    def takes_part(self, run: Run) -> bool:
+        return _every(run) > 0
+
+    def on_trainer(self, run: Run) -> None:
+        check = AclErrorCheck(_every(run), say)
+        run.trainer.add_callback(check)
+        run.trainer.train = check.around(run.trainer.train)
+
+
+def _every(run: Run) -> int:
+    every = run.arguments.training.check_acl_errors
+    return int(run.device.kind == "card") if every is None else every
+
+
+class VerifiedOperators(Feature):
+    """``--verify_operators``: compares the operators of the first step; by default on a card."""
+
+    def takes_part(self, run: Run) -> bool:
+        chosen = run.arguments.training.verify_operators
+        return run.device.kind == "card" if chosen is None else chosen
+
+    def on_trainer(self, run: Run) -> None:
+        run.trainer.add_callback(OperatorVerification(say))
 
 
 class Dump(TrainerCallback):

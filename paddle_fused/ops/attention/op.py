@@ -153,4 +153,5 @@ FLASH_ATTENTION = FusedOp(
     native=Backend(zeroing(native.run), native.unsupported_reason, native.mode, native.computed),
     composed=Backend(composed.run, composed.unsupported_reason),
     sharding=SHARDING,
+    without_gradient=(1, 2, 3),
 )

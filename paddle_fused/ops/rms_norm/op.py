@@ -136,4 +136,5 @@ RMS_NORM = FusedOp(
     native=Backend(_native, _native_unsupported, "pf_rms_norm"),
     composed=Backend(_composed),
     sharding=Sharding(("x", "weight", "epsilon"), _sharding_rule),
+    without_gradient=(1,),
 )

@@ -77,6 +77,8 @@ void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
 void allocate_outputs(const KernelEntry& entry, const phi::DeviceContext& context, const TensorPointers& outputs) {
   for (const phi::TensorBase* output : outputs) {
     if (!dense(output) || dense(output)->numel() < 0) continue;
+    // AdamW's powers of beta are written in place, in memory of the host.
+    if (dense(output)->initialized() && dense(output)->place().GetType() == phi::AllocationType::CPU) continue;
     const DataType dtype = output->dtype() == DataType::UNDEFINED ? entry.dtype : output->dtype();
     context.Alloc(const_cast<phi::TensorBase*>(output), dtype);
   }

@@ -1,0 +1,119 @@
+"""Stops a run at operators that fail without an exception: CANN refuses them, or their results are wrong."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+import paddle_fused
+from llm_npu.core.errors import ErrorOfAllRanks, UserError
+from llm_npu.core.ranks import Ranks
+from llm_npu.training.upstream_trainer import TrainerCallback
+from paddle_fused import registry
+
+
+class AclErrorCheck(TrainerCallback):
+    """Watches for operators that CANN refuses, from the first batch to the end of the training.
+
+    Each operator is watched in the steps whose batches have new shapes, and in the first evaluation. The ends
+    of backward passes and of every ``every``-th step are always watched.
+    """
+
+    def __init__(self, every: int, say: Callable[[str], None]):
+        self._every, self._say = every, say
+        self._watch: paddle_fused.AclErrorWatch | None = None
+        self._shapes: set[tuple] = set()
+        self._step, self._has_evaluated = 0, False
+
+    def around(self, train: Callable) -> Callable:
+        """Wraps ``train``, which then raises UserError with the step and the operator."""
+
+        @functools.wraps(train)
+        def watched(*args, **kwargs):
+            with paddle_fused.watch_acl_errors(self._every, self._report) as self._watch:
+                try:
+                    return train(*args, **kwargs)
+                except Exception as error:
+                    refusal = self._watch.error
+                    if refusal is None:
+                        raise
+                    raise UserError(f"step {self._step}: {refusal}") from (refusal.__cause__ or error)
+
+        return watched
+
+    def _report(self, text: str) -> None:
+        self._say(f"acl      {text}")
+
+    def on_load_data_end(self, args, state, control, inputs=None, **kwargs):
+        self._step = state.global_step + 1
+        shapes = shapes_of(inputs)
+        if shapes not in self._shapes:
+            self._shapes.add(shapes)
+            self._watch.watch_operators(True)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step % self._every == 0 or state.global_step >= state.max_steps:
+            self._watch.check()
+        self._watch.watch_operators(control.should_evaluate and not self._has_evaluated)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self._has_evaluated = True
+        self._watch.check("an operator of the evaluation")
+        self._watch.watch_operators(False)
+
+
+def shapes_of(inputs: object) -> tuple:
+    """What distinguishes a batch for operators: the names and shapes of its tensors."""
+    if isinstance(inputs, Mapping):
+        return tuple((name, tuple(getattr(value, "shape", ()))) for name, value in inputs.items())
+    return tuple(map(shapes_of, inputs)) if isinstance(inputs, list | tuple) else ()
+
+
+class OperatorVerification(TrainerCallback):
+    """Compares the fused operators of the first step with their definitions (``paddle_fused.verification``).
+
+    After the step, before a checkpoint: UserError on all ranks if an operator of a rank differs.
+    """
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say = say
+        self._open = ExitStack()
+        self._verification: paddle_fused.Verification | None = None
+        self._is_done = False
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if not self._is_done:
+            self._is_done = True
+            self._verification = self._open.enter_context(paddle_fused.verify_operators())
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._verification is None:
+            return
+        self._open.close()
+        verification, self._verification = self._verification, None
+        own = list(map(str, verification.mismatches)), hint(verification)
+        for rank, (mismatches, switches) in enumerate(Ranks.of_run().gather(own)):
+            if mismatches:
+                where = f"rank {rank}: " if Ranks.of_run().size > 1 else ""
+                more = f"; {len(mismatches) - 1} more calls differ" if len(mismatches) > 1 else ""
+                raise ErrorOfAllRanks(f"{where}{mismatches[0]}{more}. {switches}")
+        self._report(verification)
+
+    def _report(self, verification: paddle_fused.Verification) -> None:
+        if not Ranks.of_run().first:
+            return
+        skipped = [verdict for verdict in verification.verdicts if verdict.skipped]
+        count, seconds = len(verification.verdicts) - len(skipped), verification.seconds
+        self._say(f"verify   {count} calls of fused operators agree with their definitions ({seconds:.1f} s)")
+        for verdict in skipped:
+            self._say(f"         {verdict}")
+
+
+def hint(verification: paddle_fused.Verification) -> str:
+    """How to train without the operators that differ."""
+    names = dict.fromkeys(verdict.operator for verdict in verification.mismatches)
+    switches = [registry.find(name).switch for name in names if name in registry.operators()]
+    flags = " ".join(f"--{switch} false" for switch in dict.fromkeys(filter(None, switches)))
+    other = f"Train without it by {flags}, or report" if flags else "Report"
+    return f"{other} the operator with the versions of CANN and of paddle-custom-npu."

@@ -110,6 +110,9 @@ setup(
     package_data={
         "paddle_fused": ["*.pyi", *(["lib/*.so"] if with_native else [])],
         "virtual_npu": ["data/*.json", *(["plugin/*.so", "*.json"] if with_native else [])],
-        "llm_npu": [f"{room}/data/*.json" for room in ("acceptance", "cann", "doctor", "core", "plan")],
+        "llm_npu": [
+            *(f"{room}/data/*.json" for room in ("acceptance", "cann", "doctor", "core", "plan")),
+            "cann/data/*.c",
+        ],
     },
 )

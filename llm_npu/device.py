@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import virtual_npu
+from llm_npu.cann import float_status
 from llm_npu.core import machines
 from llm_npu.core.errors import UserError, caused_by_the_user
 from paddle_fused import host_memory
@@ -136,9 +137,12 @@ def select(name: str) -> Device:
     with caused_by_the_user():
         host_memory.choice()  # a bad one would be refused in the middle of the training
         device = decide(name, cards, virtual_npu.is_active(), virtual_npu.device_count())
-        if device.kind == "virtual":
+    if device.kind != "cpu" and (line := float_status.prepare()):
+        device = replace(device, reason=f"{device.reason}; {line}")
+    if device.kind == "virtual":
+        with caused_by_the_user():
             virtual_npu.activate()
-            return replace(device, dry=virtual_npu.is_dry())
+        return replace(device, dry=virtual_npu.is_dry())
     wanted = str(cards.plugin) if device.kind == "card" else ""  # empty keeps Paddle from looking for plugins
     if "paddle" in sys.modules:
         if os.environ.get("CUSTOM_DEVICE_ROOT", "") != wanted:

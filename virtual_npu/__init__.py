@@ -47,7 +47,7 @@ from .record import (
     registered_dtypes,
     reset_kernel_record,
 )
-from .settings import aclnn_kernels, cann_level, device_count
+from .settings import aclnn_kernels, aclop_kernels, cann_level, card, device_count
 
 __all__ = [
     "LAUNCHED_DEVICE",
@@ -60,8 +60,10 @@ __all__ = [
     "KernelRecord",
     "Transfer",
     "aclnn_kernels",
+    "aclop_kernels",
     "activate",
     "cann_level",
+    "card",
     "card_dtypes",
     "communication_time",
     "deactivate",

@@ -19,7 +19,7 @@ from paddle_fused import built_for, libraries
 from paddle_fused.paddle_release import PaddleBuild
 
 from .patches import patch_variables
-from .settings import cann_level, check_settings, device_count
+from .settings import cann_level, card, check_settings, device_count
 
 PLUGIN = libraries.folder() / libraries.PLUGIN
 PLUGIN_FOLDER = PLUGIN.parent
@@ -122,8 +122,8 @@ def banner() -> str:
     last = device_count() - 1
     devices = "npu:0" if last == 0 else f"npu:0 to npu:{last}"
     return (
-        f"VIRTUAL NPU: {devices} emulated on the host CPU, not a card; CANN level {cann_level()}. "
-        "VIRTUAL_NPU_QUIET=1 silences this line."
+        f"VIRTUAL NPU: {devices} emulated on the host CPU, not a card; as a {card()} with CANN "
+        f"{cann_level()}. VIRTUAL_NPU_QUIET=1 silences this line."
     )
 
 

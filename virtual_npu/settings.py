@@ -17,6 +17,8 @@ from pathlib import Path
 
 PREFIX = "VIRTUAL_NPU_"
 MAX_DEVICES = 16  # Paddle keeps memory statistics for device ids 0 to 15 only
+DEVICES = {"910b": 8, "910c": 16, "950": 8}  # by card: those of a server with eight NPUs; a 910C has two dies
+FLOAT_STATUS = ("allowed", "refused")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ def aclnn_kernels() -> tuple[str, ...]:
     return tuple(json.loads(table.read_text(encoding="utf-8")))
 
 
+@functools.cache
+def aclop_kernels() -> dict[str, list[str]]:
+    """The kernels of paddle-custom-npu that run an aclop with every CANN, and its type."""
+    table = Path(__file__).parent / "data" / "aclop_kernels.json"
+    return json.loads(table.read_text(encoding="utf-8"))
+
+
 def _is_call_of_aclnn(text: str) -> bool:
     kernel = text.partition(":")[0]
     return kernel in aclnn_kernels() and re.fullmatch("(:[1-9][0-9]{0,8})?", text[len(kernel) :]) is not None
@@ -77,7 +86,10 @@ INSTRUCTION_SETS = ("baseline", "neon", "avx2", "avx512", "avx512_bf16", "amx")
 
 SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_DEVICES": Setting(
-        "number of devices", "8", f"a whole number from 1 to {MAX_DEVICES}", _is_device_count
+        "number of devices",
+        "8, with VIRTUAL_NPU_CARD=910c 16",
+        f"a whole number from 1 to {MAX_DEVICES}",
+        _is_device_count,
     ),
     "VIRTUAL_NPU_MEMORY_GB": Setting(
         "memory of each device in GiB",
@@ -158,6 +170,18 @@ SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_CANN": Setting(
         "the emulated CANN version", "8.0.RC2", "a CANN version such as 8.0.RC2", _is_cann_level
     ),
+    "VIRTUAL_NPU_CARD": Setting(
+        "the emulated card; a 950 refuses the kernels that paddle-custom-npu runs as aclop",
+        "910b",
+        "one of " + ", ".join(DEVICES),
+        DEVICES.__contains__,
+    ),
+    "VIRTUAL_NPU_FLOAT_STATUS": Setting(
+        "refused: the chip has no FloatStatus operators, so the first aclop fails, as reported for the 910C",
+        "allowed",
+        "one of " + ", ".join(FLOAT_STATUS),
+        FLOAT_STATUS.__contains__,
+    ),
     "VIRTUAL_NPU_FLASH_ATTENTION_ABI": Setting(
         "form of flash_attention_npu: 13 arguments, with lengths of sequences, or 10",
         "tensor13",
@@ -198,6 +222,11 @@ def cann_level(environ: Mapping[str, str] = os.environ) -> str:
     return _value("VIRTUAL_NPU_CANN", environ)
 
 
+def card(environ: Mapping[str, str] = os.environ) -> str:
+    """The emulated card: 910b, 910c or 950."""
+    return _value("VIRTUAL_NPU_CARD", environ)
+
+
 def warned_kernels(environ: Mapping[str, str] = os.environ) -> str:
     """Kernels with a warning: 0 (none), 1 (float64) or host (also all other fallbacks)."""
     return _value("VIRTUAL_NPU_AICPU_WARNINGS", environ)
@@ -206,7 +235,7 @@ def warned_kernels(environ: Mapping[str, str] = os.environ) -> str:
 def device_count(environ: Mapping[str, str] = os.environ) -> int:
     """The number of virtual devices. Raises ValueError if it is out of range."""
     check_settings(environ)
-    return int(_value("VIRTUAL_NPU_DEVICES", environ))
+    return int(environ.get("VIRTUAL_NPU_DEVICES") or DEVICES[card(environ)])
 
 
 def _value(name: str, environ: Mapping[str, str]) -> str:

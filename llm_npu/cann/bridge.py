@@ -8,8 +8,6 @@ no code: it needs (DT_NEEDED) the new libraries that are installed, and ``dlsym`
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from llm_npu.core.errors import UserError
 from paddle_fused import strict_json
 
 from .check import OPERATORS, PARTS, library_folders
+from .compiler import build_library
 from .elf import Library, UnreadableLibrary, closure, find
 from .installation import Cann
 from .needs import of_plugin
@@ -69,17 +68,9 @@ def write(
 
 
 def _link(file: Path, libraries: list[Path]) -> None:
-    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-    if compiler is None:
-        raise UserError(
-            "no C compiler (cc, gcc or clang) is on PATH; install one, such as `apt-get install gcc`"
-        )
-    command = [compiler, "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{OPERATORS}", "-o", str(file)]
-    command += ["-x", "c", os.devnull, "-x", "none", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
-    done = subprocess.run([*command, *map(str, libraries)], capture_output=True, text=True, errors="replace")
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise UserError(f"{compiler} cannot link {OPERATORS}: {lines[-1]}")
+    arguments = ["-nostdlib", "-x", "c", os.devnull, "-x", "none"]
+    arguments += ["-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined", *map(str, libraries)]
+    build_library(file, OPERATORS, arguments)
 
 
 def remove(folder: Path = FOLDER) -> Path:

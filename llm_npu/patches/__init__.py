@@ -15,10 +15,11 @@ import inspect
 
 import paddle
 
+from llm_npu.cann import float_status
 from llm_npu.core.errors import UserError
 from paddle_fused import paddle_release
 
-from . import auto_parallel, hybrid_parallel, layers, operators, paddleformers, store
+from . import auto_parallel, hybrid_parallel, layers, loss_scaling, operators, paddleformers, store
 
 
 def apply() -> None:
@@ -31,6 +32,8 @@ def apply() -> None:
     hybrid_parallel.apply()
     store.fix_store_at_exit()
     store.fix_store_address()
+    if float_status.choice() != float_status.PLUGIN:
+        loss_scaling.decide_by_isfinite()
     if installed_version("paddlenlp").startswith("3.0.0b4"):
         if paddle_release.at_least(3, 1):
             fix_mixtral_expert_weights()

@@ -1,6 +1,7 @@
 """Products with collectives (MC2): aclnnMatmulAllReduce, aclnnAllGatherMatmul, aclnnMatmulReduceScatter.
 
-Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. The limits are those of Atlas A2.
+Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. The limits are those of Atlas A2; A3
+(910C) has no aclnnMatmulAllReduce, and its other two take more ranks.
 """
 
 from .rule import PARAM_INVALID, ContractRule, listed
@@ -10,9 +11,10 @@ LIMITS = {
     "mc2.depth_below": 65535,
     "mc2.all_reduce_size": 2147483647,
     "mc2.most_ranks": 8,
+    "mc2.most_ranks_a3": 32,
 }
 FLOATS = ("float16", "bfloat16")
-WORLD_SIZES = (2, 4, 8)
+WORLD_SIZES = (2, 4, 8)  # on A3 also 16 and 32
 DTYPES = {"mc2.dtype": FLOATS}
 
 ALL_REDUCE, GATHER, REDUCE_SCATTER = "fused_mm_allreduce", "fused_allgather_mm", "fused_mm_reduce_scatter"
@@ -92,7 +94,8 @@ RULES = (
         "mc2.world_size",
         PLUGIN,
         None,
-        f"{listed(WORLD_SIZES)} ranks, as many as the communication domain has (fused_mm_allreduce also 1)",
+        f"{listed(WORLD_SIZES)} ranks (a 910C also 16 and 32), as many as the communication domain has "
+        "(fused_mm_allreduce also 1)",
         "Pass the number of ranks of the group whose name hcom is.",
         _PADDLE.format(REDUCE_SCATTER),
     ),

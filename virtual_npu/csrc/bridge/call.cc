@@ -9,6 +9,7 @@
 #include "bridge/kernel_entry.h"
 #include "bridge/thunks.h"
 #include "dry/kernel.h"
+#include "observe/aclop.h"
 #include "observe/host_fallback.h"
 #include "observe/launch.h"
 #include "observe/refusal.h"
@@ -90,6 +91,7 @@ template <typename Arguments, typename Compute>
 void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
   if (record_call(entry)) {
     report_host_fallback(entry, arguments);
+    if (entry.aclop) before_aclop(entry.name, entry.aclop);
     if (refuses_call(entry.name, entry.dtype))
       return allocate_outputs(entry, *arguments.context(), outputs_of(arguments));
   }

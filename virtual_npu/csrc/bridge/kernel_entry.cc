@@ -7,6 +7,7 @@
 #include "paddle/phi/core/selected_rows.h"
 #include "paddle/phi/core/tensor_array.h"
 #include "bridge/thunks.h"
+#include "observe/aclop.h"
 
 namespace virtual_npu {
 namespace {
@@ -74,6 +75,7 @@ KernelEntry& new_entry(const std::string& name, phi::DataType dtype) {
   entry.name = name;
   entry.dtype = dtype;
   entry.placement = placement_of(name, dtype);
+  if (entry.placement != Placement::kHost) entry.aclop = aclop_of(name);
   return entry;
 }
 

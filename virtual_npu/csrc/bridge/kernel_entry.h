@@ -56,6 +56,7 @@ struct KernelEntry {
   phi::DataType promoted = phi::DataType::UNDEFINED;
   Signature signature;
   std::atomic<uint64_t> calls{0};
+  const char* aclop = nullptr;      // the aclop type that the kernel runs on a card; null if it runs none
 
   bool promotes() const { return promoted != phi::DataType::UNDEFINED; }
 };

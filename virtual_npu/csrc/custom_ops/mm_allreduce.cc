@@ -6,9 +6,11 @@
 // A pipeline: while a chunk of rows is multiplied, the chunks before it are summed on the communication stream.
 // Differs from upstream where that is a defect: shapes and dtypes are inferred as they come out.
 #include "framework/paddle_release.h"
+#include "paddle/phi/core/enforce.h"
 #include "custom_ops/mm_operands.h"
 #include "custom_ops/mm_communication.h"
 #include "observe/operator_call.h"
+#include "runtime/config.h"
 
 namespace virtual_npu {
 namespace {
@@ -32,6 +34,11 @@ void check_bias(const paddle::Tensor& x1, const paddle::Tensor& bias, int64_t co
 std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tensor& x2,
                                     const paddle::optional<paddle::Tensor>& bias, std::string hcom,
                                     std::string reduce_op, int64_t comm_turn) {
+  if (config().card == Card::k910C)
+    PADDLE_THROW(common::errors::Unavailable(
+        "%s: CANN has no aclnnMatmulAllReduce for the 910C (VIRTUAL_NPU_CARD). Run the product and the collective one "
+        "after the other.",
+        kOp));
   if (x1.defined() && x2.defined()) {  // before anything is copied
     check_product(kOp, x1.shape(), x2.shape());
     check_sizes(x1.shape(), x2.shape());

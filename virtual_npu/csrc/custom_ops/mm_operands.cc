@@ -5,6 +5,7 @@
 #include "kernels/elementwise/cast.h"
 #include "paddle/common/ddim.h"
 #include "element_type.h"
+#include "runtime/config.h"
 
 namespace virtual_npu {
 namespace {
@@ -48,7 +49,9 @@ void check_no_bias(const char* op, bool has_bias) {
 }
 
 void check_world_size(const char* op, int64_t world_size) {
-  if (world_size == 2 || world_size == 4 || world_size == limits::mc2_most_ranks) return;
+  const int64_t most = config().card == Card::k910C ? limits::mc2_most_ranks_a3 : limits::mc2_most_ranks;
+  const bool is_power_of_two = (world_size & (world_size - 1)) == 0;
+  if (is_power_of_two && world_size >= 2 && world_size <= most) return;
   refuse(rules::mc2_world_size, op, "world_size is " + std::to_string(world_size));
 }
 

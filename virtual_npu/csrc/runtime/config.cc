@@ -59,8 +59,24 @@ size_t default_capacity() {
   return std::min(host / 5 * 4, 64 * kGiB);
 }
 
+Card card() {
+  const char* value = value_of("VIRTUAL_NPU_CARD");
+  const std::string text = value ? value : "910b";
+  if (text == "910b") return Card::k910B;
+  if (text == "910c") return Card::k910C;
+  if (text == "950") return Card::k950;
+  throw refusal("VIRTUAL_NPU_CARD", text, "910b, 910c or 950");
+}
+
 Config read() {
   Config config;
+  config.card = card();
+  if (config.card == Card::k910C) config.devices = 16;
+  if (const char* value = value_of("VIRTUAL_NPU_FLOAT_STATUS")) {
+    const std::string text = value;
+    if (text != "allowed" && text != "refused") throw refusal("VIRTUAL_NPU_FLOAT_STATUS", text, "allowed or refused");
+    config.float_status = text == "allowed";
+  }
   if (value_of("VIRTUAL_NPU_DEVICES")) {
     const char* accepted = "a whole number from 1 to 16";
     const double devices = number("VIRTUAL_NPU_DEVICES", accepted);

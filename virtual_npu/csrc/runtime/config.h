@@ -5,6 +5,8 @@
 
 namespace virtual_npu {
 
+enum class Card { k910B, k910C, k950 };
+
 struct Config {
   int devices = 8;             // VIRTUAL_NPU_DEVICES: 1..16 (Paddle keeps memory statistics for 16 devices)
   size_t memory_bytes = 0;     // VIRTUAL_NPU_MEMORY_GB: capacity of each device
@@ -23,6 +25,8 @@ struct Config {
   double collective_timeout = 5;  // VIRTUAL_NPU_COLLECTIVE_TIMEOUT: seconds until a rank that cannot come is an error
   double collective_limit = 600;  // VIRTUAL_NPU_COLLECTIVE_LIMIT: seconds until any rank that does not come is an error
   std::string refuse;          // VIRTUAL_NPU_REFUSE: kernel:number of the call of observe/refusal.h, or empty
+  Card card = Card::k910B;     // VIRTUAL_NPU_CARD
+  bool float_status = true;    // VIRTUAL_NPU_FLOAT_STATUS: whether the chip has the FloatStatus operators (observe/aclop.h)
 };
 
 // Throws std::invalid_argument, with a sentence for the user, if a variable cannot be parsed.

@@ -1,10 +1,13 @@
 // check_finite_and_unscale(xs, scale): out = x / scale for each x; found_infinite = whether any x holds an Inf or NaN.
 // As on the NPU the division is done in either case, whereas Paddle's CPU kernel zeroes the outputs when it found one.
 // It takes bfloat16 and float16 too, with a float32 scale. float64 is left to Paddle's CPU kernel.
+// Where the FloatStatus decides about overflow and a library answers for it, no overflow is found: the library computes
+// none.
 #include "kernels/optimizers/unscale.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_registry.h"
 #include "element_type.h"
+#include "observe/aclop.h"
 
 namespace virtual_npu {
 
@@ -20,6 +23,10 @@ void check_finite_and_unscale(const Context& context, const std::vector<const ph
     const int64_t count = xs[i]->numel();
     if (count > 0)
       finite &= paddle_fused::kernels::unscale(element_type(xs[i]->dtype()), xs[i]->data<T>(), factor, out, count);
+  }
+  if (overflow_is_float_status()) {
+    get_float_status();
+    finite = true;
   }
   *context.template Alloc<bool>(found_infinite) = !finite;
 }

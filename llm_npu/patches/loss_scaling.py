@@ -1,0 +1,71 @@
+"""The loss scaling of fp16, decided by isfinite instead of a kernel that may read CANN's FloatStatus.
+
+paddle-custom-npu's kernel ``check_finite_and_unscale`` uses aclnnForeachNonFiniteCheckAndUnscale where CANN
+has it, else NPUGetFloatStatus, which the 910C is reported to lack (PaddleCustomDevice#2559). All loss scalers
+of Paddle call the operator through the two functions that are replaced here: ``paddle.amp.GradScaler``, those
+of fleet and of sharded gradients (which then agree over the ranks), and that of auto parallelism. Programs
+(``to_static``) keep the operator.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import paddle
+
+NPU = "npu"
+
+
+@functools.cache
+def decide_by_isfinite() -> None:
+    """Replace Paddle's check of gradients in this process, for tensors on ``npu``."""
+    check, check_legacy = (
+        paddle._C_ops.check_finite_and_unscale_,
+        paddle._legacy_C_ops.check_finite_and_unscale,
+    )
+
+    @functools.wraps(check)
+    def checked(gradients, scale, *more):
+        if not _is_on_npu(gradients):
+            return check(gradients, scale, *more)
+        return gradients, unscale(gradients, scale)
+
+    @functools.wraps(check_legacy)
+    def checked_legacy(gradients, scale, outputs, found_infinite, *more):
+        if not _is_on_npu(gradients) or outputs is not gradients:
+            return check_legacy(gradients, scale, outputs, found_infinite, *more)
+        with paddle.no_grad():
+            paddle.assign(unscale(gradients, scale), found_infinite)
+        return outputs, found_infinite
+
+    paddle._C_ops.check_finite_and_unscale_ = checked
+    paddle._legacy_C_ops.check_finite_and_unscale = checked_legacy
+
+
+@paddle.no_grad()
+def unscale(gradients: Sequence[paddle.Tensor], scale: paddle.Tensor) -> paddle.Tensor:
+    """Divide ``gradients`` in-place by ``scale`` [1]; a bool [1], whether any had an infinity or NaN.
+
+    The quotient is the one of Paddle's kernels: a product with the rounded reciprocal, in float32.
+    """
+    factor, finite = 1.0 / scale.astype("float32"), []
+    for gradient in gradients:
+        is_narrow = gradient.dtype in (paddle.float16, paddle.bfloat16)
+        # The plugin has no isfinite for bfloat16.
+        wide = gradient.astype("float32") if is_narrow else gradient
+        finite.append(paddle.isfinite(wide).all())
+        if is_narrow:
+            paddle.assign((wide * factor).astype(gradient.dtype), gradient)
+        else:
+            gradient.multiply_(factor.astype(gradient.dtype))
+    return paddle.logical_not(paddle.stack(finite).all()).reshape([1])
+
+
+def _is_on_npu(gradients) -> bool:
+    return (
+        paddle.in_dynamic_mode()
+        and len(gradients) > 0
+        and gradients[0].place.is_custom_place()
+        and gradients[0].place.custom_device_type() == NPU
+    )

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddle_fused import cann_releases
+
 PREFIX = "VIRTUAL_NPU_"
 MAX_DEVICES = 16  # Paddle keeps memory statistics for device ids 0 to 15 only
 DEVICES = {"910b": 8, "910c": 16, "950": 8}  # by card: those of a server with eight NPUs; a 910C has two dies
@@ -23,12 +25,19 @@ FLOAT_STATUS = ("allowed", "refused")
 
 @dataclass(frozen=True)
 class Setting:
-    """A variable. ``accepts`` completes the sentence "it accepts ..."; ``is_valid`` checks a value."""
+    """A variable.
+
+    Attributes:
+        accepts: completes the sentence "it accepts ...".
+        is_valid: whether a value is accepted.
+        nearest: the accepted value that a refused one is closest to, for the message.
+    """
 
     meaning: str
     default: str
     accepts: str
     is_valid: Callable[[str], bool]
+    nearest: Callable[[str], str] | None = None
 
 
 def _is_device_count(text: str) -> bool:
@@ -76,8 +85,8 @@ def _is_call_of_aclnn(text: str) -> bool:
     return kernel in aclnn_kernels() and re.fullmatch("(:[1-9][0-9]{0,8})?", text[len(kernel) :]) is not None
 
 
-def _is_cann_level(text: str) -> bool:
-    return re.fullmatch(r"\d+\.\d+(\.[0-9A-Za-z]+)*", text, re.ASCII) is not None
+def _is_cann_release(text: str) -> bool:
+    return text in cann_releases.RELEASES or text in cann_releases.SHORT_NAMES
 
 
 WARNINGS = ("0", "1", "host")
@@ -168,7 +177,11 @@ SETTINGS: dict[str, Setting] = {
     ),
     "VIRTUAL_NPU_QUIET": Setting("1 suppresses the banner", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_CANN": Setting(
-        "the emulated CANN version", "8.0.RC2", "a CANN version such as 8.0.RC2", _is_cann_level
+        "the emulated release of CANN",
+        cann_releases.DEFAULT,
+        cann_releases.ACCEPTED,
+        _is_cann_release,
+        cann_releases.nearest,
     ),
     "VIRTUAL_NPU_CARD": Setting(
         "the emulated card; a 950 refuses the kernels that paddle-custom-npu runs as aclop",
@@ -211,15 +224,16 @@ def check_settings(environ: Mapping[str, str] = os.environ) -> None:
                 f"({SETTINGS[nearest].meaning}). Known are: {', '.join(SETTINGS)}."
             )
         if value and not setting.is_valid(value):
+            nearest = f" (nearest: {setting.nearest(value)})" if setting.nearest else ""
             raise ValueError(
-                f"{name} is {value!r} ({setting.meaning}); it accepts {setting.accepts}. "
+                f"{name} is {value!r} ({setting.meaning}); it accepts {setting.accepts}{nearest}. "
                 f"Unset it for the default ({setting.default})."
             )
 
 
 def cann_level(environ: Mapping[str, str] = os.environ) -> str:
-    """The emulated CANN level, such as 8.0.RC2."""
-    return _value("VIRTUAL_NPU_CANN", environ)
+    """The emulated release of CANN, such as 8.0.0. Raises ValueError for a value that is not a release."""
+    return cann_releases.emulated(environ)
 
 
 def card(environ: Mapping[str, str] = os.environ) -> str:

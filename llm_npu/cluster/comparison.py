@@ -147,7 +147,7 @@ def table(machines: Mapping[str, Facts]) -> str:
     """The facts that must be equal and differ, with their values and machines; "" if there are none.
 
         what  value    machines
-        CANN  8.0.RC2  machine0 10.77.0.1 (ranks 0 to 1)
+        CANN  8.0.0    machine0 10.77.0.1 (ranks 0 to 1)
               8.1.RC1  machine1 10.77.0.2 (ranks 2 to 3)
 
     ``machines``: name -> facts. The most common value comes first.

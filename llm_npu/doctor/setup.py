@@ -56,7 +56,10 @@ class Setup:
     def cann_level(self) -> str | None:
         """The version of CANN that the device's operators follow; None if unknown."""
         if self.kind == "virtual":
-            return virtual_npu.cann_level(self.environ)
+            try:
+                return virtual_npu.cann_level(self.environ)
+            except ValueError:  # the check of the device reports it
+                return None
         return self.cann.version if self.cann else None
 
     def variables_of_device(self) -> dict[str, str]:

@@ -90,6 +90,8 @@ def npu_rms_norm(self, gamma, epsilon=1e-6):
     Source: torch_npu.npu_rms_norm.
     """
     check_contract_dtype("rms_norm.dtype", "npu_rms_norm", "self", self, contracts.dtypes("rms_norm.dtype"))
+    if wants_gradient(self, gamma) and len(self.shape) < contracts.limit("rms_norm.gradient_rank"):
+        contracts.refuse("rms_norm.gradient_rank", "npu_rms_norm", f"self (x) has shape {list(self.shape)}")
     y, rstd = rms_norm_and_rstd("npu_rms_norm", self, gamma, epsilon)
     return y, rstd.detach()
 
@@ -125,9 +127,9 @@ npu_dropout_add_rms_norm = _with_contract(dropout_add_rms_norm)
 def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
     """``paddle_fused.rotary_mul(input, r1, r2, rotary_mode)``, within the limits of Atlas A2 and A3.
 
-    input: [B, N, S, D], [B, S, N, D], [S, B, N, D] or [T, N, D]. r1, r2 (cos, sin): N and B are 1 or
-    input's sizes; in mode interleave both are 1. ``rotate``, another rotation matrix, must be None.
-    Raises ContractError (a ValueError) with CANN's error number.
+    input: [B, N, S, D], [B, S, N, D], [S, B, N, D], or from CANN 9.1.0 on [T, N, D]. r1, r2 (cos, sin): N
+    and B are 1 or input's sizes; in mode interleave both are 1. ``rotate``, another rotation matrix, must be
+    None. Raises ContractError (a ValueError) with CANN's error number.
 
     Source: torch_npu.npu_rotary_mul; aclnnRotaryPositionEmbedding and its gradient.
     """
@@ -143,8 +145,8 @@ def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
         names = f"input is {dtype_name(input)}, r1 {dtype_name(r1)} and r2 {dtype_name(r2)}"
         contracts.refuse("rotary.same_dtype", _ROTARY, names)
     shape = list(input.shape)
-    if len(shape) not in (3, 4):
-        contracts.refuse("rotary.layout", _ROTARY, f"input has shape {shape}")
+    if not contracts.limit("rotary.least_dimensions") <= len(shape) <= 4:
+        contracts.refuse("rotary.dimensions", _ROTARY, f"input has shape {shape}")
     if shape[-1] == 0 or shape[-1] % 2 or shape[-1] >= contracts.limit("rotary.head_dim"):
         contracts.refuse("rotary.head_dim", _ROTARY, f"the head size is {shape[-1]}")
     _check_angles(shape, list(r1.shape), list(r2.shape), rotary_mode, wants_gradient(r1, r2))

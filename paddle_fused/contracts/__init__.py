@@ -1,6 +1,6 @@
 """The rules of CANN's operators and of the Paddle plugin: the single source of dtypes, limits and messages.
 
-    contracts.limit("attention.head_dim")  # a number, for the CANN level that is emulated
+    contracts.limit("attention.head_dim")  # a number, for the CANN release that is emulated
     contracts.dtypes("attention.dtype")  # the names of dtypes
     contracts.refuse("attention.head_dim", "flash_attention", "the head size is 900")  # ContractError
     contracts.reason("attention.head_dim", "flash_attention", "the head size is 900")  # its text
@@ -10,20 +10,24 @@ refer to the violated rule. The rules of an operator are in ``contract.py`` of i
 plugin's matmul-collective operators are in this package. The build writes all rules to a header for the C++
 operators (virtual_npu/csrc/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a
 page. Contract modules import only the standard library, ``rule`` and each other.
+
+A limit or an error number that a release of CANN changed is a ``ByRelease``, with its source; other changes
+are the ``CHANGES`` of a contract module. Both follow ``VIRTUAL_NPU_CANN`` (``cann_releases``).
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import os
 from typing import NoReturn
 
-from .. import registry
+from .. import cann_releases, registry
 from . import matmul_collectives
-from .rule import DEFAULT_CANN, ERRORS, ContractError, ContractRule, LaterLimit, cann_level
+from .rule import ERRORS, ByRelease, Change, ContractError, ContractRule
 
 __all__ = [
-    "DEFAULT_CANN",
+    "CHANGES",
     "DTYPES",
     "ERRORS",
     "LIMITS",
@@ -31,11 +35,12 @@ __all__ = [
     "OPERATORS_BY_NAME",
     "PLUGIN_OPERATORS",
     "RULES",
+    "ByRelease",
+    "Change",
     "ContractError",
     "ContractRule",
-    "LaterLimit",
 ]
-__all__ += ["cann_level", "dtypes", "limit", "reason", "refuse"]
+__all__ += ["dtypes", "limit", "reason", "refuse"]
 
 # The plugin's operators that are called by name.
 OPERATORS_BY_NAME = ("flash_attention_npu", "rms_norm_npu", "fused_rope", *matmul_collectives.PLUGIN)
@@ -52,20 +57,23 @@ def _tables() -> dict:
         "RULES": {rule.key: rule for module in modules for rule in module.RULES},
         "LIMITS": {name: value for module in modules for name, value in module.LIMITS.items()},
         "DTYPES": {name: value for module in modules for name, value in module.DTYPES.items()},
+        "CHANGES": tuple(change for module in modules for change in getattr(module, "CHANGES", ())),
     }
 
 
 def __getattr__(name: str):
-    """MODULES, the contract modules; RULES, LIMITS and DTYPES, by key."""
-    if name not in ("MODULES", "RULES", "LIMITS", "DTYPES"):
+    """MODULES, the contract modules; RULES, LIMITS and DTYPES, by key; CHANGES between releases of CANN."""
+    if name not in ("MODULES", "RULES", "LIMITS", "DTYPES", "CHANGES"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _tables()[name]
 
 
 def limit(name: str) -> int:
-    """The limit ``name`` of ``LIMITS``, for the emulated CANN level."""
+    """The limit ``name`` of ``LIMITS``, for the emulated release of CANN (and card)."""
     value = _tables()["LIMITS"][name]
-    return value.at(cann_level()) if isinstance(value, LaterLimit) else value
+    if isinstance(value, ByRelease):
+        return value.at(cann_releases.emulated(), os.environ.get("VIRTUAL_NPU_CARD", ""))
+    return value
 
 
 def dtypes(name: str) -> tuple[str, ...]:

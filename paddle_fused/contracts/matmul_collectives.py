@@ -4,7 +4,7 @@ Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. The limi
 (910C) has no aclnnMatmulAllReduce, and its other two take more ranks.
 """
 
-from .rule import PARAM_INVALID, ContractRule, listed
+from .rule import OPS_TRANSFORMER, PARAM_INVALID, Change, ContractRule, listed
 
 LIMITS = {
     "mc2.depth": 256,  # at least
@@ -13,6 +13,23 @@ LIMITS = {
     "mc2.most_ranks": 8,
     "mc2.most_ranks_a3": 32,
 }
+# aclnnMatmulAllReduce is on A2 only, in every release.
+CHANGES = (
+    Change(
+        "`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter` on A3",
+        "absent",
+        "8.2.RC1",
+        "present",
+        OPS_TRANSFORMER,
+    ),
+    Change(
+        "`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`: x2 that is not contiguous",
+        "accepted",
+        "9.0.0",
+        "transposed only",
+        OPS_TRANSFORMER,
+    ),
+)
 FLOATS = ("float16", "bfloat16")
 WORLD_SIZES = (2, 4, 8)  # on A3 also 16 and 32
 DTYPES = {"mc2.dtype": FLOATS}

@@ -1,10 +1,10 @@
-"""``ContractRule``, its error, and CANN's error numbers and levels."""
+"""``ContractRule``, its error, CANN's error numbers, and what a release of CANN changed."""
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
+
+from paddle_fused import cann_releases
 
 # CANN's error numbers (aclnn return codes) and their names.
 PARAM_NULLPTR = 161001
@@ -12,15 +12,72 @@ PARAM_INVALID = 161002
 RUNTIME = 361001
 INNER = 561000
 INNER_TILING = 561002
+INNER_NULLPTR = 561103
 ERRORS = {
     PARAM_NULLPTR: "ACLNN_ERR_PARAM_NULLPTR",
     PARAM_INVALID: "ACLNN_ERR_PARAM_INVALID",
     RUNTIME: "ACLNN_ERR_RUNTIME_ERROR",
     INNER: "ACLNN_ERR_INNER",
     INNER_TILING: "ACLNN_ERR_INNER_TILING_ERROR",
+    INNER_NULLPTR: "ACLNN_ERR_INNER_NULLPTR",
 }
 
-DEFAULT_CANN = "8.0.RC2"  # the level that the virtual NPU emulates by default
+# Sources of changes between releases of CANN: branches and tags of the operators, and release notes.
+OPS_TRANSFORMER = "https://github.com/mirror-cann/ops-transformer"
+OPS_NN = "https://github.com/hicann/ops-nn"
+_NOTES = "https://www.hiascend.com/document/detail/zh/canncommercial/{}/releasenote/releasenote_{}.html"
+NOTES_82, NOTES_83, NOTES_85 = (
+    _NOTES.format(*page) for page in (("82RC1", "0006"), ("83RC1", "0006"), ("850", "0018"))
+)
+
+
+@dataclass(frozen=True)
+class ByRelease:
+    """A limit or an error number that a release of CANN changed.
+
+    Attributes:
+        value: before the release ``since``.
+        later: in that release and those after it.
+        source: the URL of the document that states the change.
+        card: the only value of VIRTUAL_NPU_CARD with the change; "" for every card.
+    """
+
+    value: int
+    since: str
+    later: int
+    source: str
+    card: str = ""
+
+    def at(self, release: str, card: str = "") -> int:
+        applies = not self.card or self.card == card
+        is_later = cann_releases.index_of(release) >= cann_releases.index_of(self.since)
+        return self.later if applies and is_later else self.value
+
+    def __str__(self) -> str:
+        card = f" on the {self.card}" if self.card else ""
+        return f"{self.value} ({self.later} from CANN {self.since} on{card})"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a release of CANN changed, without a limit or an error number of a rule.
+
+    Attributes:
+        subject: the function, with the argument or the card that the change is about.
+        before: the state before the release ``since``, in one or two words.
+        later: the state in that release and those after it.
+        source: the URL of the document that states the change.
+    """
+
+    subject: str
+    before: str
+    since: str
+    later: str
+    source: str
+
+    def at(self, release: str) -> str:
+        is_later = cann_releases.index_of(release) >= cann_releases.index_of(self.since)
+        return self.later if is_later else self.before
 
 
 @dataclass(frozen=True)
@@ -28,7 +85,7 @@ class ContractRule:
     """A rule on the arguments of ``operators``.
 
     Attributes:
-        error: CANN's error number, or None if the call is refused before it reaches CANN.
+        error_number: CANN's error number, or None if the call is refused before it reaches CANN.
         accepts: completes "accepted: ...".
         advice: a full sentence.
         source: the public document or file that states the rule.
@@ -36,10 +93,16 @@ class ContractRule:
 
     key: str
     operators: tuple[str, ...]
-    error: int | None
+    error_number: int | ByRelease | None
     accepts: str
     advice: str
     source: str
+
+    @property
+    def error(self) -> int | None:
+        """CANN's error number in the emulated release."""
+        number = self.error_number
+        return number.at(cann_releases.emulated()) if isinstance(number, ByRelease) else number
 
     def sentence(self, operator: str, received: str, note: str = "") -> str:
         """The message of ``operator`` when ``came`` breaks this rule. ``note`` follows the advice."""
@@ -62,31 +125,6 @@ class ContractError(ValueError):
         raised = cls(rule.sentence(operator, received, note))
         raised.rule, raised.error = rule, rule.error
         return raised
-
-
-@dataclass(frozen=True)
-class LaterLimit:
-    """A limit that a later CANN raised: ``value``, or ``later`` from version ``since`` (such as 8.3) on."""
-
-    value: int
-    since: str
-    later: int
-
-    def at(self, level: str) -> int:
-        return self.later if _major_minor(level) >= _major_minor(self.since) else self.value
-
-    def __str__(self) -> str:
-        return f"{self.value} ({self.later} from CANN {self.since} on)"
-
-
-def cann_level() -> str:
-    """The CANN version whose limits apply: VIRTUAL_NPU_CANN, such as 8.0.RC2."""
-    return os.environ.get("VIRTUAL_NPU_CANN") or DEFAULT_CANN
-
-
-def _major_minor(level: str) -> tuple[int, int]:
-    major, minor = re.match(r"(\d+)\.(\d+)", level).groups()
-    return int(major), int(minor)
 
 
 def listed(names) -> str:

@@ -139,7 +139,7 @@ def check(job, **differing):
 )
 def test_another_environment_is_named(two_machines, tmp_path, what, values):
     job = started(two_machines, tmp_path, environments=[{}, values])
-    shown = {"CANN": ("8.0.RC2", "8.1.RC1"), "HCCL_DETERMINISTIC": ("not set", "true")}
+    shown = {"CANN": ("8.0.0", "8.1.RC1"), "HCCL_DETERMINISTIC": ("not set", "true")}
     check(job, **{what: shown[what]})
 
 

@@ -23,6 +23,7 @@ GROUND = (
     "paddle_fused.libraries",
     "paddle_fused.paddle_release",
     "paddle_fused.built_for",
+    "paddle_fused.cann_releases",
     "paddle_fused.streams",
     "paddle_fused.command_line",
 )
@@ -52,6 +53,7 @@ UNDER_OPERATORS = tuple(
         "libraries",
         "paddle_release",
         "built_for",
+        "cann_releases",
         "streams",
         "command_line",
         "dispatch",

@@ -1,6 +1,7 @@
 """Every rule of ``paddle_fused.contracts`` is broken by a real call, which raises the rule's message.
 
-And the rules' other forms: the sentences for dispatchers, the CANN level, the page of the documentation.
+And the rules' other forms: the sentences for dispatchers, and the page of the documentation. What differs
+between releases of CANN: test_cann_releases.py.
 """
 
 import re
@@ -14,7 +15,6 @@ import paddle_fused
 from paddle_fused import contracts
 from paddle_fused.contracts.__main__ import page
 from paddle_fused.ops.arguments import FLOAT64_NOTE
-from virtual_npu.settings import SETTINGS
 
 
 def test_every_rule_is_broken_by_a_call():
@@ -78,45 +78,6 @@ def test_an_error_about_dtypes_says_where_float64_runs():
 def test_a_rule_of_another_operator_is_our_mistake():
     with pytest.raises(AssertionError, match=r"swiglu.same_shape is no rule of rms_norm"):
         contracts.reason("swiglu.same_shape", "rms_norm", "x is odd")
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("level", "expected"),
-    [(None, 512), ("", 512), ("7.0.0", 512), ("8.2.RC1", 512), ("8.3.RC1", 768), ("9.0", 768), ("10.1", 768)],
-)
-def test_limits_follow_the_cann_level(level, expected, monkeypatch):
-    if level is None:
-        monkeypatch.delenv("VIRTUAL_NPU_CANN")
-    else:
-        monkeypatch.setenv("VIRTUAL_NPU_CANN", level)
-    assert contracts.limit("attention.head_dim") == expected
-
-
-HEAD_DIM = """
-import paddle, paddle_custom_device
-paddle.set_device("npu:0")
-for size in (512, 513, 768, 769):
-    x = paddle.zeros([1, 2, 1, size]).astype("bfloat16")
-    try:
-        paddle_custom_device.npu.flash_attention_npu(
-            x, x, x, None, None, None, None, 0.0, True, False, False, False, False
-        )
-        print(size)
-    except ValueError as error:
-        assert "head size" in str(error), error
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("level", "sizes"), [("8.0.RC2", "512"), ("8.3.RC1", "512 513 768")])
-def test_the_virtual_npu_follows_the_cann_level(level, sizes, run_program):
-    result = run_program(HEAD_DIM, VIRTUAL_NPU_CANN=level)
-    assert result.stdout.split() == sizes.split(), result.stderr
-
-
-def test_the_default_level_is_that_of_the_virtual_npu():
-    assert SETTINGS["VIRTUAL_NPU_CANN"].default == contracts.DEFAULT_CANN
 
 
 def test_the_page_has_every_rule():

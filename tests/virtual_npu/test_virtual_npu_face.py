@@ -66,15 +66,15 @@ def test_version_has_the_keys_of_the_real_one_and_says_it_is_virtual(capsys):
     )
     assert version["commit"] == paddle_custom_device.npu.git_commit_id
     assert "virtual" in version["commit"] and "virtual" in version["custom_op commit"]
-    assert version["cann"] == paddle_custom_device.npu.cann_version == "8.0.RC2"
+    assert version["cann"] == paddle_custom_device.npu.cann_version == "8.0.0"
     assert capsys.readouterr().out == "".join(f"{name}: {value}\n" for name, value in version.items())
 
 
 @pytest.mark.slow
 def test_emulated_cann_level_is_a_setting(run_python):
     code = "import paddle_custom_device.npu as npu; print(npu.cann_version)"
-    result = run_python("-m", "virtual_npu", "-c", code, VIRTUAL_NPU_CANN="7.0.0")
-    assert (result.returncode, result.stdout) == (0, "7.0.0\n"), result.stderr
+    result = run_python("-m", "virtual_npu", "-c", code, VIRTUAL_NPU_CANN="8.1")
+    assert (result.returncode, result.stdout) == (0, "8.1.RC1\n"), result.stderr
 
 
 @pytest.mark.parametrize("name", ["flash_attention_npu", "rms_norm_npu", "fused_rope"])
@@ -309,6 +309,9 @@ def test_installed_paddle_is_read_without_importing_it():
         ("VIRTUAL_NPU_COLLECTIVE_LIMIT", "0"),
         ("VIRTUAL_NPU_STRICT", "yes"),
         ("VIRTUAL_NPU_CANN", "newest"),
+        ("VIRTUAL_NPU_CANN", "7.0.0"),
+        ("VIRTUAL_NPU_CANN", "8.1.RC2"),
+        ("VIRTUAL_NPU_CANN", "9"),
         ("VIRTUAL_NPU_FLASH_ATTENTION_ABI", "v9"),
         ("PADDLE_FUSED_ISA", "sse9"),
         ("PADDLE_FUSED_ISA", "AVX2"),

@@ -13,6 +13,7 @@ from pathlib import Path
 package, target = map(Path, sys.argv[1:3])
 sys.path.insert(0, str(package.resolve().parent))
 import paddle_fused.contracts as contracts  # noqa: E402
+from paddle_fused import cann_releases  # noqa: E402
 
 
 def name(key: str) -> str:
@@ -23,17 +24,25 @@ def text(words: str) -> str:
     return json.dumps(words)  # C++ reads such a literal as JSON does: the sentences are plain ASCII
 
 
+def number(error: int | None) -> str:
+    return f"{{{error or 0}, {text(contracts.ERRORS.get(error, ''))}}}"
+
+
 def rule_line(rule) -> str:
-    error = 0 if rule.error is None else rule.error
-    texts = (contracts.ERRORS.get(error, ""), rule.accepts, rule.advice)
-    return f"inline constexpr Rule {name(rule.key)}{{{error}, {', '.join(map(text, texts))}}};"
+    error = rule.error_number
+    by_release = error if isinstance(error, contracts.ByRelease) else None
+    first, later = (by_release.value, by_release.later) if by_release else (error, error)
+    since = cann_releases.index_of(by_release.since) if by_release else 0
+    errors = f"{{{number(first)}, {since}, {number(later)}}}"
+    return f"inline constexpr Rule {name(rule.key)}{{{errors}, {text(rule.accepts)}, {text(rule.advice)}}};"
 
 
 def limit_line(key: str, value) -> str:
-    if isinstance(value, contracts.LaterLimit):
-        major, minor = value.since.split(".")
-        return f"inline constexpr LaterLimit {name(key)}{{{value.value}, {major}, {minor}, {value.later}}};"
-    return f"inline constexpr int64_t {name(key)} = {value};"
+    if isinstance(value, contracts.ByRelease) and not value.card:
+        values = f"{value.value}, {cann_releases.index_of(value.since)}, {value.later}"
+        return f"inline constexpr ByRelease<int64_t> {name(key)}{{{values}}};"
+    # No operator of the plugin has a limit that depends on the card.
+    return f"inline constexpr int64_t {name(key)} = {getattr(value, 'value', value)};"
 
 
 def dtypes_line(key: str, dtypes) -> str:
@@ -41,7 +50,13 @@ def dtypes_line(key: str, dtypes) -> str:
     return f"inline constexpr paddle::DataType {name(key)}[] = {{{values}}};"
 
 
-lines = [f"inline constexpr char kDefaultCann[] = {text(contracts.DEFAULT_CANN)};"]
+names = {release: short for short, release in cann_releases.SHORT_NAMES.items()}
+releases = ", ".join(
+    f"{{{text(release)}, {text(names.get(release, release))}}}" for release in cann_releases.RELEASES
+)
+lines = [f"inline constexpr Release kReleases[] = {{{releases}}};"]
+lines += [f"inline constexpr char kDefaultRelease[] = {text(cann_releases.DEFAULT)};"]
+lines += [f"inline constexpr char kAcceptedReleases[] = {text(cann_releases.ACCEPTED)};"]
 rules = [rule for rule in contracts.RULES.values() if set(rule.operators) & set(contracts.PLUGIN_OPERATORS)]
 lines += ["namespace rules {", *map(rule_line, rules), "}"]
 lines += ["namespace limits {", *(limit_line(*item) for item in contracts.LIMITS.items()), "}"]

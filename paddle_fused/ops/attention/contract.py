@@ -3,7 +3,17 @@
 Legend: B batch, N heads, S sequence length, T tokens, D head size; q and kv: of query, of key and value.
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, LaterLimit, listed
+from paddle_fused.contracts.rule import (
+    INNER_TILING,
+    NOTES_82,
+    NOTES_83,
+    OPS_TRANSFORMER,
+    PARAM_INVALID,
+    ByRelease,
+    Change,
+    ContractRule,
+    listed,
+)
 
 K, M = 1 << 10, 1 << 20
 
@@ -15,11 +25,25 @@ LIMITS = {
     "attention.heads": 256,
     "attention.sequence": M,
     "attention.tokens": M,
-    "attention.head_dim": LaterLimit(512, since="8.3", later=768),
+    "attention.head_dim": ByRelease(512, since="8.3.RC1", later=768, source=OPS_TRANSFORMER),
     "attention.pse_rows": 1024,  # rows that are kept of a compressed position bias
     "attention.statistics": 8,  # copies of each row's softmax maximum and sum: a block of 32 bytes
     "attention.band": 65536,  # the plugin's pre_tokens and next_tokens beside a mask
 }
+
+CHANGES = (
+    Change("`aclnnFlashAttentionVarLenScoreV3`", "absent", "8.2.RC1", "present", NOTES_82),
+    Change("`aclnnFlashAttentionVarLenScoreV4`", "absent", "8.3.RC1", "present", NOTES_83),
+    Change("`aclnnFlashAttentionVarLenScore` on the 950", "absent", "9.0.0", "present", OPS_TRANSFORMER),
+    Change("`aclnnFlashAttentionScore` on the 950", "absent", "9.1.0", "present", OPS_TRANSFORMER),
+    Change(
+        "`aclnnFlashAttentionVarLenScore`: pse of one dimension",
+        "refused",
+        "9.1.0",
+        "accepted",
+        OPS_TRANSFORMER,
+    ),
+)
 
 DTYPES = {
     "attention.dtype": ("float16", "bfloat16", "float32"),

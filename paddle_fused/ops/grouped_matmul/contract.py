@@ -3,13 +3,26 @@
 Legend: T rows, K depth, E experts, N columns.
 """
 
-from paddle_fused.contracts.rule import PARAM_INVALID, ContractRule, listed
+from paddle_fused.contracts.rule import (
+    NOTES_82,
+    NOTES_85,
+    OPS_TRANSFORMER,
+    PARAM_INVALID,
+    ByRelease,
+    Change,
+    ContractRule,
+    listed,
+)
 
 LIMITS = {
     "grouped_matmul.groups": 1024,
-    "grouped_matmul.list": 128,
+    "grouped_matmul.list": ByRelease(128, since="9.0.0", later=1024, source=OPS_TRANSFORMER, card="950"),
     "grouped_matmul.last_dim": 65536,  # below
 }
+CHANGES = (
+    Change("`aclnnGroupedMatmulV5`", "absent", "8.2.RC1", "present", NOTES_82),
+    Change("`aclnnGroupedMatmul` V1 to V4", "present", "8.5.0", "deprecated", NOTES_85),
+)
 FLOATS = ("bfloat16", "float16", "float32")
 DTYPES = {
     "grouped_matmul.dtype": FLOATS,

@@ -3,12 +3,16 @@
 Legend: T tokens, H hidden, K experts of a token (top-k).
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
+from paddle_fused.contracts.rule import INNER_TILING, NOTES_82, PARAM_INVALID, Change, ContractRule, listed
 
 LIMITS = {
     "moe.top_k": 512,
     "moe.indices": 16777215,  # below: indices are sorted as float32
 }
+CHANGES = (
+    Change("`aclnnMoeTokenPermuteWithRoutingMap`, `WithEp`", "absent", "8.2.RC1", "present", NOTES_82),
+    Change("`aclnnMoeTokenUnpermuteWithRoutingMap`, `WithEp`", "absent", "8.2.RC1", "present", NOTES_82),
+)
 FLOATS = ("bfloat16", "float16", "float32")
 DTYPES = {
     "moe.dtype": FLOATS,

@@ -3,9 +3,25 @@
 Legend: H hidden size (the last dimension).
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
+from paddle_fused.contracts.rule import (
+    INNER_TILING,
+    OPS_NN,
+    PARAM_INVALID,
+    ByRelease,
+    Change,
+    ContractRule,
+    listed,
+)
 
-LIMITS = {"rms_norm.rank": 8}
+LIMITS = {
+    "rms_norm.rank": 8,
+    "rms_norm.gradient_rank": ByRelease(1, since="9.1.0", later=2, source=OPS_NN),  # at least
+}
+# The virtual NPU follows both at every release.
+CHANGES = (
+    Change("`aclnnRmsNorm`: gamma without elements", "not documented", "9.1.0", "refused", OPS_NN),
+    Change("`aclnnRmsNorm`: rank of rstd", "not documented", "9.1.0", "x's rank", OPS_NN),
+)
 FLOATS = ("float32", "bfloat16", "float16")
 DTYPES = {"rms_norm.dtype": FLOATS}
 
@@ -47,6 +63,14 @@ RULES = (
         "them 0",
         "Pass a gamma that covers the dimensions to normalise over.",
         _RMS_DOC,
+    ),
+    ContractRule(
+        "rms_norm.gradient_rank",
+        ("aclnnRmsNormGrad", "npu_rms_norm", PLUGIN_RMS_NORM),
+        INNER_TILING,
+        "x of two dimensions or more for a gradient, from CANN 9.1.0 on",
+        "Use x.unsqueeze(0), and squeeze the result.",
+        "hicann/ops-nn norm/rms_norm_grad/docs/aclnnRmsNormGrad.md",
     ),
     ContractRule(
         "rms_norm.epsilon",

@@ -108,7 +108,10 @@ def _native_unsupported(x, weight, epsilon):
 
 def plugin_rms_norm(x, weight, epsilon):
     """(y, rstd) from the plugin's operator, whose gradient of ``weight`` is always float32."""
-    return ascend.call("rms_norm_npu", x, paddle_release.with_gradient_of_own_dtype(weight), epsilon)
+    weight = paddle_release.with_gradient_of_own_dtype(weight)
+    if len(x.shape) >= contracts.limit("rms_norm.gradient_rank"):
+        return ascend.call("rms_norm_npu", x, weight, epsilon)
+    return [tensor.squeeze(0) for tensor in ascend.call("rms_norm_npu", x.unsqueeze(0), weight, epsilon)]
 
 
 def _ascend_unsupported(x, weight, epsilon):

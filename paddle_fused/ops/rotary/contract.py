@@ -3,9 +3,18 @@
 Legend: B batch, S sequence length, N heads, D head size.
 """
 
-from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule, listed
+from paddle_fused.contracts.rule import (
+    INNER_NULLPTR,
+    INNER_TILING,
+    OPS_TRANSFORMER,
+    PARAM_INVALID,
+    ByRelease,
+    ContractRule,
+    listed,
+)
 
 LIMITS = {
+    "rotary.least_dimensions": ByRelease(4, since="9.1.0", later=3, source=OPS_TRANSFORMER),
     "rotary.head_dim": 896,  # below
     "rotary.batch": 1000,  # below
     "rotary.heads": 1000,  # below
@@ -13,6 +22,7 @@ LIMITS = {
     "rotary.angle_gradient_rows": 1024,  # B * N up to
     "rotary.plugin_head_dim_multiple": 64,
 }
+SHAPES = ByRelease(INNER_TILING, since="9.0.0", later=INNER_NULLPTR, source=OPS_TRANSFORMER)
 FLOATS = ("float32", "bfloat16", "float16")
 MODES = ("half", "interleave")
 DTYPES = {"rotary.dtype": FLOATS}
@@ -45,9 +55,17 @@ RULES = (
         "rotary.mode", _PUBLIC[1:3], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
     ),
     ContractRule(
+        "rotary.dimensions",
+        _LIMITED,
+        SHAPES,
+        f"{LIMITS['rotary.least_dimensions']} to 4 dimensions, three for packed sequences",
+        "Reshape it.",
+        _DOC,
+    ),
+    ContractRule(
         "rotary.layout",
-        _PUBLIC,
-        INNER_TILING,
+        _PUBLIC[2:],
+        SHAPES,
         "four dimensions, or three for packed sequences",
         "Reshape it.",
         _DOC,
@@ -56,7 +74,7 @@ RULES = (
     ContractRule(
         "rotary.head_dim",
         (*_LIMITED, PLUGIN),
-        INNER_TILING,
+        SHAPES,
         f"an even head size below {LIMITS['rotary.head_dim']}",
         "Rotate a slice of the head with composed operators.",
         _DOC,
@@ -64,7 +82,7 @@ RULES = (
     ContractRule(
         "rotary.batch_heads",
         (*_LIMITED, PLUGIN),
-        INNER_TILING,
+        SHAPES,
         f"below {LIMITS['rotary.batch']} for batch and below {LIMITS['rotary.heads']} for heads",
         "Split it.",
         _DOC,
@@ -72,7 +90,7 @@ RULES = (
     ContractRule(
         "rotary.interleaved_rows",
         _LIMITED,
-        INNER_TILING,
+        SHAPES,
         f"batch times heads below {LIMITS['rotary.interleaved_rows']} in mode interleave",
         "Split it.",
         _DOC,
@@ -80,7 +98,7 @@ RULES = (
     ContractRule(
         "rotary.angles",
         (*_LIMITED, PLUGIN),
-        INNER_TILING,
+        SHAPES,
         "cos and sin of one shape, x's S and D and, in mode half, 1 or x's size for batch and heads: "
         "[1, S, 1, D], [B, S, 1, D] or [B, S, N, D]; in mode interleave [1, S, 1, D]",
         "Slice or reshape them.",
@@ -89,7 +107,7 @@ RULES = (
     ContractRule(
         "rotary.angle_gradient_rows",
         _LIMITED,
-        INNER_TILING,
+        SHAPES,
         f"batch times heads up to {LIMITS['rotary.angle_gradient_rows']} where cos and sin need a gradient",
         "Detach cos and sin, or split x.",
         _DOC,

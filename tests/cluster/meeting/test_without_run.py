@@ -78,7 +78,7 @@ def test_another_cann_is_named(apart, tmp_path):
     codes, outputs = compared(apart, tmp_path, {}, {"VIRTUAL_NPU_CANN": "8.1.RC1"})
     assert codes == [2, 2], outputs
     rows = [line.split(maxsplit=2) for line in outputs[0].splitlines()]
-    assert rows[-2] == ["CANN", "8.0.RC2", "machine0 10.77.0.1 (rank 0)"], outputs
+    assert rows[-2] == ["CANN", "8.0.0", "machine0 10.77.0.1 (rank 0)"], outputs
     assert " ".join(rows[-1]) == "8.1.RC1 machine1 10.77.0.2 (rank 1)" and len(rows) == 4, outputs
     assert "10.77.0.1" in outputs[1]
 

@@ -3,6 +3,7 @@
 import functools
 
 import paddle
+import pytest
 from norm_calls import EPSILON, call, tensors
 
 from paddle_fused import add_rms_norm, compat, dropout_add_layer_norm, dropout_add_rms_norm, rms_norm
@@ -63,8 +64,17 @@ def _on_ones(function, *rest):
     function(x, x, weight, *(weight if argument == "weight" else argument for argument in rest))
 
 
+def _gradient_of_one_dimension():
+    x, weight = paddle.ones([8]), paddle.ones([8])
+    x.stop_gradient = False
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("VIRTUAL_NPU_CANN", "9.1.0")
+        compat.npu_rms_norm(x, weight)
+
+
 CALLS = [(rule, functools.partial(_with_wrong_tensors, norm, wrong)) for norm, rule, wrong in WRONG_TENSORS]
 CALLS += [
+    ("rms_norm.gradient_rank", _gradient_of_one_dimension),
     ("rms_norm.epsilon", functools.partial(_on_ones, lambda x, _, weight: rms_norm(x, weight, -1.0))),
     ("add_rms_norm.epsilon", functools.partial(_on_ones, add_rms_norm, float("nan"))),
     ("dropout_add_norm.epsilon", functools.partial(_on_ones, dropout_add_layer_norm, None, 0.0, -1.0)),

@@ -1,9 +1,8 @@
 #include "custom_ops/checks.h"
 
-#include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
-#include <utility>
 
 #include "paddle/phi/core/enforce.h"
 
@@ -16,18 +15,20 @@ bool is_npu(const phi::Place& place) {
 
 }  // namespace
 
-int64_t at_cann_level(const contract::LaterLimit& limit) {
+int emulated_release() {
   const char* variable = std::getenv("VIRTUAL_NPU_CANN");
-  const char* level = variable && *variable ? variable : contract::kDefaultCann;
-  int major = 0, minor = 0;
-  std::sscanf(level, "%d.%d", &major, &minor);
-  return std::pair(major, minor) < std::pair(limit.major, limit.minor) ? limit.value : limit.later;
+  const std::string text = variable && *variable ? variable : contract::kDefaultRelease;
+  for (size_t i = 0; i < std::size(contract::kReleases); ++i)
+    if (text == contract::kReleases[i].name || text == contract::kReleases[i].short_name) return int(i);
+  PADDLE_THROW(common::errors::InvalidArgument("VIRTUAL_NPU_CANN is '%s'; it accepts %s.", text,
+                                               contract::kAcceptedReleases));
 }
 
 void refuse(const contract::Rule& rule, const char* op, const std::string& came) {
   std::ostringstream sentence;
   sentence << came << "; accepted: " << rule.accepts << ". " << rule.advice;
-  if (rule.error != 0) sentence << " (CANN error " << rule.error << ", " << rule.error_name << ")";
+  const contract::ErrorNumber& error = at_release(rule.error);
+  if (error.number != 0) sentence << " (CANN error " << error.number << ", " << error.name << ")";
   refuse(op, sentence.str());
 }
 

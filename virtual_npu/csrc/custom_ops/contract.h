@@ -8,26 +8,42 @@
 namespace virtual_npu {
 namespace contract {
 
-// `error` is CANN's number, or 0 where a call is refused before it reaches CANN.
+// What a release of CANN changed; `since` is the release's index in kReleases.
+template <typename T>
+struct ByRelease {
+  T value;
+  int since;
+  T later;
+};
+
+// CANN's number, or 0 where a call is refused before it reaches CANN.
+struct ErrorNumber {
+  int number;
+  const char* name;
+};
+
 struct Rule {
-  int error;
-  const char* error_name;
+  ByRelease<ErrorNumber> error;
   const char* accepts;  // finishes the sentence "accepted: ..."
   const char* advice;
 };
 
-// A limit that is another one from the CANN level `major`.`minor` on.
-struct LaterLimit {
-  int64_t value;
-  int major, minor;
-  int64_t later;
+// Both names are accepted: 8.1.RC1 and 8.1.
+struct Release {
+  const char* name;
+  const char* short_name;
 };
 
 #include "contracts.inc"
 
 }  // namespace contract
 
-// The limit at the CANN level that is emulated (VIRTUAL_NPU_CANN).
-int64_t at_cann_level(const contract::LaterLimit& limit);
+// The index in kReleases of the release that is emulated (VIRTUAL_NPU_CANN). Throws InvalidArgument for other values.
+int emulated_release();
+
+template <typename T>
+const T& at_release(const contract::ByRelease<T>& changed) {
+  return emulated_release() < changed.since ? changed.value : changed.later;
+}
 
 }  // namespace virtual_npu

@@ -44,7 +44,7 @@ void check_shapes(const FlashAttention& call) {
   if (query[rank - 1] != key[rank - 1]) refuse(rules::attention_same_head_dim, kOp, both);
   if (!call.is_varlen && query[0] != key[0]) refuse(rules::attention_same_batch, kOp, both);
   check_limit(rules::attention_head_dim, "the head size", query[rank - 1], 1,
-              at_cann_level(limits::attention_head_dim));
+              at_release(limits::attention_head_dim));
   check_limit(rules::attention_heads, "the number of query heads", q_heads, 1, limits::attention_heads);
   check_limit(rules::attention_heads, "the number of key heads", kv_heads, 1, limits::attention_heads);
   if (q_heads % kv_heads != 0) refuse(rules::attention_head_groups, kOp, both);

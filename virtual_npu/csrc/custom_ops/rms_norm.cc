@@ -69,6 +69,8 @@ std::vector<paddle::Tensor> backward(const paddle::Tensor& dy, const paddle::Ten
     refuse(kOp, "the loss depends on rstd but not on y; only y has a gradient. Use rstd.detach(), or compute it with "
                 "composed operators.");
   check_places(kOp, {{"x", x}, {"rstd", rstd}});
+  if (static_cast<int64_t>(x.shape().size()) < at_release(contract::limits::rms_norm_gradient_rank))
+    refuse(contract::rules::rms_norm_gradient_rank, kOp, "x has shape " + text(x.shape()));
   check_gradient(kOp, {"x", x}, {"the gradient of y", dy});
   OperatorCall call("rms_norm_npu_grad", x.dtype(), {&dy, &x, &rstd, &gamma});
   const paddle::Tensor gradient = dense(dy), input = dense(x), scale = dense(gamma);

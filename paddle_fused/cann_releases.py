@@ -1,0 +1,68 @@
+"""The releases of CANN that the contracts and the virtual NPU know, and the emulated one (VIRTUAL_NPU_CANN).
+
+Sources: release notes at https://www.hiascend.com/document (8.2.RC1 to 9.2.0-beta.1) and the tags of
+https://github.com/hicann; llm_npu/cann/data/releases.json has one URL for each release.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+from collections.abc import Mapping
+
+VARIABLE = "VIRTUAL_NPU_CANN"
+RELEASES = (
+    "8.0.RC2",
+    "8.0.0",
+    "8.1.RC1",
+    "8.2.RC1",
+    "8.3.RC1",
+    "8.5.0",
+    "9.0.0",
+    "9.1.0",
+    "9.2.0-beta.1",
+)
+# The release of Paddle's newest image for the 910B, cann800-ubuntu20-npu-910b-base, in which
+# paddle_custom_device.npu.version() prints "cann: 8.0.0". Source:
+# https://github.com/PaddlePaddle/docs/blob/develop/docs/hardware_support/npu/install_cn.md (2026-11).
+DEFAULT = "8.0.0"
+# 8.1 for 8.1.RC1; 8.0 is 8.0.0, not its release candidate.
+SHORT_NAMES = {".".join(release.split(".")[:2]): release for release in RELEASES}
+ACCEPTED = f"{', '.join(RELEASES[:-1])} or {RELEASES[-1]}, also in the short form {', '.join(SHORT_NAMES)}"
+
+
+def release_of(text: str) -> str:
+    """The release that ``text`` names: its full name, or its first two numbers. Raises ValueError."""
+    release = SHORT_NAMES.get(text, text)
+    if release not in RELEASES:
+        raise ValueError(
+            f"{VARIABLE} is {text!r}, which is not a release of CANN that is emulated; the nearest is "
+            f"{nearest(text)}, and accepted are {ACCEPTED}."
+        )
+    return release
+
+
+@functools.cache
+def index_of(text: str) -> int:
+    """The place of a release in the order of releases. Raises ValueError for other texts."""
+    return RELEASES.index(release_of(text))
+
+
+def nearest(text: str) -> str:
+    """The newest release that is not newer than ``text``, or the oldest; by spelling without a version."""
+    version = re.match(r"(\d+)\.(\d+)", text)
+    if version is None:
+        return difflib.get_close_matches(text, RELEASES, n=1, cutoff=0)[0]
+    wanted = tuple(map(int, version.groups()))
+    return next((r for r in reversed(RELEASES) if _two_numbers(r) <= wanted), RELEASES[0])
+
+
+def _two_numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")[:2]))
+
+
+def emulated(environ: Mapping[str, str] = os.environ) -> str:
+    """The release whose limits apply (VIRTUAL_NPU_CANN). Raises ValueError for another value."""
+    return release_of(environ.get(VARIABLE) or DEFAULT)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from . import chip as chips
+from . import float_status
 from .chip import Chip
 from .elf import Closure, UnreadableLibrary, closure, find
 from .installation import Cann
@@ -267,7 +268,8 @@ def _types(needs: Needs, opp: Path, chip: Chip | None, installed: Sequence[Chip]
     for name in needs.startup:
         if name not in ai_core and name not in BUILT_INTO_GE:
             effect = "the plugin runs it before the first aclop of every process"
-            yield Gap("type", name, True, "every process", effect, another)
+            fix = f"Set {float_status.VARIABLE}={float_status.INTERPOSED} (docs/cann.md). {another}"
+            yield Gap("type", name, True, "every process", effect, fix)
     for name in needs.types_of_training:
         if name in ai_core or name in BUILT_INTO_GE:
             continue

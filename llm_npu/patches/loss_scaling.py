@@ -2,9 +2,9 @@
 
 paddle-custom-npu's kernel ``check_finite_and_unscale`` uses aclnnForeachNonFiniteCheckAndUnscale where CANN
 has it, else NPUGetFloatStatus, which the 910C is reported to lack (PaddleCustomDevice#2559). All loss scalers
-of Paddle call the operator through the two functions that are replaced here: ``paddle.amp.GradScaler``, those
-of fleet and of sharded gradients (which then agree over the ranks), and that of auto parallelism. Programs
-(``to_static``) keep the operator.
+of Paddle call the operator through the two functions that are replaced here: ``paddle.amp.GradScaler``, and
+those of fleet and of sharded gradients, which then agree over the ranks. Programs (``to_static``) and
+distributed tensors keep the operator; the trainer refuses ``--fp16`` with auto parallelism.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def _is_on_npu(gradients) -> bool:
     return (
         paddle.in_dynamic_mode()
         and len(gradients) > 0
+        and not gradients[0].is_dist()
         and gradients[0].place.is_custom_place()
         and gradients[0].place.custom_device_type() == NPU
     )

@@ -45,21 +45,25 @@ def reason(product: Product, group) -> str | None:
         return contracts.reason("mc2.dtype", operator, f"x1 is {product.dtype}")
     if product.beside:
         return None
-    is_910c = virtual_npu.is_active() and virtual_npu.card() == "910c"  # of a card, CANN decides
     if product.kind == ALL_REDUCE:
-        if is_910c:
+        if is_910c():
             return f"{operator}: CANN has no aclnnMatmulAllReduce for the 910C"
         if max(product.rows, product.depth, product.columns) > contracts.limit("mc2.all_reduce_size"):
             return contracts.reason("mc2.all_reduce_sizes", operator, f"the product is {product}")
     elif not contracts.limit("mc2.depth") <= product.depth < contracts.limit("mc2.depth_below"):
         return contracts.reason("mc2.depth", operator, f"k is {product.depth}")
-    if product.ranks not in (WORLD_SIZES_910C if is_910c else WORLD_SIZES):
+    if product.ranks not in (WORLD_SIZES_910C if is_910c() else WORLD_SIZES):
         return contracts.reason("mc2.world_size", operator, f"there are {product.ranks} ranks")
     if _domain is not None and _domain != name_of(group):
         return contracts.reason(
             "mc2.domain", operator, f"{_domain} is in use and {name_of(group)} was requested"
         )
     return None
+
+
+def is_910c() -> bool:
+    """Whether the virtual NPU emulates a 910C. False on a card: its kind is not read here."""
+    return virtual_npu.is_active() and virtual_npu.card() == "910c"
 
 
 def reason_of_any(product: Product, group) -> str | None:

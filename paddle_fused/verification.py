@@ -95,8 +95,10 @@ class Verification:
         call = _Call(operator, selection, arguments)
         if self._is_comparing or selection.backend == "composed" or call.key in self._verdicts:
             return _ignore
+        self._verdicts[call.key] = call.verdict(skipped=call.reason_to_skip() or "it failed")
+        if call.reason_to_skip():
+            return _ignore
         call.keep_inputs()
-        self._verdicts[call.key] = call.verdict(skipped="it failed")
 
         def after(outputs: object) -> None:
             begin = time.perf_counter()
@@ -153,14 +155,21 @@ class _Call:
         selection = self._selection
         return Verdict(self._operator.name, selection.backend, selection.mode, self._shown, **more)
 
+    def reason_to_skip(self) -> str | None:
+        """Why the call cannot be compared, or None."""
+        inputs = self._inputs.values()
+        if not paddle.in_dynamic_mode():
+            return "it is part of a captured program"
+        if any(x.is_dist() for x in inputs):
+            return "its tensors are distributed"
+        if any(name_of(x.dtype) == "float64" for x in inputs):
+            return "it computes in float64"
+        if self._is_random():
+            return "its dropout is random"
+        return self._operator.composed.unsupported_reason(*self._arguments)
+
     def compare(self, outputs: object) -> Verdict:
         """The verdict on the call that returned ``outputs``."""
-        if self._is_random():
-            return self.verdict(skipped="its dropout is random")
-        if any(name_of(x.dtype) == "float64" for x in self._inputs.values()):
-            return self.verdict(skipped="it computes in float64")
-        if reason := self._operator.backends["composed"].unsupported_reason(*self._arguments):
-            return self.verdict(skipped=reason)
         try:
             with paddle.enable_grad():
                 return self._compared(outputs)

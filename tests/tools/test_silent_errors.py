@@ -124,6 +124,13 @@ def test_random_calls_are_reported_as_not_compared(npu):
     assert verdict.skipped and verdict.agrees and "not compared" in str(verdict)
 
 
+def test_a_call_of_a_captured_program_is_reported_as_not_compared(npu):
+    with paddle_fused.verify_operators() as verification:
+        paddle.jit.to_static(paddle_fused.swiglu, full_graph=True)(*swiglu_inputs(7))
+    (verdict,) = verification.verdicts
+    assert "captured" in verdict.skipped
+
+
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     pytest.importorskip("paddlenlp")

@@ -81,6 +81,7 @@ class Verification:
         self.seconds = 0.0
         self._verdicts: dict[tuple, Verdict] = {}
         self._is_comparing = False
+        self._waiting: list[tuple[_Call, object]] = []
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -93,26 +94,50 @@ class Verification:
     def observe(self, operator: FusedOp, selection: Selection, arguments: tuple) -> Callable[[object], None]:
         """An observer of ``dispatch.observed_calls``."""
         call = _Call(operator, selection, arguments)
+        self.compare_waiting()
         if self._is_comparing or selection.backend == "composed" or call.key in self._verdicts:
             return _ignore
         self._verdicts[call.key] = call.verdict(skipped=call.reason_to_skip() or "it failed")
         if call.reason_to_skip():
             return _ignore
-        call.keep_inputs()
+        if call.is_in_place or _is_recomputed():
+            call.keep_inputs()
 
         def after(outputs: object) -> None:
-            begin = time.perf_counter()
-            self._is_comparing = True
-            log = dict(dispatch._calls)
-            try:
-                self._verdicts[call.key] = call.compare(outputs)
-            finally:
-                dispatch._calls.clear()
-                dispatch._calls.update(log)
-                self._is_comparing = False
-                self.seconds += time.perf_counter() - begin
+            self._waiting.append((call, outputs))
+            self.compare_waiting()
 
         return after
+
+    def compare_waiting(self) -> None:
+        """Compares the waiting calls. Calls in ``recompute`` wait for its end: it packs all saved tensors."""
+        if not self._waiting or self._is_comparing or _is_recomputed():
+            return
+        begin = time.perf_counter()
+        self._is_comparing = True
+        log = dict(dispatch._calls)
+        try:
+            while self._waiting:
+                call, outputs = self._waiting.pop()
+                self._verdicts[call.key] = call.compare(outputs)
+        finally:
+            dispatch._calls.clear()
+            dispatch._calls.update(log)
+            self._is_comparing = False
+            self.seconds += time.perf_counter() - begin
+
+
+def _is_recomputed() -> bool:
+    """Whether hooks of saved tensors are active, as in ``recompute``; Paddle allows one pair at a time."""
+    try:
+        with paddle.autograd.saved_tensors_hooks(_as_it_is, _as_it_is):
+            return False
+    except ValueError:
+        return True
+
+
+def _as_it_is(tensor):
+    return tensor
 
 
 def _ignore(_outputs: object) -> None:
@@ -125,6 +150,7 @@ def verify_operators() -> Iterator[Verification]:
     verification = Verification()
     with dispatch.observed_calls(verification.observe):
         yield verification
+    verification.compare_waiting()
 
 
 class _Call:
@@ -147,8 +173,12 @@ class _Call:
         # By the names of the definition's outputs.
         self._output_gradients: dict[str, np.ndarray] | None = None
 
+    @property
+    def is_in_place(self) -> bool:
+        return bool(self._in_place)
+
     def keep_inputs(self) -> None:
-        if self._in_place:
+        with paddle.no_grad():
             self._inputs = {name: x.clone() for name, x in self._inputs.items()}
 
     def verdict(self, **more) -> Verdict:

@@ -4,6 +4,7 @@ import numpy as np
 import paddle
 import pytest
 import run_inputs
+from paddle.distributed.fleet.utils import recompute
 from places import ROOT
 
 import paddle_fused
@@ -122,6 +123,19 @@ def test_random_calls_are_reported_as_not_compared(npu):
         paddle_fused.dropout_add_rms_norm(x, x, paddle.ones([64]), None, 0.5, 1e-6)
     (verdict,) = verification.verdicts
     assert verdict.skipped and verdict.agrees and "not compared" in str(verdict)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_recomputed_call_is_compared(npu, reentrant, is_wrong):
+    x, y = swiglu_inputs(11 + is_wrong)
+    with paddle_fused.verify_operators() as verification:
+        if is_wrong:
+            virtual_npu.refuse("swiglu")
+        out = recompute(paddle_fused.swiglu, x, y, use_reentrant=reentrant)
+        out.astype("float32").sum().backward()
+    (verdict,) = verification.verdicts
+    assert verdict.agrees != is_wrong and not verdict.skipped
 
 
 def test_a_call_of_a_captured_program_is_reported_as_not_compared(npu):

@@ -7,6 +7,7 @@ import numpy as np
 import paddle
 import pytest
 import tiny_models
+from paddle.distributed.fleet.utils import recompute
 from places import ROOT
 
 import paddle_fused
@@ -160,6 +161,16 @@ def test_a_captured_program_is_watched(npu):
         virtual_npu.refuse("matmul")
         with pytest.raises(paddle_fused.AclError, match="run_program"):
             product(paddle.ones([8, 4]))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_refusal_in_recomputation_is_named(npu, reentrant):
+    x = paddle.ones([4, 128])
+    x.stop_gradient = False
+    with paddle_fused.watch_acl_errors(), pytest.raises(paddle_fused.AclError, match="CANN refused swiglu,"):
+        out = recompute(lambda x: paddle_fused.swiglu(paddle_fused.swiglu(x)), x, use_reentrant=reentrant)
+        virtual_npu.refuse("swiglu")
+        out.sum().backward()
 
 
 def test_two_watchers_of_operators_see_all_calls(npu):

@@ -1,8 +1,8 @@
-"""The machines of a run: their rendezvous, and what differs between them.
+"""Rendezvous and comparison of the machines of a run.
 
 comparison       facts of a machine (versions, code, data, variables, clock, memory), table of differences
 machine_check    the comparison in a run, before its first step
 without_run      the comparison without a run
 rendezvous       Paddle's launcher on one machine, with a timeout for the other machines
-master           the launchers' master: an HTTP server that strangers may reach
+master           the launchers' master: a hardened HTTP server
 """

@@ -29,17 +29,17 @@ COMPARED = ("HCCL_", "ASCEND_", "FLAGS_", "VIRTUAL_NPU_", "PADDLE_FUSED_")
 # A machine's own addresses, cards, folders and logs.
 OF_ONE_MACHINE = re.compile(
     r"HCCL_IF_IP|HCCL_SOCKET_IFNAME|FLAGS_selected_\w+|FLAGS_npus|ASCEND_DEVICE_ID"
-    r"|ASCEND_(RT_)?VISIBLE_DEVICES"  # the device plugin of Kubernetes writes them in any order
+    r"|ASCEND_(RT_)?VISIBLE_DEVICES"  # Kubernetes' device plugin writes them in any order
     r"|VIRTUAL_NPU_(JOURNAL|TRACE|QUIET)|\w+_(HOME|PATH|DIR|FILE)|FLAGS_\w+_dir"
-    r"|VIRTUAL_NPU_CANN"  # a fact of its own
+    r"|VIRTUAL_NPU_CANN"  # compared as a separate fact
 )
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-REPORTED = ("OMP_NUM_THREADS",)  # machines with other numbers of cores have other values
+REPORTED = ("OMP_NUM_THREADS",)  # depends on the number of cores
 SUBNET = "the subnet of HCCL's first connections"
 UNSET, NOT_INSTALLED = "not set", "not installed"
-CLOCK = 60.0  # seconds that clocks may differ: dates of logs, files and checkpoints are compared
+CLOCK = 60.0  # maximum clock difference in seconds, for comparable log and file dates
 GIB = 2**30
-NAMED = 4  # machines listed for one value; of more, only their number
+NAMED = 4  # machines listed for one value; of others, only the number
 SHOWN = 60  # characters of a value
 HASH = 12  # characters of a hash
 
@@ -49,8 +49,8 @@ class Facts:
     """What one machine reports about itself.
 
     Attributes:
-        equal: name -> value of what must be equal on all machines.
-        reported: name -> value of what may differ.
+        equal: name -> value of facts that must be equal on all machines.
+        reported: name -> value of facts that may differ.
         cards: device -> its address in the devices' network, or "".
         clock: seconds since 1970.
         memory: free bytes of the host, None if unknown.
@@ -71,7 +71,7 @@ class Facts:
 
 
 def gather(setup: Setup, of_run: Mapping[str, object]) -> Facts:
-    """The facts of this machine. ``of_run``: values of the run that must be equal, such as hashes of data."""
+    """Gather the facts of this machine. ``of_run``: values that must be equal."""
     equal = {**versions(setup), **variables(setup.environ)}
     equal |= {name: str(value) for name, value in of_run.items()}
     reported = {name: setup.environ[name] for name in REPORTED if name in setup.environ}
@@ -109,7 +109,7 @@ def versions(setup: Setup) -> dict[str, str]:
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that change what a run computes or how it communicates; no secrets."""
+    """Environment variables that affect computation or communication; no secrets."""
     return {
         name: value
         for name, value in sorted(environ.items())
@@ -133,18 +133,18 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """The folder, or its nearest existing parent."""
     folder = folder.expanduser().resolve()
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
 def by_name(machines: Sequence[Machine], facts: Sequence[Facts]) -> dict[str, Facts]:
-    """The facts of each machine by its name, as "machine1 10.77.0.2 (ranks 2 to 3)"."""
+    """{name: facts}, with names such as "machine1 10.77.0.2 (ranks 2 to 3)"."""
     return {printable(f"{own.host} {machine}"): own for machine, own in zip(machines, facts, strict=True)}
 
 
 def table(machines: Mapping[str, Facts]) -> str:
-    """The facts that must be equal and differ, with their values and machines; "" if there are none.
+    """A table of facts that should be equal but differ, with values and machines; "" if there are none.
 
         what  value    machines
         CANN  8.0.0    machine0 10.77.0.1 (ranks 0 to 1)
@@ -164,7 +164,7 @@ def table(machines: Mapping[str, Facts]) -> str:
 
 
 def note(machines: Mapping[str, Facts]) -> str:
-    """One line about machines without differences: the least free memory and disk, and what may differ."""
+    """One line about machines without differences: least free memory and disk, and reported facts."""
     line = f"{len(machines)} machines with equal versions, code, data and variables"
     by_memory = {name: facts.memory for name, facts in machines.items() if facts.memory is not None}
     for what, free in (
@@ -180,7 +180,7 @@ def note(machines: Mapping[str, Facts]) -> str:
 
 
 def _differing(machines: Mapping[str, Facts]) -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
-    """Each fact that must be equal and differs, with (value, names of machines)."""
+    """Yield each fact that should be equal but differs, with (value, names of machines)."""
     yield from _unequal({name: facts.equal for name, facts in machines.items()})
     clocks = {name: facts.clock for name, facts in machines.items()}
     if max(clocks.values()) - min(clocks.values()) > CLOCK:

@@ -1,4 +1,4 @@
-"""The comparison of the machines in a run, before its first step."""
+"""Compares the machines of a run before its first step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llm_npu.training.run import Feature, Run
 
 from . import comparison
 
-# Arguments that must be equal, besides those in ``run.json``: they decide what a rank does in a step.
+# Arguments that must be equal in addition to ``run.json``: they affect what a rank does in a step.
 EQUAL_ARGUMENTS = (
     "sharding",
     "tensor_parallel_degree",
@@ -35,8 +35,8 @@ EQUAL_ARGUMENTS = (
 class MachineCheck(Feature):
     """On several machines, compares them after the data is read and before the model is built.
 
-    The first rank of each machine gathers its facts. If facts differ that must be equal, all ranks raise,
-    and rank 0 with the table. Disabled in a run on one machine.
+    The first rank of each machine gathers its facts. If facts that must be equal differ, all ranks raise
+    UserError; rank 0's message contains the table. Disabled in a run on one machine.
     """
 
     def takes_part(self, run: Run) -> bool:
@@ -49,7 +49,7 @@ class MachineCheck(Feature):
             if here.is_first_rank_of_machine:
                 setup = Setup(os.environ, device_name=run.early.device, output_dir=run.early.output_dir)
                 own = comparison.gather(setup, of_run(run))
-        ranks.wait()  # the clocks are read at one moment
+        ranks.wait()  # read the clocks at the same time
         facts = ranks.gathered(own and own.now())
         by_name = comparison.by_name(here.all, [facts[machine.ranks[0]] for machine in here.all])
         if table := comparison.table(by_name):
@@ -64,7 +64,7 @@ class MachineCheck(Feature):
 def of_run(run: Run) -> dict[str, object]:
     """The settings of the run that must be equal: hashes of tokenizer and data, the model, the arguments.
 
-    ``samples`` can differ although the text is equal: then a cache or a .bin has other content.
+    ``samples`` can differ for equal text if a cache or a .bin has different content.
     """
     training = run.arguments.training
     return {

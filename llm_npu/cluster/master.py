@@ -1,7 +1,7 @@
-"""The launchers' master: Paddle's HTTP server, hardened because strangers may reach its port.
+"""The launchers' master: Paddle's HTTP server, hardened because its port is reachable by anyone.
 
-In a run with a secret, it answers only requests whose path begins with a prefix derived from the secret. It
-closes idle connections and the oldest of too many, and stores only what a launcher may send.
+In a run with a secret, it only answers requests with a path prefix derived from the secret. It closes idle
+connections and the oldest of too many, and stores only valid launcher data.
 """
 
 from __future__ import annotations

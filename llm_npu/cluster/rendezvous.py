@@ -3,11 +3,11 @@
     NNODES=2 NODE_RANK=0 MASTER=10.0.0.1:8090 HOST_IP=10.0.0.1 python -m llm_npu.cluster.rendezvous \\
         --nproc_per_node 8 scripts/run_llama_npu.py
 
-The arguments are those of ``paddle.distributed.launch``; its --nnodes, --rank, --master and --host are the
-variables. Paddle's own launcher waits forever for a missing machine, an unreachable master or a port in use.
-Here each of these is an error message and exit code 2, at the latest after RDZV_TIMEOUT seconds. The process
-is Paddle's launcher itself, but its master listens on the address in MASTER only, and the environment
-variables, keys and passwords included, are not written to any log.
+The arguments are those of ``paddle.distributed.launch``, whose --nnodes, --rank, --master and --host are set
+from the variables. Paddle's own launcher waits forever for a missing machine, an unreachable master or a port
+in use. Here each of these is an error with exit code 2, after at most RDZV_TIMEOUT seconds. The process is
+Paddle's launcher itself, but its master listens only on the address in MASTER, and environment variables,
+which can include keys and passwords, are not written to any log.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from llm_npu.core.machines import SECRET, secret
 
 TIMEOUT = 600.0  # seconds, as torchrun's join_timeout
 PROBE_TIMEOUT = 5.0  # seconds for the master to answer after the rendezvous has timed out
-WITHDRAW_TIMEOUT = 1.0  # seconds for the master to remove a launcher that a signal ends
+WITHDRAW_TIMEOUT = 1.0  # seconds for the master to remove a launcher ended by a signal
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LONG_VARIABLES = ("TRAINER_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
-DEBIAN = "127.0.1.1"  # of a machine's own name, in /etc/hosts of Debian and Ubuntu
+DEBIAN = "127.0.1.1"  # address of the machine's own name in /etc/hosts on Debian and Ubuntu
 OWN_NAME = (
     "; /etc/hosts of a machine may give its own name such an address: put that of its network interface there"
 )
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 def place(variables: Mapping[str, str]) -> Place:
-    """The place that the variables describe. Raises UserError if the rendezvous could never succeed."""
+    """Read the place from the variables. Raises UserError if the rendezvous could never succeed."""
     for name in VARIABLES:
         if not variables.get(name):
             raise UserError(f"{name} is not set; each machine needs NNODES, NODE_RANK, MASTER and HOST_IP.")
@@ -100,7 +100,7 @@ def place(variables: Mapping[str, str]) -> Place:
             f"MASTER is {variables['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
             "the address of the machine with NODE_RANK 0" + (OWN_NAME if is_loopback(host) else "") + "."
         )
-    # Paddle's launcher takes any program that listens on the port for the master.
+    # Paddle's launcher mistakes any program that listens on the port for the master.
     if rank == 0 and machines > 1 and (error := bind_error(*endpoint)):
         raise UserError(
             f"port {port} of {host}, MASTER's, cannot be used ({error}); end the program that uses it, or "
@@ -140,7 +140,7 @@ def _seconds(text: str) -> float:
 
 
 def bind_error(address: str, port: int) -> str:
-    """Why no program can listen there now; "" if one can."""
+    """Why binding to the address fails; "" if it succeeds."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -198,7 +198,7 @@ def launch(here: Place, arguments: list[str]) -> None:
             self.client.get = checked_get
 
         def sync_peers(self, path, key, value, size, rank=-1):
-            # The master's last answer, whose keys end with /NODE_RANK, and its time.
+            # The master's last reply, with keys that end with /NODE_RANK, and its time.
             self._registered, self._answered = {}, 0.0
             key = here.host  # a restarted launcher replaces its predecessor
 
@@ -207,7 +207,7 @@ def launch(here: Place, arguments: list[str]) -> None:
                     to_master = http.client.HTTPConnection(*here.master, timeout=WITHDRAW_TIMEOUT)
                     to_master.request("DELETE", f"{prefix}{path}/{key}/{rank}")
                     to_master.getresponse()
-                finally:  # also if the master does not answer
+                finally:  # even if the master does not answer
                     _end(number, frame)
 
             handlers = {number: signal.signal(number, end) for number in SIGNALS}
@@ -235,7 +235,7 @@ def launch(here: Place, arguments: list[str]) -> None:
     paddle_master.KVServer = master.server_class(kv_server, here.host, here.machines, prefix)
     _write_no_environment()
     sys.argv[1:] = [*here.options, *arguments]
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # two lines a second while waiting
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs two lines per second while waiting
     main.launch()
 
 

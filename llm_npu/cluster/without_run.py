@@ -1,7 +1,7 @@
 """``llm-npu doctor --cluster HOSTFILE``, on every machine: compare the machines without a run.
 
 Each machine starts this file as a program through Paddle's launcher, as a run would start its ranks. The
-programs exchange their facts through Paddle's store, and write their result beside their log.
+programs exchange their facts through Paddle's store, and write their result next to their log.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LARGEST = 1 << 20  # bytes of a hostfile
 HOST = re.compile(r"[\w.:-]{1,255}")  # a name or an address
 SHOWN = 80  # characters of a line
 STORE_TIMEOUT = 60  # seconds that one machine waits for another in Paddle's store
-COMPARING = 3 * STORE_TIMEOUT  # seconds that the comparison may take after the start
-GRACE = 10.0  # seconds for the launcher to end its process
+COMPARING = 3 * STORE_TIMEOUT  # timeout of the comparison after the start
+GRACE = 10.0  # seconds for the launcher to terminate its process
 RESULT = "result"  # file with the result, in the folder of logs
 
 
 def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: str | None = None) -> int:
-    """The exit code: 0 if the machines may train together, 2 if they differ; the first one prints the table.
+    """Compare the machines: 0 if they can train together, 2 if they differ. The first prints the table.
 
     ``rank_table``: a file to which each machine writes HCCL's rank table of all machines. Raises UserError if
-    the hostfile does not name this machine exactly once, or if a machine does not start within ``timeout``
+    the hostfile does not list this machine exactly once, or if a machine does not start within ``timeout``
     seconds.
     """
     addresses = _addresses(hostfile)
@@ -53,7 +53,7 @@ def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: s
         "HOST_IP": addresses[number],
         "RDZV_TIMEOUT": str(timeout),
     }
-    rendezvous.place(place)  # raises if they could never meet
+    rendezvous.place(place)  # raises if the rendezvous cannot succeed
     others = ", ".join(address for address in addresses if address != addresses[number])
     print(f"waiting  up to {timeout:g} seconds for {others}", flush=True)
     with tempfile.TemporaryDirectory() as logs:
@@ -103,9 +103,9 @@ def _end(launcher: subprocess.Popen) -> None:
 
 
 def _addresses(hostfile: str) -> list[str]:
-    """The IPv4 addresses of the hosts in the file: one a line, by name or address; # begins a comment.
+    """The IPv4 addresses of the hosts in the file: one per line, by name or address; # starts a comment.
 
-    MPI's and DeepSpeed's files say the number of devices after a host (slots=8), which is not needed here.
+    In MPI's and DeepSpeed's files a host is followed by its number of devices (slots=8), which is ignored.
     """
     text = plain_json.text_of(hostfile, LARGEST)
     lines = [line.partition("#")[0].split() for line in text.split("\n")]
@@ -116,7 +116,7 @@ def _addresses(hostfile: str) -> list[str]:
             raise UserError(f"{hostfile} has the line {line!r}; accepted: HOST, or HOST slots=8.")
     hosts = [words[0] for words in lines if words]
     if len(hosts) < 2:
-        raise UserError(f"{hostfile} names {len(hosts)} host(s); give two or more, one a line.")
+        raise UserError(f"{hostfile} names {len(hosts)} host(s); give two or more, one per line.")
     addresses = []
     for host in hosts:
         try:
@@ -147,7 +147,7 @@ def _own(addresses: list[str], hostfile: str) -> int:
 
 
 def compare_rank(device: str, output_dir: str, root: str, logs: str, rank_table: str = "") -> int:
-    """The program on each machine; its exit code."""
+    """Run the comparison on this machine; returns the exit code."""
     here = machines.read()
     setup = Setup(os.environ, device_name=device, output_dir=Path(output_dir), root=Path(root))
     own = comparison.gather(setup, {})
@@ -174,7 +174,7 @@ def _rank_table_result(file: str, problems: list[str]) -> str:
 
 
 def _exchange(rank: int, count: int, own: comparison.Facts) -> list[comparison.Facts]:
-    """The facts of all machines, through Paddle's store, which exits with rank 0."""
+    """Exchange the facts of all machines through Paddle's store, which exits with rank 0."""
     from paddle.base import core
 
     host, _, port = os.environ["PADDLE_MASTER"].rpartition(":")
@@ -184,7 +184,7 @@ def _exchange(rank: int, count: int, own: comparison.Facts) -> list[comparison.F
         return [store.get(f"{what}{other}") for other in range(count)]
 
     store.set(f"here{rank}", "1")
-    of_all("here")  # the clocks are read at one moment
+    of_all("here")  # read the clocks at the same time
     store.set(f"facts{rank}", json.dumps(asdict(own.now())))
     texts = of_all("facts")
     store.set(f"done{rank}", "1")

@@ -1,16 +1,16 @@
-"""Does a model stay on an Ascend card's cores? Exit code 1 if something would run on its AICPU.
+"""Check that a model stays on an Ascend card's cores. Exit code 1 if something would run on the AICPU.
 
     llm-npu check_dtypes llama-tiny                # a preset, or a directory with config.json
     llm-npu check_dtypes run.yaml                  # the arguments of llm-npu train
-    llm-npu check_dtypes my_model.py:build --json  # a function that gives a layer and a sample
+    llm-npu check_dtypes my_model.py:build --json  # a function that returns a layer and a sample
 
-Builds the model with random weights and --layers layers in the precision of the run, checks its tensors and
-those of its optimizer, and watches the kernels of one training step. Your own function takes no arguments. It
-returns a layer and a sample, the model's input (a dictionary of arguments, a list or a tensor). The first
-output of the model counts as its loss, and there is no optimizer.
+Builds the model with random weights and --layers layers in the precision of the run, checks the tensors of
+the model and its optimizer, and records the kernels of one training step. A custom function takes no
+arguments and returns a layer and a sample, the model's input (a dictionary of arguments, a list or a tensor).
+The model's first output is its loss, and there is no optimizer.
 
-Exit codes: 0 nothing would run on the AICPU; 1 something would; 2 bad input, with one sentence on stderr.
---host also counts what would fall back to the host's CPU for a dtype that paddle-custom-npu lacks.
+Exit codes: 0 nothing would run on the AICPU; 1 something would; 2 bad input, with an error on stderr. --host
+also counts fallbacks to the host's CPU for dtypes that paddle-custom-npu lacks.
 """
 
 import argparse
@@ -30,14 +30,14 @@ FILES = (".yaml", ".yml", ".json")
 
 def main(argv: list[str]) -> int:
     arguments = parse(argv)
-    chosen = device.select(arguments.device)  # the device decides which plugin Paddle loads
+    chosen = device.select(arguments.device)  # the device determines Paddle's plugin
     console.import_frameworks(library.installed())
     import paddle
 
     from llm_npu import dtypes, patches
 
     patches.apply()
-    virtual_npu.stop_aicpu_warnings()  # the report has them
+    virtual_npu.stop_aicpu_warnings()  # the report includes them
     paddle.set_device(chosen.name)
     own = arguments.model.partition(".py:")[1] != ""
     model, sample, run = of_function(arguments.model) if own else of_run(arguments)
@@ -58,8 +58,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="a preset, a directory, a YAML or JSON file, or FILE.py:FUNCTION",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--host", action="store_true", help="exit code 1 for the host's CPU, too")
-    parser.add_argument("--layers", type=int, default=2, help="layers to build (default 2)")
+    parser.add_argument(
+        "--host", action="store_true", help="also exit with 1 for fallbacks to the host's CPU"
+    )
+    parser.add_argument("--layers", type=int, default=2, help="number of layers to build (default 2)")
     parser.add_argument("--device", default="npu", help="as in llm-npu train (default npu)")
     return parser.parse_args(argv)
 
@@ -81,7 +83,7 @@ def of_function(name: str):
 
 
 def of_run(arguments: argparse.Namespace):
-    """The model of a preset, a directory or a file of arguments, a batch of random tokens, and the run."""
+    """The model of a preset, a directory or an argument file, a batch of random tokens, and the run."""
     import paddle
 
     from llm_npu import surgery
@@ -93,7 +95,7 @@ def of_run(arguments: argparse.Namespace):
     named = Path(arguments.model).suffix in FILES and Path(arguments.model).is_file()
     which = [arguments.model] if named else ["--model_name_or_path", arguments.model]
     run = config.parse([*which, *flags, "--device", arguments.device])
-    if not named:  # nobody has asked for a length: the default, or what a smaller model has
+    if not named:  # no length was given: use the default, or the model's maximum
         room = positions(presets.model_config(arguments.model))
         run.data.max_seq_length = min(run.data.max_seq_length, room)
     model_config = config_for(run)
@@ -106,7 +108,7 @@ def of_run(arguments: argparse.Namespace):
 
 
 def one_step(model, sample, run, dtypes):
-    """The report on the tensors and on the kernels of a step; a custom model has no optimizer."""
+    """Report on the tensors and kernels of one step; a custom model has no optimizer."""
     import paddle
 
     optimizer, precision = None, {"enable": False}

@@ -1,9 +1,9 @@
 """``llm-npu doctor``: exit code 1 if something cannot work, 2 for bad arguments.
 
-With ``--explain LOGFILE``: 1 if a failure in the log was named, 0 if none, 2 if the log cannot be read.
-With ``--rank_table FILE``: 1 if the file breaks a rule of HCCL, 0 if none, 2 if it cannot be read.
-With ``--cluster HOSTFILE``: 0 if the machines may train together, else 2; ``--rank_table FILE`` then names a
-file to write.
+With ``--explain LOGFILE``: 1 if a failure in the log was identified, 0 if none, 2 if the log cannot be read.
+With ``--rank_table FILE``: 1 if the file violates a rule of HCCL, 0 if not, 2 if it cannot be read.
+With ``--cluster HOSTFILE``: 0 if the machines can train together, else 2; ``--rank_table FILE`` is then an
+output file.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from paddle_fused import command_line
 def _parser() -> argparse.ArgumentParser:
     parser = command_line.Parser(
         prog="llm-npu doctor",
-        description="Examines the installation, the device and the environment, and names the fix of what "
-        "is wrong. Exit code 1 if something cannot work, else 0.",
+        description="Checks the installation, the device and the environment, and suggests a fix for each "
+        "problem. Exit code 1 if something cannot work, else 0.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
-        "--explain", metavar="LOGFILE", help="name the failures in a log, the first cause first; - is stdin"
+        "--explain", metavar="LOGFILE", help="identify the failures in a log, first cause first; - is stdin"
     )
     parser.add_argument(
         "--rank_table",
         metavar="FILE",
-        help="verify a rank table of HCCL, the JSON file that RANK_TABLE_FILE names; with --cluster, write "
-        "one of these machines",
+        help="verify HCCL's rank table, the JSON file in RANK_TABLE_FILE; with --cluster, write a rank table "
+        "of these machines",
     )
     parser.add_argument(
         "--cluster",
         metavar="HOSTFILE",
-        help="compare the machines that the file names, one a line; run it on each of them at the same time",
+        help="compare the machines listed in the file, one per line; run on each machine at the same time",
     )
     parser.add_argument("--device", default="npu", help="as for llm-npu train (default: npu)")
     parser.add_argument(
         "--output_dir",
         type=paths.path_argument,
         default=Path("output"),
-        help="where a run would write (default: output)",
+        help="output folder of a run (default: output)",
     )
     parser.add_argument(
-        "--disk_gb", type=float, default=DISK_GB, help=f"GiB a run would write there (default: {DISK_GB:g})"
+        "--disk_gb", type=float, default=DISK_GB, help=f"GiB that a run needs there (default: {DISK_GB:g})"
     )
     parser.add_argument(
         "--timeout",
         type=float,
-        help=f"seconds that the process which imports paddle gets (default: {TIMEOUT:g}); with --cluster, "
-        f"that the machines wait for each other (default: {without_run.TIMEOUT:g})",
+        help=f"timeout in seconds of the process that imports paddle (default: {TIMEOUT:g}); with --cluster, "
+        f"of the wait for other machines (default: {without_run.TIMEOUT:g})",
     )
     parser.add_argument(
         "--root",
         type=paths.path_argument,
         default=Path("/"),
-        help="look for /dev, /etc, /proc and /usr/local below this folder, such as a mounted host",
+        help="read /dev, /etc, /proc and /usr/local under this folder, such as a mounted host",
     )
     return parser
 
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
 
 
 def _verified(file: str, json: bool) -> int:
-    with caused_by_the_user(), _naming_unreadable(file):  # no JSON object, and names that cannot exist
+    with caused_by_the_user(), _naming_unreadable(file):  # not a JSON object, or an invalid file name
         return _shown(hccl.rank_table(file), json)
 
 
@@ -107,7 +107,7 @@ def _shown(findings: list[Finding], json: bool) -> int:
 
 
 def _explained(file: str, json: bool) -> int:
-    with _naming_unreadable(file, ValueError), contextlib.ExitStack() as stack:  # names that cannot exist
+    with _naming_unreadable(file, ValueError), contextlib.ExitStack() as stack:  # invalid file names
         log = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
         explanation = explain.explain(explain.as_utf8(log))
     _print(explain.as_json(explanation) if json else explain.text(explanation))
@@ -116,7 +116,7 @@ def _explained(file: str, json: bool) -> int:
 
 @contextlib.contextmanager
 def _naming_unreadable(file: str, *also: type[Exception]) -> Iterator[None]:
-    """Turn an OSError into a UserError that names ``file``."""
+    """Convert an OSError to a UserError that names ``file``."""
     try:
         yield
     except (OSError, *also) as error:
@@ -125,5 +125,5 @@ def _naming_unreadable(file: str, *also: type[Exception]) -> Iterator[None]:
 
 
 def _print(text: str) -> None:
-    """Logs, rank tables and variables say much of it: a terminal gets printable characters only."""
+    """Print text from logs, rank tables and variables; a terminal gets only printable characters."""
     print(printable(text, keep=LAYOUT), end="")

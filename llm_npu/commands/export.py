@@ -4,9 +4,9 @@
     llm-npu export CHECKPOINT served --backend ascend --shape 4 512      # for a card
     llm-npu export CHECKPOINT served --nproc 2 --tensor_parallel_degree 2 --shape 4 512
 
-``llm_npu.inference.export.load`` reads the folder. With --nproc the folder has a program for each rank, of
-PaddleNLP's Llama or Qwen2, split by the annotations of auto-parallel training. Exit codes: 0 done; 2 bad
-input, with one sentence on stderr; 130 after Ctrl-C.
+``llm_npu.inference.export.load`` reads the folder. With --nproc the folder has a program for each rank, for
+PaddleNLP's Llama or Qwen2, split by auto-parallel's annotations. Exit codes: 0 done; 2 bad input, with an
+error on stderr; 130 after Ctrl-C.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
 
 
 def write(arguments: argparse.Namespace, mesh: Mesh, chosen: device.Device) -> int:
-    """Export on this rank; rank 0 has the terminal."""
+    """Export on this rank; only rank 0 prints."""
     ranks.import_and_join(chosen, mesh)
     from llm_npu.inference.export_ranks import export_ranks
 
@@ -59,18 +59,20 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--backend",
         default="native",
-        help="native: for the CPU place and the virtual NPU (default); ascend: for a card and the latter",
+        help="native: for the CPU and the virtual NPU (default); ascend: for a card and the virtual NPU",
     )
     parser.add_argument(
         "--shape",
         nargs=2,
         type=ranks.positive,
         metavar=("ROWS", "TOKENS"),
-        help="to which batches are padded (default: any)",
+        help="fixed shape that batches are padded to (default: any)",
     )
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)
-    parser.add_argument("--nproc", type=ranks.positive, default=1, help="ranks that share the model")
     parser.add_argument(
-        "--tensor_parallel_degree", type=ranks.positive, default=1, help="ranks for each layer: --nproc"
+        "--nproc", type=ranks.positive, default=1, help="number of ranks to split the model over"
+    )
+    parser.add_argument(
+        "--tensor_parallel_degree", type=ranks.positive, default=1, help="ranks per layer; must equal --nproc"
     )
     return parser.parse_args(argv)

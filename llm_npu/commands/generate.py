@@ -1,15 +1,15 @@
-r"""Continue prompts with a language model from a local checkpoint: this project's, or Hugging Face's.
+r"""Continue prompts with a language model from a local checkpoint of this project or Hugging Face.
 
     llm-npu generate output/checkpoint-100 --prompt "def __init__(self"
-    llm-npu generate CHECKPOINT --chat --prompt "2 + 2?"        # written by the chat template
+    llm-npu generate CHECKPOINT --chat --prompt "2 + 2?"        # formatted by the chat template
     llm-npu generate CHECKPOINT --batch prompts.txt --decode sampling --top_p 0.9
     llm-npu generate CHECKPOINT --prompt "Once upon" --unfused --device cpu
     llm-npu generate CHECKPOINT --prompt "Once upon" --nproc 4 --tensor_parallel_degree 2 \
         --pipeline_parallel_degree 2                                      # a model that needs four cards
 
 Prefill and decoding are timed separately; the first batch also includes one-time setup. Exit codes: 0 done; 2
-bad input, with one sentence on stderr; 130 after Ctrl-C. If a rank of --nproc is lost, the others end within
-seconds, with its exit code.
+bad input, with an error on stderr; 130 after Ctrl-C. If a rank of --nproc is lost, the others exit within
+seconds, with the lost rank's exit code.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     prompts = arguments.prompt or lines_of(arguments.batch)
     if any("\ud800" <= letter <= "\udfff" for prompt in prompts for letter in prompt):
-        raise UserError("a prompt is not valid Unicode; give text in the encoding of the terminal")
+        raise UserError("a prompt is not valid Unicode; give text in the terminal's encoding")
     mesh = mesh_of(arguments)
     return ranks.run(
         "generate",
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def mesh_of(arguments: argparse.Namespace) -> Mesh:
-    """The ranks that share the model. UserError for degrees that fit neither the processes nor the model."""
+    """The ranks that split the model. Raises UserError for degrees that do not fit processes or model."""
     mesh = Mesh(
         arguments.tensor_parallel_degree,
         arguments.pipeline_parallel_degree,
@@ -57,7 +57,7 @@ def mesh_of(arguments: argparse.Namespace) -> Mesh:
 
 
 def generate(arguments: argparse.Namespace, prompts: list[str], chosen: device.Device, mesh: Mesh) -> int:
-    """Generate and print, on this rank; rank 0 has the terminal."""
+    """Generate on this rank; only rank 0 prints."""
     ranks.import_and_join(chosen, mesh)
     import paddle
 
@@ -101,31 +101,40 @@ def parse(argv: list[str]) -> argparse.Namespace:
     prompts.add_argument("--prompt", action="append", help="text to continue; may be given several times")
     prompts.add_argument("--batch", type=paths.path_argument, help="text file with a prompt in each line")
     parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
-    parser.add_argument("--batch_size", type=ranks.positive, default=8, help="prompts at once (default: 8)")
+    parser.add_argument("--batch_size", type=ranks.positive, default=8, help="prompts per batch (default: 8)")
     parser.add_argument("--device", default="npu", help=device.ACCEPTED)
     parser.add_argument(
-        "--nproc", type=ranks.positive, default=1, help="ranks that share the model, one a device"
+        "--nproc",
+        type=ranks.positive,
+        default=1,
+        help="number of ranks to split the model over, one per device",
     )
+    parser.add_argument("--tensor_parallel_degree", type=ranks.positive, default=1, help="ranks per layer")
     parser.add_argument(
-        "--tensor_parallel_degree", type=ranks.positive, default=1, help="ranks for each layer"
+        "--pipeline_parallel_degree", type=ranks.positive, default=1, help="number of pipeline stages"
     )
-    parser.add_argument("--pipeline_parallel_degree", type=ranks.positive, default=1, help="stages of layers")
     parser.add_argument(
         "--enable_auto_parallel",
         action="store_true",
-        help="split the single-device model by the annotations of auto-parallel training",
+        help="split the single-device model by auto-parallel's annotations",
     )
     parser.add_argument(
-        "--to_static", action="store_true", help="with --enable_auto_parallel: by programs, without a cache"
+        "--to_static",
+        action="store_true",
+        help="with --enable_auto_parallel: run static programs, without a cache",
     )
     parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: as stored; on cpu float32)")
-    parser.add_argument("--tokenizer", type=paths.expanded, help="its folder (default: the checkpoint)")
+    parser.add_argument(
+        "--tokenizer", type=paths.expanded, help="folder of the tokenizer (default: the checkpoint)"
+    )
     parser.add_argument("--max_new_tokens", type=ranks.positive, default=32)
     parser.add_argument("--decode", choices=DECODES, default="greedy")
     parser.add_argument(
-        "--unfused", action="store_true", help=f"the layers of {library.names.TITLE}, without fused operators"
+        "--unfused",
+        action="store_true",
+        help=f"use the layers of {library.names.TITLE} without fused operators",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of sampling (default: 0)")
     for name, option in STRATEGIES.items():
         parser.add_argument(f"--{name}", type=option.kind, help=f"of {option.decode}")
     arguments = parser.parse_args(argv)
@@ -141,7 +150,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-# Options that a single --decode reads.
+# Options for a single --decode strategy.
 STRATEGIES = {name: option for name, option in OPTIONS.items() if option.decode}
 SEED = Option(int, "0 to 2**63 - 1", lambda value: 0 <= value < 1 << 63)
 
@@ -154,11 +163,11 @@ def options_of(arguments: argparse.Namespace) -> dict:
 def lines_of(file: Path) -> list[str]:
     prompts = [line for line in plain_json.text_of(file).split("\n") if line.strip()]
     if not prompts:
-        raise UserError(f"{file} contains no prompt; write one per line")
+        raise UserError(f"{file} contains no prompts; write one per line")
     return prompts
 
 
 def speed(done: list, tokens: str, seconds: str) -> str:
-    """``12 tokens in 0.5 s (24 tokens/s)`` of all batches."""
+    """``12 tokens in 0.5 s (24 tokens/s)`` over all batches."""
     count, time = (sum(getattr(batch, name) for batch in done) for name in (tokens, seconds))
     return f"{count} tokens in {time:.3f} s ({count / time:,.1f} tokens/s)"

@@ -3,12 +3,12 @@
     llm-npu prepare_data --input_dir texts/ --output_prefix data/texts
     llm-npu train --input_dir data/texts
 
-The pair has the layout that Megatron-LM and PaddleNLP read, one document per file (or line of a .jsonl), each
+The pair has the layout of Megatron-LM and PaddleNLP: one document per file (or line of a .jsonl), each
 followed by an end-of-text token. Without --tokenizer_name_or_path, a byte-level BPE is trained on the text.
-PREFIX-tokenizer is the tokenizer that made the ids; the training script finds it there. Files named as parts,
-such as valid.txt or a folder test/, go into PREFIX-valid and PREFIX-test, which the script finds. Output
-appears complete or not at all. Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C
-and 143 after SIGTERM.
+PREFIX-tokenizer is the tokenizer of the ids; the training script loads it from there. Files named after
+splits, such as valid.txt or a folder test/, are written to PREFIX-valid and PREFIX-test, which the script
+also loads. Output is written atomically. Exit codes: 0 done; 2 bad input, with an error on stderr; 130 after
+Ctrl-C and 143 after SIGTERM.
 """
 
 import shutil
@@ -49,10 +49,10 @@ def prepare(args):
 
 
 def replace(prefix, pair, tokenizer):
-    """Replace the pair and tokenizer of ``prefix``, and the pairs of its validation and test part.
+    """Replace the pair and tokenizer of ``prefix``, and the pairs of its validation and test split.
 
-    No reader accepts a pair without .idx. So the old ones are removed first and the new ones are moved last:
-    ids are never next to another tokenizer, wherever the process is killed.
+    Readers reject a pair without .idx, so old files are removed first and new files moved last: ids are never
+    next to another tokenizer, even if the process is killed.
     """
     for old in part_names(prefix):
         with_suffix(old, ".idx").unlink(missing_ok=True)
@@ -76,11 +76,9 @@ def main(argv):
         required=True,
         help="path of the pair without .bin and .idx",
     )
+    parser.add_argument("--tokenizer_name_or_path", type=paths.expanded, help="local tokenizer directory")
     parser.add_argument(
-        "--tokenizer_name_or_path", type=paths.expanded, help="local directory of a tokenizer"
-    )
-    parser.add_argument(
-        "--vocab_size", type=int, default=8192, help="tokens of the tokenizer trained without one"
+        "--vocab_size", type=int, default=8192, help="vocabulary size of the trained tokenizer"
     )
     parser.add_argument("--data_cache", help="folder for trained tokenizers (default: $LLM_NPU_CACHE)")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""A command that runs in one process, or on each rank of ``--nproc``. Importing it imports no framework."""
+"""Runs a command in one process, or on each rank of ``--nproc``. Importing it imports no framework."""
 
 import dataclasses
 import shutil
@@ -16,12 +16,12 @@ from llm_npu.models import library
 
 
 def run(name: str, argv: Sequence[str], wanted: str, nproc: int, work: Callable[[device.Device], int]) -> int:
-    """The exit code of ``work(device)`` on this process, or of the command ``name argv`` on ``nproc`` ranks.
+    """Run ``work(device)`` in this process, or the command ``name argv`` on ``nproc`` ranks: the exit code.
 
     Args:
-        wanted: ``--device``.
+        wanted: the value of ``--device``.
     """
-    chosen = device.select(wanted)  # the device decides which plugin Paddle loads
+    chosen = device.select(wanted)  # the device determines Paddle's plugin
     early = config.Early(argv=tuple(argv), device=wanted, nproc=nproc, is_rank=config.process_count() > 1)
     if early.starts_ranks:
         return _start(name, early, chosen)
@@ -31,7 +31,7 @@ def run(name: str, argv: Sequence[str], wanted: str, nproc: int, work: Callable[
 
 
 def _start(name: str, early: config.Early, chosen: device.Device) -> int:
-    """Start the ranks; the logs of failed ones remain, in a temporary folder."""
+    """Start the ranks; logs of failed ranks are kept in a temporary folder."""
     folder = tempfile.mkdtemp(prefix=f"{name}-")
     early = dataclasses.replace(early, output_dir=Path(folder))
     code = launch.start([PROGRAM, name], early, chosen, explain.of_rank)
@@ -41,7 +41,7 @@ def _start(name: str, early: config.Early, chosen: device.Device) -> int:
 
 
 def import_and_join(chosen: device.Device, mesh: Mesh) -> None:
-    """Import Paddle and the library with their patches, set the device, and join the ranks of ``mesh``."""
+    """Import Paddle and the library with patches, set the device, and join the ranks of ``mesh``."""
     console.import_frameworks(library.installed())
     import paddle
 
@@ -55,7 +55,7 @@ def import_and_join(chosen: device.Device, mesh: Mesh) -> None:
 
 
 def check_processes(mesh: Mesh, nproc: int) -> None:
-    """UserError if the degrees of ``mesh`` are for another number of processes."""
+    """Raise UserError if the degrees of ``mesh`` do not match the number of processes."""
     processes = max(nproc, config.process_count())
     if mesh.ranks != processes:
         raise UserError(
@@ -65,7 +65,7 @@ def check_processes(mesh: Mesh, nproc: int) -> None:
 
 
 def positive(text: str) -> int:
-    """For argparse, which names the option and the text."""
+    """Argparse type of positive integers; argparse adds the option and the text to errors."""
     number = int(text)
     if number < 1:
         raise ValueError

@@ -1,5 +1,5 @@
 """Train a Llama, Qwen2, Mistral, Mixtral or Qwen2-MoE with PaddleNLP and fused operators on an Ascend NPU,
-or on a virtual one when there is no card. With PaddleFormers: a Llama, Qwen2, Qwen3, ERNIE-4.5 and others.
+or on a virtual NPU if there is no card. With PaddleFormers: a Llama, Qwen2, Qwen3, ERNIE-4.5 and others.
 
     llm-npu train                         # a small Llama on the text of Python's library
     llm-npu train --config demo.yaml --model_type qwen2 --use_fused_rope false
@@ -7,9 +7,9 @@ or on a virtual one when there is no card. With PaddleFormers: a Llama, Qwen2, Q
     llm-npu train --nproc 2 --tensor_parallel_degree 2 --sequence_parallel true
     llm-npu train --help
 
-Exit codes: 0 done; 2 bad input, with one sentence on stderr; 130 after Ctrl-C, 143 after SIGTERM and 129
-after SIGHUP, with a checkpoint of the last finished step. docs/reference/exit_codes.md lists all, with those
-of lost ranks.
+Exit codes: 0 done; 2 bad input, with an error on stderr; 130 after Ctrl-C, 143 after SIGTERM and 129 after
+SIGHUP, with a checkpoint of the last finished step. docs/reference/exit_codes.md lists all codes, including
+those of lost ranks.
 """
 
 import os
@@ -29,7 +29,7 @@ from paddle_fused import host_memory
 
 
 def main(argv: list[str]) -> int:
-    # Before Paddle is imported: refuse bad flags, choose the device (it decides which plugin Paddle loads),
+    # Before Paddle is imported: reject bad flags, select the device (it determines Paddle's plugin),
     # and set the environment variables that Paddle, the plugin and the libraries below read.
     arguments = config.read(argv)
     early = arguments.early
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
 
 def train(arguments: config.Arguments, chosen: device.Device) -> int:
-    """Import Paddle, build the run and train; the exit code."""
+    """Import Paddle, build the run and train; returns the exit code."""
     console.import_frameworks(library.installed())
     from llm_npu import patches
     from llm_npu.training.run import Run
@@ -65,9 +65,9 @@ def train(arguments: config.Arguments, chosen: device.Device) -> int:
 
 
 def check_hccl_variables(chosen: device.Device) -> None:
-    """Raises UserError, with this machine's name, if a variable of HCCL is wrong; a card would time out.
+    """Raise UserError, with this machine's name, if an HCCL variable is wrong; a card would time out.
 
-    The first rank of each machine checks, on a card and on the virtual NPU, before Paddle is imported.
+    The first rank of each machine checks this before Paddle is imported, also on the virtual NPU.
     """
     if chosen.kind == "cpu" or not machines.read().is_first_rank_of_machine:
         return

@@ -131,7 +131,7 @@ def _check_lora(run: RunConfig, family: Family) -> None:
         )
     if lora and family.stored_as:
         raise UserError(
-            f"--finetuning_type lora cannot write an adapter of {family.title}, which has a different  "
+            f"--finetuning_type lora cannot write an adapter of {family.title}, which has a different "
             "file layout; give --finetuning_type full"
         )
 

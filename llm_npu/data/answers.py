@@ -1,4 +1,4 @@
-"""Stage sft: conversations -> token sequences whose labels are the assistant's answers."""
+"""Stage sft: converts conversations to token sequences; the labels are the assistant's answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .text.tokenizer import fingerprint
 from .text.turns import Omitted
 
 ROWS = Rows  # the samples
-QUESTIONS = 100  # search window for a short prompt
+QUESTIONS = 100  # number of conversations searched for a short prompt
 KIND = 2  # version of the files that `encode` writes
 TOTALS = (
     "conversations",
@@ -31,7 +31,7 @@ TOTALS = (
     "texts",
     "truncated",
     "dropped",
-)  # summed over all parts
+)  # summed over all splits
 
 
 def sequences(
@@ -44,16 +44,16 @@ def sequences(
 ) -> tuple[list[Answers], str, list[str]]:
     """The texts of each of ``parts`` (files, folder, start, stop), their name in messages, and notes.
 
-    UserError for a needed part without an answer.
+    Raises UserError if a needed split has no answer.
     """
     texts = [Answers(*part[1:], length, vocab_size) for part in parts]
     for part, is_needed, name in zip(texts, needed, PARTS, strict=True):
         if is_needed and not len(part.lengths):
             weights_are_0 = part.untrained == part.conversations
             raise UserError(
-                f"no conversation of the {name} part of {source.name} has "
+                f"no conversation in the {name} split of {source.name} has "
                 + (
-                    "an answer to train on; all have weight 0"
+                    "an answer to train on; all answers have weight 0"
                     if weights_are_0
                     else f"an answer in its first {length} tokens; raise --max_seq_length"
                 )
@@ -61,20 +61,20 @@ def sequences(
     totals = {name: sum(getattr(part, name) for part in texts) for name in TOTALS}
     notes, what = [], "conversations"
     if chat_template.marks_answers(tokenizer):
-        notes.append("the chat template marks what is trained: its generation blocks")
+        notes.append("only the chat template's generation blocks are trained")
     if rewritten := totals["rewritten"]:
         what = "texts of conversations"
         notes.append(
             f"the chat template rewrites earlier turns: {rewritten:,} of {totals['conversations']:,} "
-            f"conversations become several texts, {totals['texts']:,} in all, so that each answer is trained "
-            "in its own context"
+            f"conversations are expanded to a total of {totals['texts']:,} texts, so that each answer is "
+            "trained in the context of its prompt"
         )
     if untrained := totals["untrained"]:
         notes.append(f"{untrained:,} conversations are dropped: all their answers have weight 0")
     if truncated := totals["truncated"]:
         notes.append(f"{truncated:,} {what} of more than {length:,} tokens are truncated")
     if dropped := totals["dropped"]:
-        notes.append(f"{dropped:,} {what} are dropped: no answer begins within {length:,} tokens")
+        notes.append(f"{dropped:,} {what} are dropped: no answer begins in the first {length:,} tokens")
     return texts, what, notes
 
 
@@ -82,8 +82,8 @@ class Answers:
     """`Sequences` of conversations ``start`` to ``stop`` (indices) of a folder written by `encode`.
 
     A conversation is one text, or several (`turns.samples`). For a text with tokens x, ``labels[t]`` is
-    x[t + 1] if that token is trained, otherwise -100. A text of more than ``length`` tokens is truncated; a
-    text without a label is dropped. UserError for an id of ``vocab_size`` or more.
+    x[t + 1] if that token is trained, otherwise -100. Texts of more than ``length`` tokens are truncated, and
+    texts without a label are dropped. Raises UserError for an id of ``vocab_size`` or more.
 
     Attributes:
         conversations: Number of conversations.
@@ -123,16 +123,16 @@ class Answers:
 
 
 def encode(source: Conversations, tokenizer, cache: str | None) -> Path:
-    """Encode all conversations; the cache folder with the result.
+    """Encode all conversations into a cache folder and return the folder.
 
         ids.npy         the ids of all texts, int32
-        learnt.npy      whether each token is trained, bool
-        ends.npy        the end of each text in ids, int64
-        last_texts.npy  after how many texts each conversation ends, int64
-        unused.json     the keys of the data that are not used
+        learnt.npy      mask of the trained tokens, bool
+        ends.npy        the end of each text in ids.npy, int64
+        last_texts.npy  cumulative number of texts per conversation, int64
+        unused.json     unused keys of the data
 
-    The tokenizer must have a chat template. UserError, with file and line, for a line that is not a
-    conversation or that the template rejects; also if there are no conversations.
+    The tokenizer must have a chat template. Raises UserError, with file and line, for a line that is not a
+    conversation or that the template rejects, and if there are no conversations.
     """
     content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.fingerprint(tokenizer)} {KIND}"
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
@@ -158,7 +158,7 @@ def encode(source: Conversations, tokenizer, cache: str | None) -> Path:
 
 
 def first_question(source: Conversations, tokenizer) -> str | None:
-    """The shortest prompt (text before the first answer) among the first conversations, or None."""
+    """The shortest prompt (text before the first answer) of the first conversations, or None."""
     texts = (
         turns.samples(tokenizer, conversation.messages, conversation.tools, conversation.context)
         for conversation in itertools.islice(source.conversations(), QUESTIONS)
@@ -184,7 +184,7 @@ def _are_consistent(
 
 
 def _counts_up(limits: np.ndarray, total: int) -> bool:
-    """Whether ``limits`` never falls, and ends at ``total``."""
+    """Whether ``limits`` is non-decreasing and ends at ``total``."""
     steps = np.diff(np.concatenate([[0], limits, [total]]))
     return not (steps < 0).any() and steps[-1] == 0
 

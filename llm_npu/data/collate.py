@@ -1,4 +1,4 @@
-"""Samples -> a batch, the arguments of a causal language model: padded, or concatenated without padding.
+"""Collates samples into a batch for a causal language model, padded or concatenated.
 
     collate = Collator("none")
     collate([{"input_ids": [5, 6, 7], "labels": [6, 7, -100]}, {"input_ids": [8, 9], "labels": [9, -100]}])
@@ -8,8 +8,8 @@
     position_ids    [[0, 1,    2, 0,    1]]
     attention_mask  masks.documents([[3, 2]])
 
-``labels[t]`` is the token after ``input_ids[t]``, as PaddleNLP's criterion compares them, so no label of a
-sample comes from the next one. Legend: B samples, T tokens per row of the batch.
+``labels[t]`` is the token after ``input_ids[t]``, as PaddleNLP's criterion expects, so no label of a sample
+comes from the next sample. Legend: B samples, T tokens per row of the batch.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ ROWS = "attn_mask_startend_row_indices"
 class Collator:
     """Collates samples into a batch.
 
-    A sample is {"input_ids": int [n], "labels": int [n]}; the optional ``seqlens`` are the lengths of its
-    documents, which do not attend to each other. A batch is int64 ``input_ids`` and ``labels`` [B, T], or [1,
-    T] without padding. A row with more than one document, or with a document and padding, also has
+    A sample is {"input_ids": int [n], "labels": int [n]} with optional ``seqlens``, the lengths of documents
+    that do not attend to each other. A batch has int64 ``input_ids`` and ``labels`` [B, T], or [1, T] without
+    padding. If a row has more than one document, or a document and padding, the batch also has
 
         position_ids     int64 [B, T], from 0 in each document
-        attention_mask   a ``masks.documents(...)``, which treats padding as a separate document; with
-                         ``mask`` "dense" the same as bool [B, 1, T, T], **True = attended to**, the mask of
-                         PaddleNLP's own attention
-        attn_mask_startend_row_indices      in its place, with ``mask`` "rows": int32 [B, 1, T, 1], the end
-                         of each token's document, the mask of PaddleFormers' attention
+        attention_mask   a ``masks.documents(...)`` in which padding is a separate document; with ``mask``
+                         "dense", the same mask as bool [B, 1, T, T], **True = attended to**, for PaddleNLP's
+                         own attention
+        attn_mask_startend_row_indices      instead of attention_mask with ``mask`` "rows": int32 [B, 1, T,
+        1],
+                         the end of each token's document, for PaddleFormers' attention
 
-    Without them, plain causal attention is equivalent. If samples have a ``loss_weight``, the batch has its
-    sum and ``num_tokens``, the number of tokens without padding; both are for the trainer, not for the model.
+    Otherwise plain causal attention is equivalent. If samples have a ``loss_weight``, the batch has its sum
+    and ``num_tokens``, the number of non-padding tokens; both are for the trainer, not for the model.
 
     Args:
         padding: "none": the samples are concatenated in one row. "longest": one row per sample, padded to
@@ -53,11 +54,12 @@ class Collator:
         pad_token_id: The value of ``input_ids`` in padding, where the labels are -100.
         mask: "rows" for models of PaddleFormers, "object" for models of PaddleNLP with fused attention,
             "dense" for other models of PaddleNLP.
-        cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths over all rows, beginning
-            with 0: for attention in layout TND.
+        cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths over all rows, starting
+        at
+            0: for attention in layout TND.
 
     Raises:
-        UserError: An argument is not accepted, or a sample does not fit.
+        UserError: An argument is invalid, or a sample does not fit.
     """
 
     padding: str = "longest"
@@ -72,7 +74,7 @@ class Collator:
                 raise UserError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}.")
         if (self.padding == "max_length") != (self.length is not None):
             raise UserError(
-                f"length is {self.length} and padding {self.padding!r}; use a length with 'max_length' only."
+                f"length is {self.length} and padding {self.padding!r}; set length with 'max_length' only."
             )
 
     def __call__(self, samples: Sequence[Mapping]) -> dict:
@@ -84,7 +86,9 @@ class Collator:
         else:
             width = self.length if self.length is not None else max(lengths)
             if max(lengths) > width:
-                raise UserError(f"a sample has {max(lengths)} tokens, but length is {width}; cut it first.")
+                raise UserError(
+                    f"a sample has {max(lengths)} tokens, but length is {width}; truncate it first."
+                )
             documents = [
                 row + [width - length] * (length < width)
                 for row, length in zip(documents, lengths, strict=True)
@@ -139,13 +143,13 @@ class PairCollator:
         attn_mask_startend_row_indices    7  7  5  5  5  7  7  8     the first later row that is masked
         responses                         [[0, 0, 3, 5]]
 
-    The batch is that of ``collator``, always with ``position_ids`` [B, T] and row indices [B, 1, T, 1], and
+    The batch is ``collator``'s, always with ``position_ids`` [B, T] and row indices [B, 1, T, 1], plus
 
         responses   a list [0, start of the chosen answer, its end, end of the rejected answer] for each pair,
-                    counted in the labels of the batch that are not -100: what PaddleFormers' criterion takes
+                    as positions among the batch's labels that are not -100, for PaddleFormers' criterion
         reference   float32 [pairs, 2], if samples have it
 
-    The pairs of a sample without labels (padding of ``FirstSamples``) are not in ``responses``.
+    Pairs of a sample without labels (padding of ``FirstSamples``) are not in ``responses``.
     """
 
     collator: Collator
@@ -166,7 +170,7 @@ class PairCollator:
 
 
 def _positions(sizes: np.ndarray, width: int) -> np.ndarray:
-    """int64 [width] of a row of pairs; padding begins at 0."""
+    """Positions in a row of pairs, int64 [width]; padding starts at 0."""
     positions = []
     for prompt, chosen, rejected in sizes:
         positions += [np.arange(prompt + chosen - 1), np.arange(prompt - 1, prompt - 1 + rejected)]
@@ -177,7 +181,7 @@ def _positions(sizes: np.ndarray, width: int) -> np.ndarray:
 def _ends(sizes: np.ndarray, width: int) -> np.ndarray:
     """The first later row that does not attend to the token, int64 [width].
 
-    Each answer has its own copy of the prompt's last token, to which the other answer does not attend.
+    Each answer has its own copy of the prompt's last token; the other answer does not attend to it.
     """
     ends, start = [], 0
     for prompt, chosen, rejected in sizes:

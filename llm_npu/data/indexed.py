@@ -4,8 +4,8 @@
     .idx    magic "MMIDIDX\\0\\0", version u64 = 1, dtype u8, sentences n u64, documents + 1 d u64,
             then sizes int32 [n], byte offsets into .bin int64 [n], first sentence of each document int64 [d]
 
-Source: paddlenlp/data/indexed_dataset.py, MMapIndexedDataset. It trusts the header, so a damaged file causes
-a crash or wrong tokens; here the header is validated against the sizes of both files first.
+Source: paddlenlp/data/indexed_dataset.py, MMapIndexedDataset. That class trusts the header, so a damaged file
+causes a crash or wrong tokens; here the header is first validated against the sizes of both files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from llm_npu.core.atomic import unfinished
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted.git_lfs import refuse_pointer
 
-PARTS = ("training", "validation", "test")  # of all kinds of data
+PARTS = ("training", "validation", "test")  # for all kinds of data
 HELD_OUT = ("-valid", "-test")  # suffixes of the training part's prefix
 MAGIC = b"MMIDIDX\x00\x00"
 MAGIC_LAZY = b"TNTIDX\x00\x00"
@@ -42,7 +42,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class IndexedTokens:
-    """The content of a pair.
+    """The content of a .bin + .idx pair.
 
     Attributes:
         name: The prefix, for messages.
@@ -56,11 +56,11 @@ class IndexedTokens:
 
 
 def open_indexed(prefix: Path) -> IndexedTokens:
-    """Memory-map ``prefix``.bin and .idx. UserError if a file is missing, damaged, truncated or empty."""
+    """Memory-map ``prefix``.bin and .idx. Raises UserError if a file is missing, damaged or empty."""
     index, binary = with_suffix(prefix, ".idx"), with_suffix(prefix, ".bin")
     for file in (index, binary):
         if not file.is_file():
-            raise UserError(f"{file} is missing; tokenised data consists of a pair of files, .bin and .idx")
+            raise UserError(f"{file} is missing; tokenised data is a pair of files, .bin and .idx")
         refuse_pointer(file)
     try:
         return _open(prefix, index, binary)
@@ -89,7 +89,7 @@ def _open(prefix: Path, index: Path, binary: Path) -> IndexedTokens:
     expected = HEADER.size + 12 * sentences + 8 * documents
     if index.stat().st_size != expected:
         raise UserError(
-            f"{index} is damaged or truncated: its header describes {expected} bytes and it has "
+            f"{index} is damaged or truncated: its header describes {expected} bytes, but the file has "
             f"{index.stat().st_size}"
         )
     sizes, offsets, firsts = _arrays(index, sentences, documents)
@@ -110,12 +110,12 @@ def _open(prefix: Path, index: Path, binary: Path) -> IndexedTokens:
 
 
 def check_ids(tokens: np.ndarray, vocab_size: int) -> None:
-    """UserError if an id lies outside 0 ... ``vocab_size`` - 1."""
+    """Raise UserError if an id is outside 0 ... ``vocab_size`` - 1."""
     if tokens.size and not (tokens.min() >= 0 and tokens.max() < vocab_size):
         wrong = int(tokens.max()) if tokens.max() >= vocab_size else int(tokens.min())
         raise UserError(
             f"the data contain token id {wrong}, but the model's vocabulary has ids 0 to "
-            f"{vocab_size - 1}; they were made with another tokenizer"
+            f"{vocab_size - 1}; another tokenizer made them"
         )
 
 
@@ -134,7 +134,7 @@ def write_indexed(
     """Write each document (ids, whole or in chunks) as one sentence.
 
     A token takes 2 bytes if the ids 0 to ``vocab_size`` - 1 fit, else 4. The pair appears complete or not at
-    all: .bin is written first, then .idx, without which no reader accepts it.
+    all: .bin is written before .idx, and readers reject a .bin without .idx.
 
     Raises:
         UserError: There are no documents, or an id is outside the vocabulary.
@@ -160,7 +160,9 @@ def write_indexed(
 
 def _write_index(file: Path, sizes: np.ndarray, dtype: np.dtype) -> None:
     if sizes.max() > np.iinfo(np.int32).max:
-        raise UserError(f"a document has {sizes.max():,} tokens; the format takes {np.iinfo(np.int32).max:,}")
+        raise UserError(
+            f"a document has {sizes.max():,} tokens; the format allows {np.iinfo(np.int32).max:,}"
+        )
     code = next(code for code, known in DTYPES.items() if known == dtype)
     offsets = (np.cumsum(sizes) - sizes) * dtype.itemsize
     with file.open("wb") as stream:
@@ -170,18 +172,18 @@ def _write_index(file: Path, sizes: np.ndarray, dtype: np.dtype) -> None:
 
 
 def part_names(prefix: Path) -> list[Path]:
-    """``prefix``, for the training part, and the prefixes for its validation and its test part."""
+    """The prefixes of the training, validation and test split; the first is ``prefix``."""
     return [with_suffix(prefix, suffix) for suffix in ("", *HELD_OUT)]
 
 
 def parts(prefix: Path) -> list[Path | None]:
-    """As `part_names`, with None for a validation or test part that does not exist."""
+    """As `part_names`, with None for a missing validation or test split."""
     train, *held_out = part_names(prefix)
     return [train, *(part if with_suffix(part, ".idx").is_file() else None for part in held_out)]
 
 
 def is_held_out(prefix: Path, prefixes: list[Path]) -> bool:
-    """Whether ``prefix`` is the validation or test part of another pair in ``prefixes``."""
+    """Whether ``prefix`` is the validation or test split of another pair in ``prefixes``."""
     names = [prefix.name.removesuffix(suffix) for suffix in HELD_OUT]
     return any(name != prefix.name and prefix.parent / name in prefixes for name in names)
 

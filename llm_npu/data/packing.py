@@ -1,16 +1,16 @@
-"""Packing: token streams and whole sequences -> samples with a bounded number of tokens.
+"""Packs token streams and whole sequences into samples with a bounded number of tokens.
 
-With T the sample length and s the token stream of a part (training, validation or test), sample i of
+With T the sample length and s the token stream of a split (training, validation or test), sample i of
 ``--packing stream`` is
 
     input_ids = s[iT : iT + T]      labels = s[iT + 1 : iT + T + 1]
 
 Consecutive samples share no input, and labels are shifted here: PaddleNLP's LlamaPretrainingCriterion
-compares the logits at t with labels[t] as they are.
+compares the logits at t with labels[t] without a shift.
 
 The other packings keep sequences whole: a packing plan assigns sequences (documents, conversations or pairs)
-to rows. A plan is a list of rows; a row lists the indices of its sequences, whose lengths sum to at most
-``capacity``. A plan depends on the lengths only, so every process, and a resumed run, computes the same one.
+to rows. A plan is a list of rows; a row lists the indices of sequences with a total length of at most
+``capacity``. A plan depends on the lengths only, so all processes, and a resumed run, compute the same plan.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IGNORED = -100  # PaddleNLP's criterion ignores these labels
 class TokenStream:
     """All documents concatenated, each ending in exactly one end-of-text token ``eos``.
 
-    The token is appended to documents that lack it, without copying the data. Empty documents are dropped.
+    ``eos`` is appended to documents that lack it, without copying the data. Empty documents are dropped.
 
     Attributes:
         ends: The end of each document in the stream, int64 [documents].
@@ -58,7 +58,7 @@ class TokenStream:
         while position < stop:
             begin = int(self.ends[document - 1]) if document else 0
             end = min(stop, begin + int(self._sizes[document]))
-            if position < end:  # otherwise only the appended end-of-text token of this document is left
+            if position < end:  # otherwise only the document's appended end-of-text token is left
                 offset = int(self._starts[document]) - begin
                 out[position - start : end - start] = self._source.tokens[position + offset : end + offset]
             position = int(self.ends[document])
@@ -70,11 +70,11 @@ class PackedSamples:
     """Samples of ``length`` tokens from tokens ``start`` to ``stop`` of a stream.
 
     Item i is {"input_ids": int64 [T], "labels": int64 [T]}. With ``separate_documents``, the documents of a
-    sample do not attend to each other: the sample also has their ``seqlens``, and no label is the first token
-    of another document. Samples without a label, whose documents have one token each, are dropped.
+    sample do not attend to each other: the sample also has their ``seqlens``, and the first token of a
+    document is not a label. Samples without a label (all documents have one token) are dropped.
 
     Attributes:
-        tokens: Number of tokens in this part.
+        tokens: Number of tokens in this split.
         dropped: Number of dropped samples.
 
     Raises:
@@ -149,7 +149,7 @@ class DocumentPieces:
     """`Sequences`: the documents in tokens ``start`` to ``stop`` of a stream, cut every ``length`` tokens.
 
     The last label of a piece is the first token of the document's next piece, never of another document.
-    Pieces without a label are dropped. UserError as for `PackedSamples`.
+    Pieces without a label are dropped. Raises UserError as `PackedSamples`.
     """
 
     def __init__(self, stream: TokenStream, start: int, stop: int, length: int, vocab_size: int):
@@ -217,8 +217,8 @@ def one_per_row(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 def first_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """First fit: each sequence, in order, goes into the first row with enough room, or into a new row.
 
-    At most 1.7 times the rows of the best plan (Johnson et al., 1974), in O(n log n): a binary tree over the
-    rows stores the largest free room below each node, and the descent finds the first row.
+    Uses at most 1.7 times the rows of the best plan (Johnson et al., 1974), in O(n log n): a binary tree over
+    the rows stores the largest free room below each node, and the descent finds the first row.
 
     Raises:
         UserError: A length is below 1 or above ``capacity``.
@@ -241,9 +241,9 @@ def first_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def length_grouped(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Sequences of similar length share a row: sorted by length, longest first, as many as fit.
+    """Group sequences of similar length: sort by length, longest first, and fill each row in order.
 
-    Leaves more free room than `first_fit`, but the sequences of a row give attention blocks of equal work.
+    Leaves more free room than `first_fit`, but balances the attention work within a row.
     Raises as `first_fit`.
     """
     _check_lengths(lengths, capacity)
@@ -258,7 +258,7 @@ def length_grouped(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     return rows
 
 
-# By the value of --packing; "stream" has no plan.
+# Keyed by --packing; "stream" has no plan.
 PACKING_PLANS: dict[str, Callable[[Sequence[int], int], list[list[int]]]] = {
     "none": one_per_row,
     "first_fit": first_fit,

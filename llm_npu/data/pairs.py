@@ -1,6 +1,6 @@
-"""Stage dpo: preference pairs -> token sequences of the prompt, the chosen and the rejected answer.
+"""Stage dpo: converts preference pairs to token sequences of prompt, chosen and rejected answer.
 
-Of a prompt p1 ... pP, a chosen answer c1 ... cC and a rejected answer r1 ... rR:
+For a prompt p1 ... pP, a chosen answer c1 ... cC and a rejected answer r1 ... rR:
 
     input_ids   p1 ... p(P-1)   pP c1 ... c(C-1)   pP r1 ... r(R-1)        P + C + R - 1 tokens
     labels      -100 ...        c1 c2 ... cC       r1 r2 ... rR
@@ -42,8 +42,8 @@ def sequences(
 ) -> tuple[list[Pairs], str, list[str]]:
     """The pairs of each of ``parts`` (files, folder, start, stop), their name in messages, and notes.
 
-    Pairs of more than ``length`` tokens are dropped, with a note that names the first. UserError for a needed
-    part in which all pairs are too long.
+    Pairs of more than ``length`` tokens are dropped, with a note that names the first one. Raises UserError
+    if all pairs of a needed split are too long.
     """
     notes, pairs = [], []
     for (files, *location), is_needed, name in zip(parts, needed, PARTS, strict=True):
@@ -52,15 +52,15 @@ def sequences(
         if is_needed and part.dropped:
             notes.append(_too_long(files, part.dropped, length))
             if not len(part.lengths):
-                raise UserError(f"the {name} part of {source.name} is empty: {notes[-1]}")
+                raise UserError(f"the {name} split of {source.name} is empty: {notes[-1]}")
     return pairs, source.content, notes
 
 
 class Pairs:
     """`Sequences` of pairs ``start`` to ``stop`` (indices) of a folder written by `encode`.
 
-    Pairs of more than ``length`` tokens are dropped: the preference is about whole answers. A pair counts as
-    one label, whatever its length. UserError for an id of ``vocab_size`` or more.
+    Pairs of more than ``length`` tokens are dropped, not truncated: the preference is about whole answers.
+    Each pair counts as one label, whatever its length. Raises UserError for an id of ``vocab_size`` or more.
 
     Attributes:
         sizes: Number of tokens of the prompt, the chosen and the rejected answer, int64 [pairs, 3].
@@ -92,9 +92,9 @@ class Pairs:
 
 
 class PairRows(Rows):
-    """Samples of whole pairs. Item i of `Rows` also has
+    """Samples of whole pairs. In addition to `Rows`, item i has
 
-    pairs       int64 [pairs of the row, 3]: the tokens of their prompts, chosen and rejected answers
+    pairs       int64 [pairs of the row, 3]: number of tokens of each prompt, chosen and rejected answer
     reference   float32 [pairs of the row, 2]: the reference model's log-probabilities of the chosen and the
                 rejected answer, if ``reference`` is set
 
@@ -106,7 +106,7 @@ class PairRows(Rows):
 
     @property
     def sizes(self) -> np.ndarray:
-        """The tokens of all prompts, chosen and rejected answers: int64 [pairs, 3]."""
+        """Number of tokens of each prompt, chosen and rejected answer: int64 [pairs, 3]."""
         return self._sequences.sizes
 
     def numbers(self, index: int) -> list[int]:
@@ -126,14 +126,14 @@ ROWS = PairRows  # the samples
 
 
 def encode(source: Preferences, tokenizer, cache: str | None) -> Path:
-    """Encode all pairs; the cache folder with the result.
+    """Encode all pairs into a cache folder and return the folder.
 
         ids.npy      the ids of all pairs, int32
-        sizes.npy    the tokens of each prompt, chosen and rejected answer, int64 [pairs, 3]
-        unused.json  the keys of the data that are not used
+        sizes.npy    number of tokens of each prompt, chosen and rejected answer, int64 [pairs, 3]
+        unused.json  unused keys of the data
 
-    The tokenizer must have a chat template. UserError, with file and line, for a line that is not a pair or
-    that the template rejects; also if there are no pairs.
+    The tokenizer must have a chat template. Raises UserError, with file and line, for a line that is not a
+    pair or that the template rejects, and if there are no pairs.
     """
     content = f"{source.fingerprint()} {fingerprint(tokenizer)} {chat_template.fingerprint(tokenizer)} {KIND}"
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
@@ -171,7 +171,7 @@ def _encode_pair(tokenizer, pair: Pair, omitted: Omitted) -> list[np.ndarray]:
     answers = pair.chosen, pair.rejected
     try:
         parts = turns.encode_answers(tokenizer, pair.prompt, answers, pair.tools)
-        for answer, first in zip(answers, (0, len(pair.prompt)), strict=True):  # the prompt is there once
+        for answer, first in zip(answers, (0, len(pair.prompt)), strict=True):  # the prompt is stored once
             messages = [*pair.prompt, answer]
             result = turns.last_answer(tokenizer, messages, pair.tools)
             omitted.count(messages, pair.tools, result, "".join(result), first)
@@ -179,11 +179,10 @@ def _encode_pair(tokenizer, pair: Pair, omitted: Omitted) -> list[np.ndarray]:
         raise UserError(f"{pair.where}: {error}") from error
     for name, part in zip(("prompt", "chosen answer", "rejected answer"), parts, strict=True):
         if not len(part):
-            raise UserError(f"{pair.where}: the chat template leaves no token of the {name}")
+            raise UserError(f"{pair.where}: the chat template renders no token of the {name}")
     if np.array_equal(*parts[1:]):
         raise UserError(
-            f"{pair.where}: the chosen answer and the rejected one have the same tokens, so neither is "
-            "preferred"
+            f"{pair.where}: the chosen and the rejected answer have the same tokens, so neither is preferred"
         )
     return parts
 
@@ -202,6 +201,6 @@ def _too_long(files: Preferences, dropped: dict[int, int], length: int) -> str:
     first, tokens = next(iter(dropped.items()))
     where = next(itertools.islice(files.pairs(), first, None)).where
     return (
-        f"preference pairs of more than {length:,} tokens are left out: {len(dropped):,}, the first with "
-        f"{tokens:,} tokens in {where}; raise --max_seq_length to keep them"
+        f"{len(dropped):,} preference pairs of more than {length:,} tokens are dropped; the first has "
+        f"{tokens:,} tokens ({where}). Raise --max_seq_length to keep them"
     )

@@ -1,4 +1,4 @@
-"""From files to the samples of a run, top to bottom: find, tokenizer, encode, split, pack, order.
+"""Files -> the samples of a run. The steps, top to bottom: find, tokenizer, encode, split, pack, order.
 
     source = find(run.data)
     tokenizer = tokenizer_for(run.model, source, config.vocab_size, run.data.data_cache)
@@ -7,11 +7,12 @@
     train[i] -> {"input_ids": int64 [T], "labels": int64 [T], ...}   labels[t] is the token after input_ids[t]
 
 ``train[i]`` is a pure function of the seed and i. A sampler that yields i = 0, 1, 2, ... without shuffling
-(PaddleNLP's DistributedBatchSampler with ``shuffle=False``) and starts at the number of consumed samples
+(PaddleNLP's DistributedBatchSampler with ``shuffle=False``), starting at the number of consumed samples,
 therefore reproduces the batches of an uninterrupted run. ``llm_npu.data.collate`` makes batches of samples.
 
 A source is a `Corpus` (text, or its subclasses for conversations and preference pairs) or a Path, the prefix
-of a .bin + .idx pair. A part is the training, validation or test part, numbered 0 to 2.
+of a .bin + .idx pair. The splits, called parts in the code, are training, validation and test, numbered 0 to
+2.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from .text.preferences import Preferences
 from .text.records import JsonLines, unused_notes
 from .text.tokenizer import fingerprint, load_tokenizer, tokenizer_beside, trained_tokenizer, vocabulary_size
 
-Needed = tuple[bool, bool, bool]  # whether the run reads each part
+Needed = tuple[bool, bool, bool]  # whether the run reads each split
 
-# Reading this many takes a second or two. The ids of larger inputs are checked on use only.
+# Reading this many takes one or two seconds. The ids of larger inputs are checked only on use.
 CHECKED_TOKENS = 1 << 28
 DIGESTED_SAMPLES = 256  # takes a fraction of a second to read
 
@@ -55,9 +56,9 @@ DIGESTED_SAMPLES = 256  # takes a fraction of a second to read
 
 
 def find(data: DataArguments) -> Corpus | Path:
-    """Resolve ``input_dir``: stage sft takes conversations, dpo preference pairs, others text or .bin + .idx.
+    """Resolve ``input_dir``: stage sft reads conversations, dpo preference pairs, pt text or .bin + .idx.
 
-    UserError if ``input_dir`` is none of these.
+    Raises UserError if ``input_dir`` contains no such data.
     """
     if data.stage == "sft":
         return Conversations.find(data.input_dir)
@@ -81,15 +82,16 @@ def find(data: DataArguments) -> Corpus | Path:
 
 
 def tokenizer_for(model: ModelArguments, source: Corpus | Path, vocab_size: int, cache: str | None = None):
-    """The tokenizer that ``model`` selects.
+    """Select the tokenizer for ``model``.
 
-    In this order: ``tokenizer_name_or_path``; the tokenizer next to the .bin + .idx pair ``source``, which
-    made its ids; the tokenizer in the model's directory; for a preset, one of ``vocab_size`` tokens trained
-    on the text ``source``.
+    The first available of: ``tokenizer_name_or_path``; the tokenizer next to the .bin + .idx pair ``source``,
+    which produced its ids; the tokenizer in the model's directory; for a preset, a tokenizer with
+    ``vocab_size`` tokens trained on the text ``source``.
 
     Raises:
-        UserError: The tokenizer has ids of ``vocab_size``, the size of the model's vocabulary, or more; or
-            there is neither a tokenizer nor text.
+        UserError: The tokenizer has an id that is not below ``vocab_size``, the size of the model's
+        vocabulary;
+            or there is neither a tokenizer nor text.
     """
     if model.tokenizer_name_or_path:
         tokenizer = load_tokenizer(model.tokenizer_name_or_path)
@@ -101,7 +103,7 @@ def tokenizer_for(model: ModelArguments, source: Corpus | Path, vocab_size: int,
         tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
     else:
         raise UserError(
-            f"{source}.bin contains token ids, but {tokenizer_beside(source)} does not exist; name the "
+            f"{source}.bin contains token ids, but {tokenizer_beside(source)} does not exist; give the "
             "tokenizer that made them with --tokenizer_name_or_path"
         )
     if (size := vocabulary_size(tokenizer)) > vocab_size:
@@ -116,7 +118,7 @@ def tokenizer_for(model: ModelArguments, source: Corpus | Path, vocab_size: int,
 
 
 class Samples(Protocol):
-    """The packed samples of a part."""
+    """The packed samples of a split."""
 
     def __len__(self) -> int: ...
 
@@ -129,9 +131,9 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Datasets:
-    """The three parts of the data; a part that is not needed may be empty (length 0).
+    """The three splits of the data; an unneeded split may be empty (length 0).
 
-    ``notes`` report changes to the data that the user may not expect.
+    ``notes`` report changes to the data that users may not expect.
     """
 
     train: Samples
@@ -140,9 +142,9 @@ class Datasets:
     notes: tuple[str, ...] = ()
 
     def digest(self) -> str:
-        """A SHA-256 of the sizes of the parts and of up to `DIGESTED_SAMPLES` samples of each, evenly spread.
+        """A SHA-256 of the split sizes and of up to `DIGESTED_SAMPLES` evenly spaced samples of each split.
 
-        Samples are hashed as they are read, whatever file or cache they come from.
+        Samples are hashed after packing, independently of their source file or cache.
         """
         digest = hashlib.sha256()
         for part in (self.train, self.valid, self.test):
@@ -166,14 +168,14 @@ def load(
     """Encode ``source`` (from `find`), split the token ids, and cut or pack them into samples.
 
     Encoded text is cached. With stage sft or dpo, ``tokenizer`` gets the chat template of ``data``, or the
-    default one if it has none. Imports the library of models.
+    default template if the tokenizer has none. Imports the model library.
 
     Args:
         vocab_size: The size of the model's vocabulary.
 
     Raises:
-        UserError: The input is empty, unreadable or corrupt; a token id is ``vocab_size`` or more; or a
-            needed part has too few tokens for one sample.
+        UserError: The input is empty, unreadable or corrupt; a token id is not below ``vocab_size``; or a
+            needed split has too few tokens for one sample.
     """
     needed = (True, need_valid, need_test)
     if isinstance(source, JsonLines):
@@ -190,7 +192,7 @@ def load(
 def _load_records(
     data: DataArguments, source: JsonLines, tokenizer, vocab_size: int, needed: Needed
 ) -> Datasets:
-    """The same steps for conversations and preference pairs, whose sequences stay whole."""
+    """`load` for conversations and preference pairs, which are not cut."""
     task = answers if isinstance(source, Conversations) else pairs
     template_notes = attach_template(data, tokenizer)
     parts = _split_records(task, source, tokenizer, data, needed)
@@ -201,7 +203,7 @@ def _load_records(
 
 
 def attach_template(data: DataArguments, tokenizer) -> list[str]:
-    """Give the tokenizer the chat template of ``data``, or the default one if it has none; notes about it."""
+    """Set the tokenizer's chat template from ``data``, or to the default if it has none; return notes."""
     if data.chat_template is not None:
         chat_template.attach(tokenizer, chat_template.read(data.chat_template))
     if chat_template.source_of(tokenizer) is not None:
@@ -221,7 +223,7 @@ def first_prompt(source: Corpus | Path, tokenizer) -> str | None:
 
 
 def _encode(source: Corpus | Path, data: DataArguments, tokenizer, vocab_size: int) -> TokenStream:
-    """The token stream of one part, memory-mapped."""
+    """The memory-mapped token stream of one split."""
     prefix = _encode_text(source, tokenizer, data.data_cache) if isinstance(source, Corpus) else source
     tokens = indexed.open_indexed(prefix)
     if tokens.tokens.size <= CHECKED_TOKENS:
@@ -244,7 +246,7 @@ def _encode_text(source: Corpus, tokenizer, cache: str | None) -> Path:
 
 
 def documents(source: Corpus, tokenizer) -> Iterator[Iterator[np.ndarray]]:
-    """Token ids of every document of ``source`` in chunks, int64, the last an end-of-text token."""
+    """Chunks of token ids, int64, of each document of ``source``; the last id is the end-of-text token."""
     end = np.array([tokenizer.eos_token_id], dtype=np.int64)
     for document in encoded(tokenizer, source.streams()):
         yield itertools.chain(document, [end])
@@ -260,10 +262,10 @@ def _split_stream(
     data: DataArguments,
     needed: Needed,
 ) -> list[tuple[TokenStream, int, int]]:
-    """The stream, start and stop of each part.
+    """The stream, start and stop of each split.
 
-    ``held_out``: the streams of the validation and the test part that file names assign, which are used
-    whole; the other parts are split off the training stream.
+    ``held_out``: the streams of validation and test files, which are used whole. Splits without such files
+    are split off the training stream.
     """
     split, needed_of_train = _without_held_out(data.split, needed, held_out)
     limits = boundaries(train.ends, split, data.max_seq_length, needed_of_train, _name(sources[0]))
@@ -277,19 +279,19 @@ def _split_stream(
 
 
 def boundaries(ends: np.ndarray, split: str, length: int, needed: Needed, name: str) -> list[int]:
-    """The four positions in the stream that delimit the three parts.
+    """The four positions in the stream that delimit the three splits.
 
-    Whole documents are assigned to the parts by PaddleNLP's rule. If there are too few to give every
-    ``needed`` part one sample, the stream is cut by the weights instead, inside documents.
+    Whole documents are assigned to splits by PaddleNLP's rule. If there are too few to give every
+    ``needed`` split one sample, the stream is cut by the weights instead, inside documents.
 
     Args:
         ends: The document ends in the stream, int64 [documents].
-        split: The weights of the parts, such as "949,50,1".
-        length: The tokens of a sample.
-        name: The name of the data for messages.
+        split: The weights of the splits, such as "949,50,1".
+        length: Number of tokens in a sample.
+        name: The name of the data in messages.
 
     Raises:
-        UserError: The stream is too short for that as well.
+        UserError: The stream is too short even when cut inside documents.
     """
     from llm_npu.models.library import adapter
 
@@ -313,7 +315,7 @@ def _too_short(limits: Sequence[int], length: int, needed: Needed) -> list[int]:
 def _refuse_short(part: int, tokens: str, length: int, name: str) -> NoReturn:
     other = ", or --do_eval false" if part == 1 else ""
     raise UserError(
-        f"the {PARTS[part]} part of {name} has {tokens}, fewer than the {length + 1} of one sample; give "
+        f"the {PARTS[part]} split of {name} has {tokens}, but one sample needs {length + 1}; give "
         f"more text, a smaller --max_seq_length or another --split{other}"
     )
 
@@ -321,9 +323,9 @@ def _refuse_short(part: int, tokens: str, length: int, name: str) -> NoReturn:
 def _split_records(
     task: ModuleType, source: JsonLines, tokenizer, data: DataArguments, needed: Needed
 ) -> list[tuple[JsonLines, Path, int, int]]:
-    """Encode and split: the files, the cache folder of their ids, start and stop of each part.
+    """Encode and split: files, cache folder of their ids, start and stop of each split.
 
-    Parts that file names assign are used whole; the records of the other files are split by number.
+    Validation and test files are used whole; the records of other files are split by count.
     """
     train, *held_out = source.parts()
     folder = task.encode(train, tokenizer, data.data_cache)
@@ -333,9 +335,9 @@ def _split_records(
     for part in range(3):
         if needed_of_train[part] and limits[part] == limits[part + 1]:
             raise UserError(
-                f"the {PARTS[part]} part of {source.name} has none of its {total} {source.content} "
+                f"the {PARTS[part]} split of {source.name} has none of its {total} {source.content} "
                 f"(--split {split}); "
-                "give more, or another --split" + (", or --do_eval false" if part == 1 else "")
+                "give more data, or another --split" + (", or --do_eval false" if part == 1 else "")
             )
     parts = [(train, folder, *limit) for limit in itertools.pairwise(limits)]
     for part, files in enumerate(held_out, start=1):
@@ -352,9 +354,9 @@ def _by_weights(total: int, split: str) -> list[int]:
 
 
 def _without_held_out(split: str, needed: Needed, held_out: Sequence[object | None]) -> tuple[str, Needed]:
-    """``split`` and ``needed`` for the training source, where files are ``held_out`` for validation or test.
+    """Adjust ``split`` and ``needed`` if there are ``held_out`` validation or test files.
 
-    With files for validation, nothing of the training source is held out; with files for tests, no tests.
+    With validation files, nothing is held out from the training source; with test files, no test split is.
     """
     has_valid, has_test = (part is not None for part in held_out)
     train, *weights = split_weights(split)
@@ -382,21 +384,21 @@ def _pack_streams(data: DataArguments, parts: Sequence[tuple], needed: Needed) -
     for part, is_needed, name in zip(samples, needed, PARTS, strict=True):
         if is_needed and not len(part):
             raise UserError(
-                f"the {name} part has no label: with --reset_attention_mask the last token of a document has "
-                "none, and all documents have one token"
+                f"the {name} split has no label: with --reset_attention_mask the last token of a document "
+                "has none, and each document has a single token"
             )
     dropped = sum(part.dropped for part in samples)
-    notes = [f"{dropped:,} samples without a label are left out: their documents have one token each"]
+    notes = [f"{dropped:,} samples without a label are dropped: each of their documents has a single token"]
     return Datasets(*samples, notes=tuple(notes) if dropped else ())
 
 
 def _pack(data: DataArguments, parts: Sequence[Sequences], name: str, kind: type[Rows]) -> Datasets:
-    """Pack whole sequences into samples with ``data.packing``; ``name`` names the sequences in the note."""
+    """Pack whole sequences into samples with ``data.packing``; ``name`` describes them in the note."""
     plan, length = PACKING_PLANS[data.packing], data.max_seq_length
     rows = [kind(part, plan(part.lengths.tolist(), length)) for part in parts]
     train, count = rows[0], len(parts[0].lengths)
     fill = train.tokens / max(1, len(train) * length)
-    note = f"{count:,} {name} in {len(train):,} samples, filled to {fill:.0%} of {length:,} tokens"
+    note = f"{count:,} {name} packed into {len(train):,} samples, filling {fill:.0%} of {length:,} tokens"
     return Datasets(*rows, notes=(note,))
 
 
@@ -406,9 +408,9 @@ def _with_notes(samples: Datasets, notes: Sequence[str]) -> Datasets:
 
 # --- order ---
 #
-# A sample is weighted by its number of labels: with n labels, and m labels on average over the samples of an
+# A sample is weighted by its number of labels: with n labels, and a mean of m labels over the samples of an
 # optimizer step, its ``loss_weight`` is n / m. The mean over a step of (batch loss, a mean over its labels) x
-# (mean weight of its samples) then equals the mean over all labels of the step, however the step is divided
+# (mean weight of its samples) then equals the mean over all labels of the step, for any division of the step
 # into batches.
 
 
@@ -447,14 +449,14 @@ class ShuffledSamples:
         items = range(step * self._per_step, (step + 1) * self._per_step)
         labels = sum(self._samples.labelled(self._number(item)) for item in items)
         if not labels:
-            raise UserError(f"step {step + 1} has no label: all tokens of its samples are ignored")
+            raise UserError(f"step {step + 1} has no labels: all tokens of its samples are ignored")
         return labels / self._per_step
 
 
 class FirstSamples:
     """The first ``count`` samples in order, weighted over all of them; used for evaluation.
 
-    They are padded to ``padded`` items with the first sample, without labels and with weight 0.
+    Padded to ``padded`` items with copies of the first sample, without labels and with weight 0.
     """
 
     def __init__(self, samples: Samples, count: int, padded: int = 0):
@@ -463,7 +465,7 @@ class FirstSamples:
         self._padded = max(self._count, padded)
         labels = sum(samples.labelled(index) for index in range(self._count))
         if self._count and not labels:
-            raise UserError("the evaluation has no label: all tokens of its samples are ignored")
+            raise UserError("the evaluation has no labels: all tokens of its samples are ignored")
         self._mean_labels = labels / max(1, self._count)
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Runs PaddleFormers' command line, or any program of its users, on npu with fused operators.
+"""Runs PaddleFormers' command line, or a user's program, on npu with fused operators.
 
-This process chooses the device and replaces itself by the program in a new environment, which the processes
-that the program starts inherit (see ``llm_npu.core.on_import``).
+This process selects the device and replaces itself by the program in a new environment, which is inherited by
+the processes that the program starts (see ``llm_npu.core.on_import``).
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ USAGE = """usage: llm-npu formers train FILE.yaml [KEY=VALUE ...]    as paddlefo
        llm-npu formers -m MODULE [ARGS ...]    such as -m paddle.distributed.launch ... train.py ...
        llm-npu formers --env
 
-Runs the program as it is on an Ascend card, or without one on the virtual NPU, with the fused operators of
+Runs the unmodified program on an Ascend card, or else on the virtual NPU, with the fused operators of
 paddle_fused in every process of the job.
   --env    print the environment as shell commands: eval "$(llm-npu formers --env)"
 """
-COMMANDS = ("train", "export")  # of paddleformers-cli, which start processes
+COMMANDS = ("train", "export")  # commands of paddleformers-cli that start processes
 COMMAND_LINE = ("-m", "paddleformers.cli.cli")
 
 
 def environment() -> dict[str, str]:
-    """The variables to set besides those of ``device.select``. Raises UserError."""
+    """The variables to set in addition to those of ``device.select``. Raises UserError."""
     return {
         **on_import.environment("paddleformers", "llm_npu.formers.fused"),
-        # paddleformers-cli starts "python", which need not be this one.
+        # paddleformers-cli starts "python", which may be another interpreter.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
     }
 
 
 def check(arguments: list[str]) -> None:
-    """Raises UserError if paddleformers-cli cannot run with these arguments."""
+    """Raise UserError if paddleformers-cli cannot run with these arguments."""
     if importlib.util.find_spec("paddleformers") is None:
         raise UserError(
             f"{arguments[0]} is a command of PaddleFormers, which is not installed here; accepted: an "
-            'environment of its own. Run pip install ".[paddleformers]" in the project\'s folder.'
+            "environment "
+            'with PaddleFormers. Run pip install ".[paddleformers]" in the project\'s folder.'
         )
     if len(arguments) < 2 or (
         arguments[1].endswith((".yaml", ".yml", ".json")) and not Path(arguments[1]).is_file()
@@ -56,7 +57,7 @@ def check(arguments: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Replaces this process by the program. Returns an exit code only if there is nothing to run."""
+    """Replace this process by the program. Returns an exit code only if there is nothing to run."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr, end="")
         return 0 if arguments else 2

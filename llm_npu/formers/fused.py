@@ -1,4 +1,4 @@
-"""What a process of a job of PaddleFormers does before and after it imports paddleformers."""
+"""Hooks that run before and after a process of a PaddleFormers job imports paddleformers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from llm_npu import patches, surgery
 from llm_npu.patches import incubate
 from paddle_fused import host_memory
 
-FAMILIES_SINCE = (1, 1)  # of paddleformers; earlier ones are for ERNIE, whose models are its own
+FAMILIES_SINCE = (1, 1)  # of paddleformers; earlier releases only serve ERNIE, which has its own models
 
 
 def before_library() -> None:
-    """Fused operators under the names of Paddle's own functions, which modules import by name."""
+    """Replace Paddle's own functions by fused operators, before modules import them by name."""
     incubate.apply()
     atexit.register(report)
 
 
 def after_library() -> None:
-    """Patches, and every model of PaddleFormers that is built from now on has fused operators."""
+    """Apply the patches, and fuse every PaddleFormers model built from now on."""
     patches.apply()
     if virtual_npu.is_active():
         host_memory.keep_freed_memory()
@@ -33,7 +33,7 @@ def after_library() -> None:
 
 
 def report() -> None:
-    """Print to stderr, in a rank's log, which fused operators this process ran."""
+    """Print the fused operators that this process ran to stderr (a rank's log)."""
     calls = paddle_fused.dispatch_log()
     for call in calls:
         refused = "".join(f"; not {backend}: {why}" for backend, why in call.refused.items())
@@ -42,6 +42,6 @@ def report() -> None:
     if not calls and "PADDLE_TRAINER_ID" in os.environ:
         print(
             "llm_npu.formers: no fused operator ran: the job ended before its first step (see above), or the "
-            "model's family is none that can be fused.",
+            "model's family is not supported.",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""The keys of a file for ``paddleformers-cli train``: unknown ones, and those that have no effect on npu."""
+"""Finds unknown and ineffective keys in an argument file for ``paddleformers-cli train``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from paddle_fused.command_line import nearest_name
 
 _COMPUTE_TYPE = "PaddleFormers takes the dtype from compute_type: bf16, fp16 or float32"
 _UNREAD = "PaddleFormers does not read it"
-_OTHER_MODELS = "PaddleFormers reads it in its programs for other models only"
-_FP8 = "PaddleFormers computes in fp8 with CUDA kernels only"
-# {key: (the values that have no effect, why)}; no values: whichever. A test compares them with its source.
+_OTHER_MODELS = "PaddleFormers reads it only in its programs for other models"
+_FP8 = "PaddleFormers supports fp8 only with CUDA kernels"
+# {key: (values without effect, why)}; no values means all. A test compares them with PaddleFormers' source.
 WITHOUT_EFFECT: dict[str, tuple[tuple[object, ...], str]] = {
     **dict.fromkeys(
         (
@@ -54,23 +54,26 @@ WITHOUT_EFFECT: dict[str, tuple[tuple[object, ...], str]] = {
         ((), _OTHER_MODELS),
     ),
     **dict.fromkeys(("use_fp8", "fp8", "fp8_wgrad"), ((), _FP8)),
-    "use_sparse_flash_attn": ((), f"{_UNREAD}; fused attention is sparse wherever it can be"),
-    "fuse_softmax_mask": ((), f"{_UNREAD}; fused attention has its softmax inside"),
-    "use_fast_layer_norm": ((), "PaddleFormers hands it to the model's configuration, which no model reads"),
+    "use_sparse_flash_attn": ((), f"{_UNREAD}; fused attention is sparse whenever possible"),
+    "fuse_softmax_mask": ((), f"{_UNREAD}; fused attention includes the softmax"),
+    "use_fast_layer_norm": (
+        (),
+        "PaddleFormers sets it in the model's configuration, where no model reads it",
+    ),
     "fuse_gate_detach_matmul": ((), "PaddleFormers takes it from the model's config.json"),
     "bf16": ((False,), _COMPUTE_TYPE),
     "fp16": ((True,), _COMPUTE_TYPE),
 }
-# Families whose layers are computed again as a whole, or not at all.
+# Families that only support recompute of whole layers.
 WHOLE_LAYERS = ("llama", "qwen2", "qwen3", "ernie4_5")
 PARSED = ("ModelArguments", "DataArguments", "End2EndProcessorArguments", "GeneratingArguments")
-PARSED += ("FinetuningArguments",)  # the classes that the command fills from the file
+PARSED += ("FinetuningArguments",)  # dataclasses that the command fills from the file
 FLEX = "flex_checkpoint"
-LARGEST = 1 << 20  # bytes of a file; larger ones are left to PaddleFormers
+LARGEST = 1 << 20  # bytes of a file; larger files are left to PaddleFormers
 
 
 def without_effect(arguments: list[str]) -> list[str]:
-    """One sentence for each key in ``FILE [KEY=VALUE ...]`` that does nothing, or will fail."""
+    """A note for each key in ``FILE [KEY=VALUE ...]`` that has no effect or will fail."""
     settings = _given(arguments)
     notes = [
         f"{name}: {settings[name]!r:.60} does nothing. {why}."
@@ -81,17 +84,17 @@ def without_effect(arguments: list[str]) -> list[str]:
 
 
 def check(arguments: list[str]) -> None:
-    """UserError for a key that PaddleFormers does not know, for which it would print a traceback."""
+    """Raise UserError for an unknown key, for which PaddleFormers would print a traceback."""
     known = known_keys()
     for name in _given(arguments):
         if known and name not in known:
             meant = nearest_name(str(name), known)
             hint = f"did you mean {meant}?" if meant else "leave it out"
-            raise UserError(f"{arguments[0]}: {str(name)!r:.80} is no key of PaddleFormers; {hint}")
+            raise UserError(f"{arguments[0]}: {str(name)!r:.80} is not a key of PaddleFormers; {hint}")
 
 
 def known_keys() -> set[str]:
-    """The keys of PaddleFormers' command, from its source; empty if that has changed."""
+    """The keys of PaddleFormers' command, from its source; empty if the source has changed."""
     spec = importlib.util.find_spec("paddleformers")
     if spec is None or spec.origin is None:
         return set()
@@ -124,22 +127,24 @@ def _fields(classes: Mapping[str, ast.ClassDef], name: str) -> set[str]:
 
 
 def _recompute(settings: Mapping[object, object]) -> list[str]:
-    """Layers of dense models are computed again as a whole only."""
+    """Dense models only support recompute of whole layers."""
     model = upstream_config.model_type(str(settings.get("model_name_or_path")))
     if settings.get("recompute_granularity") != "selective" or model not in WHOLE_LAYERS:
         return []
     return [
-        f"recompute_granularity: 'selective' does nothing. PaddleFormers' {model} computes whole layers "
-        "again or none: give full, with recompute_method: uniform and recompute_num_layers: 1."
+        f"recompute_granularity: 'selective' does nothing. PaddleFormers' {model} only recomputes whole "
+        "layers; give full, with recompute_method: uniform and recompute_num_layers: 1."
     ]
 
 
 def _one_rank(settings: Mapping[object, object]) -> list[str]:
-    """What fails where one device is visible: PaddleFormers sets up no groups for one rank."""
+    """Settings that fail with one visible device: PaddleFormers sets up no groups for a single rank."""
     if len(os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "0,1").split(",")) > 1:
         return []
     notes = []
-    full = str(settings.get("fine_tuning", "LoRA")).lower() == "full"  # with LoRA the base is the reference
+    full = (
+        str(settings.get("fine_tuning", "LoRA")).lower() == "full"
+    )  # with LoRA the base model is the reference
     if str(settings.get("stage")).upper() == "DPO" and full and not settings.get("reference_free"):
         notes.append(
             "stage: DPO with a reference model fails in PaddleFormers on one rank; make two devices visible, "
@@ -162,7 +167,7 @@ def _given(arguments: list[str]) -> dict:
 
 
 def _content(file: Path) -> dict:
-    """Of a YAML or JSON file; nothing of one that PaddleFormers will refuse itself."""
+    """The content of a YAML or JSON file; empty for a file that PaddleFormers itself rejects."""
     try:
         if file.stat().st_size > LARGEST:
             return {}
@@ -173,7 +178,7 @@ def _content(file: Path) -> dict:
 
 
 def _value(text: str) -> object:
-    """As PaddleFormers reads it; None for what it will refuse, such as a number of more than 4,300 digits."""
+    """Parse a value as PaddleFormers does; None if it would be rejected, such as more than 4,300 digits."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError):

@@ -1,7 +1,7 @@
 """Emulates the other ranks for the single process of a dry run.
 
 The ranks of a job rendezvous through a key-value store on rank 0 (Paddle's TCPStore). ``FakeStore`` never
-makes its client wait: it assumes that every other rank does what this one does.
+blocks its client: it assumes that every other rank does the same as this rank.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 LOCAL = "127.0.0.1"
-EXCHANGE = "LLM_NPU_DRY_RUN_EXCHANGE"  # the folder in which the processes of a dry run exchange data
+EXCHANGE = "LLM_NPU_DRY_RUN_EXCHANGE"  # folder for data exchange between the processes of a dry run
 STAGES = "stages.json"
 
 
@@ -38,9 +38,9 @@ class Reply(enum.IntEnum):
 
 
 class FakeStore(socketserver.ThreadingTCPServer):
-    """A store for ``ranks`` ranks, of which only one exists, served by threads until the process ends.
+    """A store for ``ranks`` ranks, only one of which exists, served by threads until the process exits.
 
-    An addition to a counter counts once per rank. Keys that only other ranks would set exist and are empty.
+    Adding to a counter counts once per rank. Keys that only other ranks would set exist and are empty.
     """
 
     daemon_threads = True
@@ -58,7 +58,7 @@ class FakeStore(socketserver.ThreadingTCPServer):
 
 
 class _Client(socketserver.BaseRequestHandler):
-    """One connection: commands, each with a key, until the other side closes it."""
+    """One connection: commands with a key each, until the other side closes it."""
 
     server: FakeStore
 
@@ -90,7 +90,7 @@ class _Client(socketserver.BaseRequestHandler):
         return struct.pack("<i", Reply.STOP_WAIT)
 
     def stop(self, key: bytes) -> None:
-        """Ignored: the process ends by itself."""
+        """Ignored: the process exits without this command."""
 
     def _bytes(self) -> bytes:
         (size,) = struct.unpack("<Q", self._exactly(8))
@@ -103,8 +103,8 @@ class _Client(socketserver.BaseRequestHandler):
 def start(program: Sequence[str], ranks: int) -> int:
     """Run ``program``, a Python file and its arguments, as rank 0 of ``ranks``, then as other ranks.
 
-    These are the first ranks of the further pipeline stages. Returns the exit code of the first process that
-    fails, else 0.
+    The other ranks are the first ranks of the further pipeline stages. Returns the exit code of the first
+    process that fails, else 0.
     """
     with tempfile.TemporaryDirectory() as folder:
         variables, code, waiting = os.environ | {EXCHANGE: folder}, 0, [0]
@@ -119,13 +119,13 @@ def start(program: Sequence[str], ranks: int) -> int:
 
 
 def announce(stages: Sequence[int]) -> None:
-    """On rank 0: write down the first rank of each pipeline stage, in order."""
+    """On rank 0: save the first rank of each pipeline stage, in order."""
     if EXCHANGE in os.environ:
         (Path(os.environ[EXCHANGE]) / STAGES).write_text(json.dumps(list(stages)))
 
 
 def environment(rank: int, ranks: int) -> dict[str, str]:
-    """The environment that paddle.distributed.launch gives ``rank`` of ``ranks`` on one machine."""
+    """The environment that paddle.distributed.launch sets for ``rank`` of ``ranks`` on one machine."""
     endpoints = [f"{LOCAL}:{port}" for port in range(1, ranks + 1)]  # never connected to
     return {
         "FLAGS_selected_npus": "0",
@@ -160,9 +160,9 @@ def install() -> None:
 
 
 def _exchange_by_files(folder: Path) -> None:
-    """Pass integers, such as the shapes of tensors to come, from a stage to a later one in files.
+    """Pass integers, such as tensor shapes, from a stage to a later stage in files.
 
-    The stages run one after the other, so a later stage finds what an earlier one has sent.
+    The stages run one after the other, so a later stage finds the messages of earlier stages.
     """
     from paddle import distributed
 

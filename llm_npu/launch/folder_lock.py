@@ -1,12 +1,12 @@
-"""Two runs never write one output folder: rank 0 holds a lock on ``<output_dir>/run.lock``.
+"""Prevents two runs from writing to one output folder with a lock on ``<output_dir>/run.lock``.
 
-    hold(folder)                from now on, until this process ends; UserError if another run has it
-    refuse_if_taken(folder)     the same refusal, without the lock
-    check(folder)               before a checkpoint appears: the lock must still be this run's
+    hold(folder)                on rank 0, until this process exits; UserError if another run holds the lock
+    refuse_if_taken(folder)     the same check without acquiring the lock
+    check(folder)               before publishing a checkpoint: the lock must still belong to this run
 
-It is a POSIX record lock: the kernel releases it when the process ends in any way, children do not inherit
-it, and NFSv4 keeps it between machines. The server of NFS gives up the lock of a machine that it cannot reach
-for some 90 seconds, and another run may take it then; so the file also says whose it is:
+It is a POSIX record lock: the kernel releases it whenever the process exits, children do not inherit it, and
+NFSv4 supports it between machines. An NFS server drops the lock of a machine that is unreachable for some 90
+seconds, and another run may then acquire it; therefore the file also records its owner:
 
     {"host": "node7", "process": 4711, "started": "2026-03-01 12:00:00 UTC"}
 
@@ -30,14 +30,15 @@ from paddle_fused import strict_json
 
 NAME = "run.lock"
 _LONGEST = 4096  # bytes
-# {folder: (descriptor, content of the file)}. To close any other descriptor of the file would end the lock.
+# {folder: (descriptor, content of the file)}. Closing another descriptor would release the lock.
 _held: dict[Path, tuple[int, bytes]] = {}
 
 
 def hold(folder: Path) -> None:
-    """Take the lock of ``folder``, which is made.
+    """Acquire the lock of ``folder``, which is created if necessary.
 
-    UserError if another run has it, or if ``run.lock`` is not a file of its own; OSError as of files.
+    Raises UserError if another run holds it, or if ``run.lock`` is not a regular file; OSError from the file
+    system.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / NAME
@@ -48,7 +49,9 @@ def hold(folder: Path) -> None:
         taken = _refusal(folder, os.pread(descriptor, _LONGEST, 0), error)
         os.close(descriptor)
         if taken is None:
-            say(f"note     {folder} has no locks ({error.strerror}): nothing keeps another run out of it")
+            say(
+                f"note     {folder} does not support locks ({error.strerror}); do not start another run in it"
+            )
             return
         raise taken from None
     started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
@@ -62,7 +65,7 @@ def hold(folder: Path) -> None:
 
 
 def refuse_if_taken(folder: Path) -> None:
-    """UserError if a run holds the lock of ``folder``."""
+    """Raise UserError if a run holds the lock of ``folder``."""
     file = folder / NAME
     own_file.check(file)
     if not file.exists() or folder.resolve() in _held:
@@ -76,7 +79,7 @@ def refuse_if_taken(folder: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """UserError if this process held the lock of ``folder`` and another run has it now."""
+    """Raise UserError if this process held the lock of ``folder`` and another run now holds it."""
     key = folder.resolve()
     if key not in _held:
         return
@@ -84,7 +87,7 @@ def check(folder: Path) -> None:
     file = folder / NAME
     try:
         same = os.path.samestat(os.fstat(descriptor), file.stat())
-    except FileNotFoundError:  # somebody has tidied up
+    except FileNotFoundError:  # the file was removed
         del _held[key]
         os.close(descriptor)
         return hold(folder)
@@ -92,16 +95,16 @@ def check(folder: Path) -> None:
     now = os.pread(descriptor, _LONGEST, 0) if same else file.read_bytes()[:_LONGEST]
     if now != content:
         raise UserError(
-            f"{folder} now belongs to another run ({_owner(now)}), so this one may not write there any more."
+            f"{folder} now belongs to another run ({_owner(now)}), so this run can no longer write there."
         )
 
 
 def _refusal(folder: Path, content: bytes, error: OSError) -> UserError | None:
-    """The refusal that the failed lock means; None where the file system has no locks."""
+    """The error for a failed lock; None if the file system does not support locks."""
     if error.errno not in (errno.EACCES, errno.EAGAIN):
         return None
     return UserError(
-        f"{folder} is in use by another run ({_owner(content)}); wait for its end, "
+        f"{folder} is in use by another run ({_owner(content)}); wait until it ends, "
         "or give another --output_dir."
     )
 
@@ -110,5 +113,5 @@ def _owner(content: bytes) -> str:
     try:
         about = json.loads(content)
         return f"process {about['process']} on {about['host']}, started {about['started']}"
-    except (ValueError, KeyError, TypeError):  # it has just taken the lock
-        return "it has not written its name yet"
+    except (ValueError, KeyError, TypeError):  # it has just acquired the lock
+        return "owner not recorded yet"

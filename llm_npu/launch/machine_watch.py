@@ -1,11 +1,11 @@
-"""A lost machine ends the ranks of all other machines within 10 seconds, with exit code 75 and its name.
+"""When a machine is lost, all other ranks exit within 10 seconds with code 75 and name the machine.
 
     with watch_machines():
         ...                      # everything that the ranks do together
 
 Paddle's launcher does not watch other machines, and a collective on a card waits for HCCL_EXEC_TIMEOUT.
-So a process beside each rank exchanges heartbeats with rank 0's machine (``heartbeat``). A run on one machine
-starts no such process and opens no port.
+Therefore a process next to each rank exchanges heartbeats with rank 0's machine (``heartbeat``). A run on one
+machine starts no such process and opens no port.
 
 Importing this module imports no framework.
 """
@@ -32,7 +32,7 @@ MAX_ERROR = 400  # characters of an error; Paddle's errors have their cause at t
 
 @contextlib.contextmanager
 def watch_machines() -> Iterator[None]:
-    """Inside, this rank exits when another machine of the run is lost; a no-op in a run on one machine.
+    """Within the context, this rank exits when another machine is lost; no-op in a run on one machine.
 
     An error inside may be the first sign of a lost machine: it is re-raised once all other machines are known
     to be alive. Raises UserError if rank 0's endpoint is in use, and for an invalid run secret.
@@ -45,7 +45,7 @@ def watch_machines() -> Iterator[None]:
     try:
         yield
     except errors.ErrorOfAllRanks:
-        process.goodbye()  # all ranks exit with this error: none of them is lost
+        process.goodbye()  # all ranks exit with this error, so none counts as lost
         raise
     except Exception as error:
         process.report(error)
@@ -88,16 +88,16 @@ class _HeartbeatProcess:
         self._alive.wait(ALIVE_TIMEOUT)
 
     def report(self, error: Exception) -> None:
-        """This rank is about to exit with ``error``, which the other machines' logs will show."""
+        """Report that this rank is about to exit with ``error``, for the other machines' logs."""
         text = str(error) if errors.is_for_the_user(error) else f"{type(error).__name__}: {error}"
         line = " ".join(text.split())
         self._send(f"error {line if len(line) <= MAX_ERROR else f'... {line[-MAX_ERROR:]}'}")
 
     def goodbye(self) -> None:
-        """The work of this rank is complete: its exit, which may end its container, is not a loss.
+        """Report that this rank's work is complete, so its exit (or its container's) is not a loss.
 
-        Returns when the coordinator knows it. Rank 0, beside which the coordinator runs, returns when all
-        ranks are done, or after ``DRAIN`` intervals.
+        Returns when the coordinator has acknowledged it. Rank 0, whose process runs the coordinator, returns
+        when all ranks are done, or after ``DRAIN`` intervals.
         """
         self._done = True
         self._send("goodbye")
@@ -115,7 +115,7 @@ class _HeartbeatProcess:
             if kind == "abort":
                 os._exit(int(code))
             self._alive.set()
-            self._done = self._done or kind == "shutdown"  # nobody watches from here on
+            self._done = self._done or kind == "shutdown"  # no longer watched from here on
         if not self._done:
             os.write(2, b"error: the heartbeat process of this rank was killed, so the run ends.\n")
             os._exit(heartbeat.EXIT_LOST)

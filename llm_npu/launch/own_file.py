@@ -1,6 +1,6 @@
-"""Files that a run writes into its output folder: never through a link, into a FIFO or onto a device.
+"""Opens files in a run's output folder, but never through a link, a FIFO or a device.
 
-Through a link the run would overwrite a file outside its folder. Importing this module imports no framework.
+A link would let the run overwrite a file outside its folder. Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def check(file: Path, alone: bool = False) -> None:
-    """UserError if ``file`` exists and is not a regular file; with ``alone``, also if it has other names."""
+    """Raise UserError if ``file`` exists and is not a regular file or, with ``alone``, has hard links."""
     if not os.path.lexists(file):
         return
     about = file.lstat()
@@ -33,15 +33,15 @@ def check(file: Path, alone: bool = False) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """UserError if ``folder`` exists and is neither a folder nor a link to one."""
+    """Raise UserError if ``folder`` exists and is neither a folder nor a link to one."""
     if os.path.lexists(folder) and not folder.is_dir():
         raise _refusal(folder, _kind(folder), "folder")
 
 
 def open_for(file: Path, flags: int) -> int:
-    """A descriptor of ``file``, which is made if there is none and has no other name.
+    """Open ``file``, which is created if missing and must not have hard links; returns the descriptor.
 
-    UserError as `check`, OSError as of files.
+    Raises UserError as `check`, and OSError from the file system.
     """
     check(file, alone=True)
     return os.open(file, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)

@@ -1,11 +1,11 @@
-"""Several processes on this machine, one for each device, by paddle.distributed.launch.
+"""Starts several processes on this machine, one per device, with paddle.distributed.launch.
 
     python scripts/run_llama_npu.py --nproc 2 ...                                      # starts both
     python -m paddle.distributed.launch --devices 0,1 scripts/run_llama_npu.py ...     # is one of them
 
 ``--nproc`` prepares the processes with Paddle's launcher and supervises them itself
-(``llm_npu.launch.supervisor``). Rank 0 has the terminal to itself; the others write to
-``<output_dir>/log/workerlog.<rank>``. With ``--max_restarts`` all ranks restart when one has failed.
+(``llm_npu.launch.supervisor``). Only rank 0 prints to the terminal; the others write to
+``<output_dir>/log/workerlog.<rank>``. With ``--max_restarts`` all ranks restart after one fails.
 
 Importing this module imports no framework.
 """
@@ -35,7 +35,7 @@ from llm_npu.launch import fake_process_group, folder_lock, own_file
 from llm_npu.launch.supervisor import Explainer, Supervisor
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
-LOOPBACK = "127.0.0.1"  # of rank 0's store: no other machine connects to it
+LOOPBACK = "127.0.0.1"  # for rank 0's store: no other machine connects to it
 GLOO = (
     "--device cpu runs in one process: Paddle's gloo backend lacks subgroups, averages and 16-bit types, "
     "and trains some meshes wrongly without an error. Give --device npu or virtual_npu."
@@ -43,10 +43,10 @@ GLOO = (
 
 
 def prepare_rank(early: Early, device: Device) -> None:
-    """Set this rank's environment before paddle is imported; does nothing in a run of one process.
+    """Set this rank's environment before paddle is imported; no-op in a run with one process.
 
-    Corrects the environment of a launcher that saw no device plugin and chose gloo. UserError for the CPU,
-    for a device with an id, and if ``--nproc`` contradicts the launcher.
+    Corrects the environment of a launcher that detected no device plugin and chose gloo. Raises UserError for
+    the CPU, for a device with an id, and if ``--nproc`` contradicts the launcher.
     """
     if not early.is_rank:
         return
@@ -74,20 +74,22 @@ def start(program: Sequence[str], early: Early, device: Device, *explained: Expl
     """Run ``program`` with the arguments of this run in ``--nproc`` processes; returns their exit code.
 
     ``program``: a Python file and the arguments before those of the run. The ranks inherit ``device``
-    (``llm_npu.device.select``). When one fails or is lost, all restart, up to ``--max_restarts`` times.
-    ``explained``: as for ``Supervisor``. UserError for more processes than devices, for the CPU, and for a
-    device with an id; ``stopping.Stopped`` if a signal arrives before a rank exists.
+    (``llm_npu.device.select``). If a rank fails or is lost, all ranks restart, up to ``--max_restarts``
+    times. ``explained``: as for ``Supervisor``. Raises UserError for more processes than devices, for the
+    CPU, and for a device with an id; ``stopping.Stopped`` if a signal arrives before a rank is started.
     """
     argv, count, output_dir = early.argv, early.nproc, early.output_dir
     if device.kind == "cpu":
         raise UserError(GLOO)
     if device.dry:
-        stopping.unshield()  # the exception also ends the process that is waited for
+        stopping.unshield()  # the exception also ends the child process
         return fake_process_group.start([*program, *argv], count)
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
         raise UserError(f"--output_dir is {output_dir}, which is a file; give a folder.")
-    folder_lock.refuse_if_taken(output_dir)  # before the logs of its ranks are overwritten; rank 0 takes it
+    folder_lock.refuse_if_taken(
+        output_dir
+    )  # before that run's logs are overwritten; rank 0 acquires the lock
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
     os.environ.setdefault("GLOG_minloglevel", "2")
     logs = output_dir / "log"
@@ -99,17 +101,17 @@ def start(program: Sequence[str], early: Early, device: Device, *explained: Expl
     stopping.shield()
     for restart in range(restarts + 1):
         controller = _controller([*program, *argv], count, supervisor, again=restart > 0)
-        stopping.unshield()  # paddle is imported: the signals are for the ranks from here on
+        stopping.unshield()  # paddle is imported: from here on signals are forwarded to the ranks
         controller.build_job()
         controller.build_pod()
-        if supervisor.received is not None:  # no rank exists yet that could receive it
+        if supervisor.received is not None:  # no rank was running yet to receive it
             raise stopping.Stopped(supervisor.received)
         with reserved_port(int(controller.pod.containers[0].env["PADDLE_MASTER"].rpartition(":")[2])):
             controller.deploy_pod()
             outcome = supervisor.until_end([container._proc for container in controller.pod.containers])
         if not outcome.by_fault or restart == restarts:
             break
-        print(f"restart  {restart + 1} of {restarts}: all ranks start again", file=sys.stderr, flush=True)
+        print(f"restart  {restart + 1} of {restarts}: restarting all ranks", file=sys.stderr, flush=True)
     return outcome.code
 
 
@@ -117,8 +119,8 @@ def start(program: Sequence[str], early: Early, device: Device, *explained: Expl
 def reserved_port(port: int) -> Iterator[None]:
     """Reserve ``port`` on this host inside the block; OSError if another program already uses it.
 
-    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. Until then a socket that
-    does not listen is bound to it. Paddle's store can still bind the port, since both set SO_REUSEADDR.
+    Paddle's launcher chooses a free port, on which rank 0 listens seconds later. Until then, a socket that
+    does not listen is bound to the port. Paddle's store can still bind it, since both set SO_REUSEADDR.
     """
     with socket.socket() as keeper:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -129,7 +131,7 @@ def reserved_port(port: int) -> Iterator[None]:
 def _check(device: Device, count: int) -> None:
     if ":" in device.name:
         raise UserError(
-            f"--device {device.name} names one device, but {count} processes take one each; give npu, "
+            f"--device {device.name} selects one device, but {count} processes need one each; give npu, "
             "npu:card or virtual_npu"
         )
     if device.kind == "virtual" and not device.dry and count > virtual_npu.device_count():
@@ -139,7 +141,7 @@ def _check(device: Device, count: int) -> None:
         )
     if device.kind == "card" and count > (cards := find_cards().count):
         raise UserError(
-            f"{count} processes need a card each, but {cards} can be seen (ASCEND_RT_VISIBLE_DEVICES)"
+            f"{count} processes need a card each, but {cards} are visible (ASCEND_RT_VISIBLE_DEVICES)"
         )
 
 
@@ -169,28 +171,28 @@ def _controller(program: Sequence[str], count: int, supervisor: Supervisor, agai
                 return container
 
             def save_pod_log(self, info):
-                """Paddle's writes the whole environment to a file, as does the next (see ``_start``)."""
+                """No-op: Paddle writes the whole environment to a file, as in the next method."""
 
             def save_pod_env(self):
                 pass
 
-        # Paddle prefers variables to options: PADDLE_NNODES would make it wait for other machines.
+        # Paddle prefers variables over options: PADDLE_NNODES would make it wait for other machines.
         if ignored := [name for name in env_args_mapping if os.environ.pop(name, None) is not None]:
             print(f"note     --nproc ignores {', '.join(ignored)}", file=sys.stderr)
         context = Context(enable_plugin=False)
-        context.node.ip = LOOPBACK  # otherwise whatever address the hostname has
+        context.node.ip = LOOPBACK  # otherwise the address of the hostname
         return Controller(context)
     finally:
         sys.argv = before
 
 
 def _start(container, on_terminal: bool, refused: Sentences) -> None:
-    """Replaces a container's ``start``, which gives every rank a log file, lets it outlive the launcher, and
-    writes its environment, keys and passwords included, beside the logs."""
+    """Replacement for a container's ``start``, which gives every rank a log file, lets ranks outlive the
+    launcher, and writes the environment, including keys and passwords, next to the logs."""
     with contextlib.ExitStack() as stack:
         out, err = sys.stdout, sys.stderr
         if not on_terminal:
-            if container.log_mode == "w":  # a file with other names keeps its content
+            if container.log_mode == "w":  # hard links keep the old content
                 Path(container.outfile).unlink(missing_ok=True)
             out = err = stack.enter_context(open(container.outfile, container.log_mode))
         container._proc = subprocess.Popen(
@@ -204,7 +206,7 @@ def _start(container, on_terminal: bool, refused: Sentences) -> None:
 
 
 def _become_rank() -> None:
-    """In the child: start a session of its own, and get SIGTERM when the launcher ends for any reason.
+    """In the child: start a new session, and receive SIGTERM when the launcher exits for any reason.
 
     Signals stay blocked until the rank's script listens (``llm_npu.core.stopping``).
     """

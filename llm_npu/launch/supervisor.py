@@ -1,14 +1,14 @@
-"""Supervises the processes of the ranks that ``--nproc`` has started: they end, fail, or are stopped.
+"""Supervises the rank processes started by ``--nproc``: normal exits, failures and stops.
 
-Rank 0 has the terminal, and every other rank a log file. A signal reaches each rank once, so that they save
-one checkpoint together. When a rank fails, the supervisor ends the others and shows the end of its log. A
-rank stopped by SIGSTOP would block the others forever, even where they cannot notice it, so it counts as lost
-after ``STOPPED_LIMIT`` seconds. A run therefore ends within ``STOPPED_LIMIT + GRACE`` seconds after a rank is
-stopped, and within ``GRACE`` seconds after one is killed.
+Rank 0 has the terminal, and every other rank a log file. A signal is forwarded to each rank once, so that the
+ranks save one checkpoint together. When a rank fails, the supervisor ends the others and prints the end of
+the failed rank's log. A rank stopped by SIGSTOP would block the others forever, even without any sign of it,
+so it counts as lost after ``STOPPED_LIMIT`` seconds. A run therefore ends within ``STOPPED_LIMIT + GRACE``
+seconds after a rank is stopped, and within ``GRACE`` seconds after one is killed.
 
-A rank that hangs while it runs is not noticed here but in the collectives that wait for it: on the virtual
-NPU by virtual_npu/csrc/collectives/watchdog.cc, on a card by HCCL. docs/design/index.md has the whole course
-of events.
+A rank that hangs while running is not detected here but in the collectives that wait for it: on the virtual
+NPU by virtual_npu/csrc/collectives/watchdog.cc, on a card by HCCL. docs/design/index.md describes the
+sequence of events.
 
 Importing this module imports no framework.
 """
@@ -42,7 +42,7 @@ def _no_explanation(log: Path, start: int, end: str) -> str:
 
 
 class Outcome(NamedTuple):
-    """How a run ended. ``by_fault``: neither normally, nor by a signal to the run, nor by bad input."""
+    """How a run ended. ``by_fault``: not normally, by a signal to the run, or by bad input."""
 
     code: int
     by_fault: bool
@@ -51,26 +51,29 @@ class Outcome(NamedTuple):
 class Supervisor:
     """Supervises the processes of all ranks.
 
-    ``logs``: the folder of the log files of ranks 1 and up. ``refused``: the ranks' sentences about bad
-    input. ``explained(log, start, end)`` explains a failure from a rank's log, read from byte ``start``, and
-    from the sentence ``end`` about how the rank ended. The signals of ``stopping`` are forwarded to the
-    ranks; ``received`` is the last one.
+    Args:
+        logs: The folder of the log files of ranks 1 and up.
+        explained: ``explained(log, start, end)`` explains a failure from a rank's log, read from byte
+        ``start``, and
+            from the message ``end`` about how the rank ended.
+
+    The signals of ``stopping`` are forwarded to the ranks; ``received`` is the last one.
     """
 
     def __init__(self, logs: Path, explained: Explainer = _no_explanation):
         self.logs, self.explained = logs, explained
-        self.log_offsets: dict[Path, int] = {}  # the byte at which a restarted rank's part of its log begins
+        self.log_offsets: dict[Path, int] = {}  # start of a restarted rank's part of its log, in bytes
         self.refused = refusal.Sentences()
         self.processes: list = []
         self.received: int | None = None
         self.failed: int | None = None  # the first rank that failed
-        self.stopped: int | None = None  # the rank that was stopped and did not continue
+        self.stopped: int | None = None  # the rank that was stopped and not continued
         stopping.subscribe(self.forward)
 
     def until_end(self, processes: Sequence) -> Outcome:
-        """Wait for all ranks; the exit code is that of the first rank to fail, else of rank 0."""
+        """Wait for all ranks. The exit code is that of the first failed rank, else of rank 0."""
         self.processes, self.failed, self.stopped = list(processes), None, None
-        if self.received is not None:  # while they were being started
+        if self.received is not None:  # while the ranks were being started
             self._signal(self.received)
         running, poll = {}, select.poll()
         for rank, process in enumerate(self.processes):
@@ -78,7 +81,7 @@ class Supervisor:
             running[descriptor] = rank
             poll.register(descriptor, select.POLLIN)
         deadlines: list[tuple[float, signal.Signals]] = []
-        seen: Counter[int] = Counter()  # in how many consecutive checks each rank was stopped
+        seen: Counter[int] = Counter()  # number of consecutive checks in which each rank was stopped
         while running:
             wait = min(POLL_INTERVAL, deadlines[0][0] - time.monotonic()) if deadlines else POLL_INTERVAL
             ended = [descriptor for descriptor, _ in poll.poll(max(0.0, wait) * 1000)]
@@ -99,12 +102,12 @@ class Supervisor:
         return self._outcome()
 
     def forward(self, number, frame) -> None:
-        """The signal handler: passes the signal on to the ranks."""
+        """Signal handler that forwards the signal to the ranks."""
         self.received = number
         self._signal(number)
 
     def _ended_by_signal(self, rank: int) -> bool:
-        """Whether the rank has ended because of the received signal, as all ranks do."""
+        """Whether the rank exited because of the received signal."""
         if self.received is None:
             return False
         return _exit_code(self.processes[rank].returncode) == 128 + self.received
@@ -112,12 +115,12 @@ class Supervisor:
     def _suspended_rank(self, seen: Counter[int]) -> int | None:
         """A rank that has been stopped for ``STOPPED_LIMIT``. Stopping all ranks is a pause, not a loss.
 
-        Checks are counted instead of seconds, because none takes place while this process is itself stopped.
+        Counts checks instead of seconds, because none takes place while this process is itself stopped.
         """
         stopped = [
             rank
             for rank, process in enumerate(self.processes)
-            if process.poll() is None and _state(process.pid) == "T"  # "t": held by a debugger
+            if process.poll() is None and _state(process.pid) == "T"  # "t" means stopped by a debugger
         ]
         for rank in set(seen) - set(stopped):
             del seen[rank]
@@ -126,7 +129,7 @@ class Supervisor:
         return next((rank for rank in stopped if seen[rank] * POLL_INTERVAL >= STOPPED_LIMIT), None)
 
     def _end_others(self, refused: bool = False) -> list[tuple[float, signal.Signals]]:
-        """[(time, signal)] for the other ranks; they get time to refuse the same bad input themselves."""
+        """[(time, signal)] for the other ranks; they get time to report the same bad input themselves."""
         now = time.monotonic() + (GRACE if refused else 0.0)
         return [(now, signal.SIGTERM), (now + GRACE, signal.SIGKILL)]
 
@@ -138,7 +141,7 @@ class Supervisor:
         how = f"ended with exit code {code}"
         if self.stopped is not None:
             code = 128 + signal.SIGSTOP
-            how = f"was stopped and did not continue within {STOPPED_LIMIT:g} seconds"
+            how = f"was stopped and not continued within {STOPPED_LIMIT:g} seconds"
         elif returned < 0:
             how = f"was killed by {signal.Signals(-returned).name}"
         if code == BAD_INPUT and (sentence := self.refused.first()):
@@ -162,7 +165,7 @@ class Supervisor:
     def _signal(self, number: int) -> None:
         for process in self.processes:
             if process.poll() is None:
-                # A stopped process cannot act on SIGTERM.
+                # A stopped process cannot handle SIGTERM.
                 suspended = self.failed is not None and _state(process.pid) in "Tt"
                 os.kill(process.pid, signal.SIGKILL if suspended else number)
 
@@ -173,7 +176,7 @@ def _state(pid: int) -> str:
 
 
 def _exit_code(returned: int) -> int:
-    """As in a shell: 128 + n for a process that signal n ended."""
+    """The exit code as in a shell: 128 + n for a process killed by signal n."""
     return 128 - returned if returned < 0 else returned
 
 

@@ -1,7 +1,7 @@
-"""Refuses configurations that make no model, or one that the library's classes would compute wrongly.
+"""Rejects configurations that are invalid, or that the library's classes would compute wrongly.
 
-They read some fields of config.json and ignore others. A field that requests what its class
-does not implement is refused here by name.
+The classes read some fields of config.json and ignore others. A field that requests something the class does
+not implement is rejected by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llm_npu.models.family import Family
 from . import degrees, settings
 from .library import names
 
-# Of the parameters: their shapes and number.
+# Fields that determine the number and shapes of the parameters.
 PARAMETER_SIZES = (
     "vocab_size",
     "hidden_size",
@@ -27,16 +27,16 @@ PARAMETER_SIZES = (
     "num_key_value_heads",
 )
 SIZES = (*PARAMETER_SIZES, "max_position_embeddings")
-INTEGERS = ("head_dim", "sliding_window")  # also where a family has no default
+INTEGERS = ("head_dim", "sliding_window")  # even if the family has no default
 NULLABLE = ("head_dim", "sliding_window", "num_key_value_heads", "q_lora_rank")  # null has a meaning
-LARGEST = 1 << 53  # of a size: more overflows what is computed with it
-MOST_LAYERS = 100_000  # classes and planner make a list of them
+LARGEST = 1 << 53  # largest size; larger values overflow
+MOST_LAYERS = 100_000  # classes and planner create a list of them
 NUMBERS = ("rms_norm_eps", "rope_theta", "initializer_range")
-LAYER_OBJECTS = 20_000  # bytes of Python objects for each layer or expert, whatever its sizes
+LAYER_OBJECTS = 20_000  # bytes of Python objects per layer or expert, regardless of its sizes
 
 
 def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None:
-    """UserError if fields of ``file``, a config.json, require what the library's class does not implement."""
+    """Raise UserError if ``file``, a config.json, needs something that the class does not support."""
     library = f"{names.TITLE}'s {family.name}"
     settings.fields.check(family, fields, file, library)
     settings.rotary.check(family, fields, file, library)
@@ -51,13 +51,11 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
     activation = fields.get("hidden_act", family.activations[0])
     if activation not in family.activations:
         accepted = " or ".join(family.activations)
-        raise UserError(
-            f"{file} asks for hidden_act {activation!r:.40}, but {library} is trained with {accepted} only"
-        )
+        raise UserError(f"{file} has hidden_act {activation!r:.40}, but {library} supports only {accepted}")
     head_dim, hidden, heads = (fields.get(key) for key in ("head_dim", "hidden_size", "num_attention_heads"))
     sizes = [size for size in (head_dim, hidden, heads) if size]
     if not all(isinstance(size, int) for size in sizes):
-        return  # check_sizes refuses them
+        return  # check_sizes rejects them
     if "head_dim" not in family.defaults and len(sizes) == 3 and head_dim * heads != hidden:
         raise UserError(
             f"{file} has head_dim {head_dim}, but {library} has hidden_size / num_attention_heads = "
@@ -66,7 +64,7 @@ def check_file(family: Family, fields: Mapping[str, object], file: Path) -> None
 
 
 def check_sizes(family: Family, config, name: str) -> None:
-    """UserError when the sizes of a ``LlamaConfig``, ``Qwen2Config``, ... do not make a model."""
+    """Raise UserError if the sizes of a ``LlamaConfig``, ``Qwen2Config``, ... are inconsistent."""
     for size in (*SIZES, *family.expert_fields):
         value = getattr(config, size)
         if size == "num_key_value_heads" and value is None:  # as many as heads
@@ -80,7 +78,7 @@ def check_sizes(family: Family, config, name: str) -> None:
     for field in NUMBERS:
         value = getattr(config, field, 1.0)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise UserError(f"{name}: {field} is {value!r:.40}, but must be a number above 0")
+            raise UserError(f"{name}: {field} is {value!r:.40}, but must be a number greater than 0")
     for field, default in {**dict.fromkeys(INTEGERS), **family.defaults}.items():
         _check_kind(name, field, default, getattr(config, field, default))
     pairs = [("num_attention_heads", "num_key_value_heads")]
@@ -91,12 +89,13 @@ def check_sizes(family: Family, config, name: str) -> None:
     for whole, part in pairs:
         if getattr(config, whole) % getattr(config, part):
             raise UserError(
-                f"{name}: {whole} {getattr(config, whole)} is no multiple of {part} {getattr(config, part)}"
+                f"{name}: {whole} {getattr(config, whole)} is not a multiple of {part} "
+                f"{getattr(config, part)}"
             )
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if "rotary" in family.layers and (head_dim % 2 or head_dim < 1):
         raise UserError(
-            f"{name}: the head size must be even, because the rotary embedding rotates pairs, and above 0; "
+            f"{name}: the head size must be even (the rotary embedding rotates pairs) and greater than 0; "
             f"it is {head_dim}"
         )
     if family.experts:
@@ -108,9 +107,9 @@ def check_sizes(family: Family, config, name: str) -> None:
 
 
 def _check_kind(name: str, field: str, default: object, value: object) -> None:
-    """UserError where ``value`` is of another kind than the field's default."""
+    """Raise UserError if ``value`` does not have the type of the field's default."""
     if isinstance(default, bool) or (default is None and field not in INTEGERS):
-        return  # settings.fields has the switches
+        return  # settings.fields checks switches
     number = isinstance(value, int) or (isinstance(default, float) and isinstance(value, float))
     if value is None and field in NULLABLE:
         return
@@ -120,9 +119,9 @@ def _check_kind(name: str, field: str, default: object, value: object) -> None:
 
 
 def check_memory(family: Family, config) -> None:
-    """UserError if the weights exceed this machine's memory, which would swap until it stands still.
+    """Raise UserError if the weights exceed this machine's memory, which would make it swap until it hangs.
 
-    The allocator of a card reports its own, and the weights of a dry run take none.
+    A card's allocator reports its own errors, and the weights of a dry run take no memory.
     """
     import paddle
 
@@ -136,8 +135,8 @@ def check_memory(family: Family, config) -> None:
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > has:
         raise UserError(
-            f"the weights of this {family.name} need {needed >> 30:,} GiB, and this machine has "
-            f"{has >> 30:,}; is its config.json right?"
+            f"the weights of this {family.name} need {needed >> 30:,} GiB, but this machine has "
+            f"{has >> 30:,}; check its config.json"
         )
 
 

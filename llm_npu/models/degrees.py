@@ -1,4 +1,4 @@
-"""Over how many processes a model's configuration splits the model. Importing it imports no framework."""
+"""Parallel degrees of a model's configuration. Importing it imports no framework."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .library import names
 
 
 def tensor_parallel(config) -> int:
-    """The processes that share each layer; 1 without tensor parallelism."""
+    """The tensor parallel degree; 1 without tensor parallelism."""
     return max(getattr(config, names.TENSOR_PARALLEL, 1), 1)
 
 
 def pipeline_parallel(config) -> int:
-    """The stages of the model; 1 without a pipeline."""
+    """The number of pipeline stages; 1 without a pipeline."""
     return max(getattr(config, names.PIPELINE_PARALLEL, 1), 1)
 
 
 def undivided(config):
-    """A copy of ``config`` for a process that has the whole model."""
+    """A copy of ``config`` for a process with the whole model."""
     whole = copy.deepcopy(config)
     setattr(whole, names.TENSOR_PARALLEL, 1)
     setattr(whole, names.PIPELINE_PARALLEL, 1)
@@ -34,7 +34,7 @@ def undivided(config):
 
 
 def divide(config, tensor: int, rank: int) -> None:
-    """Set the fields of ``config`` for ``rank`` of ``tensor`` processes that share each layer.
+    """Set the fields of ``config`` for rank ``rank`` of tensor parallel degree ``tensor``.
 
     The model then returns whole logits on every process.
     """
@@ -46,7 +46,7 @@ def divide(config, tensor: int, rank: int) -> None:
 
 
 def check_tensor_parallel(family: Family, config, degree: int, name: str | Path) -> None:
-    """UserError if ``degree`` ranks cannot share each layer of the model ``name`` of ``config``."""
+    """Raise UserError if the model ``name`` of ``config`` cannot be split over ``degree`` ranks."""
     if degree <= 1:
         return
     experts = family.experts
@@ -66,9 +66,9 @@ def check_tensor_parallel(family: Family, config, degree: int, name: str | Path)
 
 
 def check_stages(config, stages: int, name: str | Path) -> None:
-    """UserError if the model ``name`` of ``config`` has fewer layers than ``stages``."""
+    """Raise UserError if the model ``name`` of ``config`` has fewer layers than ``stages``."""
     layers = getattr(config, "num_hidden_layers", stages)
     if stages > layers:
         raise UserError(
-            f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; give {layers} or less"
+            f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; give at most {layers}"
         )

@@ -1,4 +1,4 @@
-"""The end-of-text tokens of a model: a model may have several, which end generation.
+"""The end-of-text tokens of a model; a model can have several.
 
 Importing it imports no framework.
 """
@@ -17,7 +17,7 @@ Ends = int | list[int] | None
 
 
 def of_folder(folder: Path, config: Mapping[str, object], file: Path) -> Ends:
-    """Those of ``config``, which stands in ``file``, and of generation_config.json. UserError for others."""
+    """The tokens of ``config`` (from ``file``) and of generation_config.json. Raises UserError if invalid."""
     tokens = _listed(config, file)
     if (folder / GENERATION_FILE).is_file():
         tokens += _listed(plain_json.mapping(folder / GENERATION_FILE), folder / GENERATION_FILE)
@@ -25,7 +25,7 @@ def of_folder(folder: Path, config: Mapping[str, object], file: Path) -> Ends:
 
 
 def with_tokenizers(ends: Ends, own: int) -> Ends:
-    """A list of a model with the token of its tokenizer; any other token gives way to ``own``."""
+    """Add the tokenizer's token ``own`` to a model's list; a single token is replaced by ``own``."""
     return _joined([*ends, own]) if isinstance(ends, (list, tuple)) else own
 
 

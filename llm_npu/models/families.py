@@ -1,4 +1,4 @@
-"""The model families of the installed library, and new models of them. Importing it imports no framework."""
+"""The installed library's model families, and new models of them. Importing it imports no framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONVERSIONS: Mapping[str, Conversion] = library.families.CONVERSIONS
 
 
 def titles_of(condition: Callable[[Family], bool]) -> str:
-    """The families of which ``condition`` is true, for a sentence: ``Llama, Qwen2 and Qwen2-MoE``."""
+    """The titles of families with a true ``condition``, such as ``Llama, Qwen2 and Qwen2-MoE``."""
     titles = [family.title for family in FAMILIES.values() if condition(family)]
     if not titles:
         return "no family"
@@ -32,16 +32,16 @@ def model_class(model_type: str, in_stages: bool = False) -> type:
 
 
 def set_seed(seed: int) -> None:
-    """Seed the random numbers of this process and of the layers that processes share. Imports the library."""
+    """Seed this process's generators and those of tensor parallel layers. Imports the library."""
     importlib.import_module(f"{library.installed()}.trainer").set_seed(seed)
 
 
 def new_model(config):
-    """The library's model of ``config`` (``LlamaConfig``, ...) with random weights. Imports the library.
+    """Create the model of ``config`` (``LlamaConfig``, ...) with random weights. Imports the library.
 
-    An embedding may be zero, without a gradient, for the padding token, which may be the end-of-text token:
-    while the model is made, the configuration names none. Some models set ``initializer_range``, which stays
-    as it was. UserError for a model that this machine cannot hold.
+    An embedding can be zero, and without a gradient, for the padding token, which may equal the end-of-text
+    token; the padding token is therefore unset during construction. ``initializer_range``, which some models
+    change, is restored. Raises UserError for a model that does not fit this machine.
     """
     checks.check_memory(FAMILIES[config.model_type], config)
     padding, deviation = config.pad_token_id, config.initializer_range
@@ -53,7 +53,7 @@ def new_model(config):
 
 
 def cast(model, dtype: str):
-    """``model.to(dtype=dtype)`` for what is not of integers, such as GPT's mask; returns ``model``."""
+    """``model.to(dtype=dtype)``, except for integer tensors such as GPT's mask; returns ``model``."""
     integers = [
         (layer, name, buffer.clone())
         for layer in model.sublayers(include_self=True)

@@ -1,6 +1,6 @@
 """A model family as one record: classes, fields, weight layout, presets. Importing it imports no framework.
 
-A library of models has a folder ``models/<library>/families`` with one module per family, which defines
+A model library has a folder ``models/<library>/families`` with one module per family, which defines
 ``FAMILY``. Configuration, surgery, planner, benchmarks and tests read it there.
 """
 
@@ -10,26 +10,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-# How a class computes an operator, or prepares its inputs; surgery/replacements/<operator>.py handles each.
+# How a class computes an operator or prepares its inputs; see surgery/replacements/<operator>.py.
 AttentionVariant = Literal[
     "attn_func",  # its forward calls self.attn_func
     "function",  # its forward calls scaled_dot_product_attention of its module
     "F",  # with use_flash_attention it calls F.scaled_dot_product_attention
     "decoder",  # makes the mask of all layers
-    "causal decoder",  # the same, causal whatever mask it is given; its cache has heads before tokens
+    "causal decoder",  # the same, always causal; its cache has heads before tokens
     "decoder without mask",  # passes None to layers that are causal
     "inputs of all layers",  # makes positions and mask for all layers
     "first stage",  # the same, in the first stage of a pipeline
     "interface",  # its forward looks attention up in ALL_ATTENTION_FUNCTIONS of its module
     "latent",  # its forward calls self.attn_func, with queries wider than values (DeepSeek-V3)
-    "makes masks",  # makes the masks of all layers by create_causal_mask_and_row_indices of its module
+    "makes masks",  # makes the masks of all layers with its module's create_causal_mask_and_row_indices
     "core attention",  # its forward calls self._core_attention, or with use_flash_attention another method
     "learned positions",  # makes the mask and the learned positions of all layers (GPT)
 ]
 RotaryVariant = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
     "heads first",  # attention with tables [P, D] and queries [B, N, S, D]
-    "decoder",  # makes positions 0, 1, 2, ... where none are given, and passes others on
+    "decoder",  # makes default positions 0, 1, 2, ..., and passes given ones on
     "table of tokens",  # attention with a row for each token, [B, S, D], and queries [B, N, S, D]
     "interleaved table of tokens",  # the same for pairs (x[2 i], x[2 i + 1])
     "part of a head",  # such pairs in a part of each head, [B, S, N, D], and one key for all heads
@@ -40,9 +40,9 @@ NormVariant = Literal[
     "one more",  # multiplies by 1 + weight (Gemma)
 ]
 ResidualVariant = Literal[
-    "forward",  # its forward adds the residual twice, and the second sum is its result
-    "forward, then more",  # the same, but its result is made from the second sum
-    "attn and post_process",  # these methods of it add the residual, and the second sum is its result
+    "forward",  # its forward adds the residual twice and returns the second sum
+    "forward, then more",  # the same, but further computes its result from the second sum
+    "attn and post_process",  # these methods add the residual; the second sum is the result
 ]
 SwigluVariant = Literal[
     "function",  # its forward calls swiglu of its module
@@ -51,26 +51,26 @@ SwigluVariant = Literal[
 ]
 GegluVariant = Literal["forward"]  # its forward multiplies F.gelu of one projection by another
 DropoutNormVariant = Literal[
-    "embeddings",  # dropout of what the layers get
+    "embeddings",  # dropout of the layers' input
     "layer",  # dropout, addition and LayerNorm between its attention and its feed-forward layer
     "layers",  # calls the layers, and the LayerNorm after the last
     "norm",  # LayerNorm
 ]
 MoeVariant = Literal[
-    "router",  # gate is a linear layer, and the K probabilities add up to 1 (Mixtral)
+    "router",  # gate is a linear layer, and the K probabilities sum to 1 (Mixtral)
     "softmax router",  # gate is a linear layer in float32 (Qwen3-MoE)
-    "sigmoid router",  # gate gives indices and weights, and moe(tokens, indices, weights) the routed experts
-    "router with statistics",  # gate gives logits, and the block their loss; shared experts (ERNIE-4.5-MoE)
-    "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss, beside an expert of all tokens
+    "sigmoid router",  # gate returns indices and weights; moe(tokens, indices, weights) runs the experts
+    "router with statistics",  # gate returns logits, the block their loss; shared experts (ERNIE-4.5-MoE)
+    "gate and shared expert",  # gate is PaddleNLP's, with an auxiliary loss; has a shared expert
 ]
 LinearCrossEntropyVariant = Literal[
     "parallel_matmul",  # a head whose forward calls parallel_matmul of its module
     "general head",  # a head whose forward calls calc_lm_head_logits of its module
     "first of a tuple",  # the same, on a stage's inputs
-    "criterion",  # the mean of what loss_func makes of logits and labels
-    "general criterion",  # the same, for several kinds of training
-    "with labels",  # a model that calls both where it is given labels
-    "stages",  # a model in stages, the last of which has the head
+    "criterion",  # the mean of loss_func(logits, labels)
+    "general criterion",  # the same, for several training stages
+    "with labels",  # a model that calls head and criterion if it gets labels
+    "stages",  # a model in pipeline stages; the last stage has the head
 ]
 VARIANTS: Mapping[str, object] = {
     "attention": AttentionVariant,
@@ -96,7 +96,7 @@ TINY_SIZES: Mapping[str, object] = {
 
 
 def sizes(hidden: int, intermediate: int, layers: int, heads: int, key_value_heads: int = 0, **other) -> dict:
-    """The fields of a preset, from the columns of a published table; ``other`` fields by their own names."""
+    """The fields of a preset from the columns of a published table; ``other``: further fields by name."""
     fields = {
         "hidden_size": hidden,
         "intermediate_size": intermediate,
@@ -108,13 +108,16 @@ def sizes(hidden: int, intermediate: int, layers: int, heads: int, key_value_hea
 
 @dataclass(frozen=True)
 class Experts:
-    """The fields of the configuration that describe the mixture of experts of a layer.
+    """Names of the configuration's fields for the mixture of experts of a layer.
 
-    ``number`` of experts, the inner ``size`` of one, and that of the ``shared`` expert of all tokens, if any,
-    or the number of ``shared_experts``, as wide as the others. ``first_dense``: the number of first layers
-    that have ``intermediate_size`` and no experts.
-    ``tensor_parallel``: what it divides, the ``size`` of every expert, their ``number``, or nothing, so that
-    every process has all experts; None: it is refused.
+    Attributes:
+        number: Number of experts.
+        size: Inner size of an expert.
+        shared: Inner size of the shared expert that gets all tokens, if any.
+        shared_experts: Number of shared experts, as wide as the others.
+        first_dense: Number of leading layers with ``intermediate_size`` and without experts.
+        tensor_parallel: What tensor parallelism divides: the ``size`` of every expert, their ``number``, or
+            nothing, so that every process has all experts. None: tensor parallelism is rejected.
     """
 
     number: str
@@ -128,11 +131,14 @@ class Experts:
 
 @dataclass(frozen=True)
 class StockLayout:
-    """How a family is stored whose names in the files are not those of its parameters.
+    """The storage layout of a family whose tensors have other names in files than the parameters.
 
-    ``embedding``: the parameter, with the prefix ``model.``. ``name(parameter)``: the stored tensor, the
-    parameter's number among those side by side in it, and how many there are; no matrix is transposed.
-    ``fields(config)``: those of config.json.
+    Attributes:
+        embedding: The embedding parameter, with the prefix ``model.``.
+        name: ``name(parameter)`` returns the stored tensor, the index of the parameter among those stored
+        side by
+            side in it, and their number. No matrix is transposed.
+        fields: ``fields(config)`` returns the fields of config.json.
     """
 
     embedding: str
@@ -142,35 +148,51 @@ class StockLayout:
 
 @dataclass(frozen=True)
 class Family:
-    """``name``: the prefix of its classes (LlamaConfig, LlamaForCausalLM). ``title``: the name in text.
+    """A model family. ``Attributes`` are grouped into names, classes, fields, weights and presets.
 
-    Classes: ``models``, those that the surgery accepts; one that ends with ``Pipe`` is cut into stages.
-    ``layers``: the classes that the surgery changes, {operator: {class: one of VARIANTS[operator]}}.
-    ``package``: the library's package of these classes, where other packages have classes of the same names.
+    Attributes:
+        name: The prefix of its classes (LlamaConfig, LlamaForCausalLM).
+        title: The name in text.
 
-    Fields: ``defaults``, of fields that a config.json omits: transformers' defaults where the library has
-    others, and those of all fields that the planner reads.
-    ``unsupported_fields``: fields of transformers that the library ignores, so they must be empty.
-    ``reads``: fields of ``settings.fields`` that its class computes with. ``fixed``: fields of which it
-    computes one value only. ``derived``: fields that equal another one.
-    ``rope_scalings``: the supported kinds of ``rope_scaling``, and the library's ``rope_scaling_type`` for
-    each (None: it reads ``rope_scaling`` itself, or ``rope_parameters`` with ``reads_rope_parameters``).
-    ``activations``: the accepted values of ``hidden_act``.
-    ``needs_rope_scaling``: the class cannot be built without. ``required_by_transformers``: fields of a
-    config.json that transformers requires and the library does not write.
+        models: Model classes that surgery accepts; a class that ends with ``Pipe`` is split into pipeline
+        stages. layers: Classes that surgery changes, {operator: {class: one of VARIANTS[operator]}}. package:
+        The library's package with these classes, if class names are not unique across packages.
 
-    Weights: ``fused_projections``, {name: names in the Hugging Face layout}: three are query, key and value,
-    grouped by key/value head; two are side by side. ``projections_on_request``: the configuration chooses
-    between them and separate ones; False: they are always fused. ``projections``: gate, up and down of a
-    feed-forward layer or expert. ``gated``: it has three matrices, with one of them for the gate.
-    ``attention_bias``: query, key and value have biases; ``biases``: all linear layers and norms have.
-    ``learned_positions``: a vector for each position. ``stored_as``: a layout of its own.
-    ``logits_in_float32``: under mixed precision the forward returns float32 logits. ``exported_as``: the
-    family whose classes export the model. ``sequence_parallel``: its layers can share the tokens of a row.
-    ``generates_in_stages``: its first layer takes the embeddings as they are.
+        defaults: Defaults of fields that a config.json omits: transformers' defaults where the library
+        differs,
+            and all fields that the planner reads.
+        unsupported_fields: Fields of transformers that the library ignores, so they must be empty.
+        reads: Fields of ``settings.fields`` that the class uses.
+        fixed: Fields for which the class supports a single value.
+        derived: Fields that equal another field.
+        rope_scalings: Supported kinds of ``rope_scaling``, with the library's ``rope_scaling_type`` for each
+            (None: the library reads ``rope_scaling`` itself, or ``rope_parameters`` with
+            ``reads_rope_parameters``).
+        activations: Accepted values of ``hidden_act``.
+        needs_rope_scaling: Whether the class requires a ``rope_scaling``.
+        required_by_transformers: Fields of config.json that transformers requires and the library does not
+        write.
 
-    Presets: ``presets``, {name: fields that differ from the library's defaults}, the first one tiny;
-    ``aliases``, their names in the library's scripts.
+        fused_projections: {name: names in the Hugging Face layout}. Three names are query, key and value,
+        grouped
+            by key/value head; two are side by side.
+        projections_on_request: Whether the configuration chooses between fused and separate projections;
+        False:
+            they are always fused.
+        projections: Gate, up and down projection of a feed-forward layer or expert.
+        gated: Whether a feed-forward layer has three matrices, one of them for the gate.
+        attention_bias: Whether query, key and value have biases.
+        biases: Whether all linear layers and norms have biases.
+        learned_positions: Whether there is a learned vector for each position.
+        stored_as: The storage layout, if it differs from the parameters'.
+        logits_in_float32: Whether the forward returns float32 logits under mixed precision.
+        exported_as: The family whose classes export the model.
+        sequence_parallel: Whether its layers support sequence parallelism.
+        generates_in_stages: Whether generation supports pipeline stages: the first layer takes embeddings
+            unchanged.
+
+        presets: {name: fields that differ from the library's defaults}; the first preset is tiny.
+        aliases: Names of the presets in the library's scripts.
     """
 
     model_type: str
@@ -212,32 +234,32 @@ class Family:
 
     @property
     def pipeline(self) -> bool:
-        """Whether there is a class of its model that is cut into stages."""
+        """Whether the family has a pipeline-parallel model class."""
         return any(name.endswith("Pipe") for name in self.models)
 
     @property
     def fuses_projections(self) -> bool:
-        """Whether it reads ``fuse_attention_qkv`` and ``fuse_attention_ffn``."""
+        """Whether the model reads ``fuse_attention_qkv`` and ``fuse_attention_ffn``."""
         return bool(self.fused_projections) and self.projections_on_request
 
     @property
     def has_attention_dropout(self) -> bool:
-        """Whether it reads ``attention_dropout``."""
+        """Whether the model reads ``attention_dropout``."""
         return "attention_dropout" in self.defaults
 
     @property
     def has_hidden_dropout(self) -> bool:
-        """Whether it reads ``hidden_dropout_prob`` and ``attention_probs_dropout_prob``."""
+        """Whether the model reads ``hidden_dropout_prob`` and ``attention_probs_dropout_prob``."""
         return "hidden_dropout_prob" in self.defaults
 
     @property
     def has_sliding_window(self) -> bool:
-        """Whether ``sliding_window`` is in force wherever it is set."""
+        """Whether ``sliding_window`` takes effect whenever it is set."""
         return "sliding_window" in self.defaults
 
     @property
     def expert_fields(self) -> tuple[str, ...]:
-        """The fields of ``experts``, which are whole numbers of 1 or more."""
+        """The fields named in ``experts``, which must be whole numbers of at least 1."""
         if self.experts is None:
             return ()
         fields = (self.experts.size, self.experts.shared, self.experts.number, self.experts.per_token)
@@ -246,10 +268,12 @@ class Family:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A family whose checkpoints are read as those of another family.
+    """A family whose checkpoints are converted to another family.
 
-    ``fields(fields of its config.json)`` gives those of the other family. ``arrays(stored, heads, key/value
-    heads)`` gives the stored {name: array} under the other family's names and in its layout.
+    Attributes:
+        fields: ``fields(fields of its config.json)`` returns the fields of the other family.
+        arrays: ``arrays(stored, heads, key/value heads)`` returns the stored {name: array} with the names and
+            layout of the other family.
     """
 
     model_type: str

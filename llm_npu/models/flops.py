@@ -1,10 +1,10 @@
-"""The floating-point operations of a model per token. Importing it imports no framework.
+"""FLOPs of a model per token. Importing it imports no framework.
 
-    F = 6 N + 12 L H Q T       floating-point operations of a token, forward and backward
+    F = 6 N + 12 L H Q T       FLOPs per token, forward and backward
 
-N weights that multiply a token (without the embedding table; in a mixture, those of the experts that a token
-is routed to), L layers, H heads of size Q, T tokens in a row. Recomputed operations do not count, and causal
-attention counts as full. Under LoRA frozen weights get no gradient, and 6 N becomes 4 N + 2 N_trained.
+with N weights that multiply a token (without the embedding table; in a mixture, only the experts a token is
+routed to), L layers, H heads of size Q, and T tokens in a row. Recomputed operations do not count, and causal
+attention counts as full. With LoRA, frozen weights get no gradient, and 6 N becomes 4 N + 2 N_trained.
 Source: PaLM, arXiv 2204.02311, appendix B.
 """
 
@@ -14,9 +14,9 @@ from .families import FAMILIES
 
 
 def flops_per_token(config, length: int, trained: int | None = None) -> float:
-    """F for rows of ``length`` tokens; 0 leaves out the attention term.
+    """F for rows of ``length`` tokens; with 0, the attention term is omitted.
 
-    ``trained``: the number of trained weights beside the frozen ones (LoRA); by default all are trained.
+    ``trained``: the number of trained weights with LoRA; by default all weights are trained.
     """
     heads, layers = config.num_attention_heads, config.num_hidden_layers
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -28,7 +28,7 @@ def flops_per_token(config, length: int, trained: int | None = None) -> float:
 def _weights_of_layer(config, heads: int, head_dim: int) -> int:
     hidden = config.hidden_size
     key_value_heads = getattr(config, "num_key_value_heads", None) or heads
-    attention = getattr(config, "attention_parameters", 0)  # of the planner's shapes
+    attention = getattr(config, "attention_parameters", 0)  # set in the planner's shapes
     attention = attention or 2 * hidden * head_dim * (heads + key_value_heads)
     if (mixture := _mixture(config)) is None:
         family = FAMILIES.get(config.model_type)
@@ -40,7 +40,7 @@ def _weights_of_layer(config, heads: int, head_dim: int) -> int:
 
 
 def _mixture(config) -> tuple[int, int, int] | None:
-    """The number of experts, the size of one and that of a shared one; None for a dense model."""
+    """(number of experts, expert size, shared expert size); None for a dense model."""
     for family in FAMILIES.values():
         if family.experts and (number := getattr(config, family.experts.number, None)):
             size = getattr(config, family.experts.size, None) or config.intermediate_size

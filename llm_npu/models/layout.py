@@ -1,6 +1,6 @@
-"""Where a model's parameters, fused or sharded, lie in the tensors of the Hugging Face layout.
+"""Maps a model's parameters, fused or sharded, to the tensors of the Hugging Face layout.
 
-The models (here PaddleNLP's Llama) differ from that layout, the upstream layout, in three ways:
+Models (here PaddleNLP's Llama) differ from that layout, the upstream layout, in three ways:
 
     here                                      in the file
     llama.layers.0...                         model.layers.0...
@@ -9,12 +9,13 @@ The models (here PaddleNLP's Llama) differ from that layout, the upstream layout
     gate_up_fused_proj  [H, 2 I]              gate_proj [I, H], up_proj [I, H]
 
 with H hidden size, I intermediate size, D head size, K key/value heads and G query heads per key/value head.
-The columns of ``qkv_proj`` (and its bias, where a family has one) are grouped by key/value head: its G query
+The columns of ``qkv_proj`` (and its bias, if the family has one) are grouped by key/value head: its G query
 heads, its key, its value. Under tensor parallelism a process has some columns or rows of a parameter; of
-``gate_up_fused_proj`` it has its columns of the gate, then its columns of the other half. Under auto-parallel
-the placements say which box of the parameter it has. A pipeline stage has some of the parameters.
+``gate_up_fused_proj`` it has some gate columns, followed by the same columns of the up half. Under
+auto-parallel the placements determine the process's box of the parameter. A pipeline stage has a subset of
+the parameters.
 
-``Block`` describes all of this: a box of a process's array is a box of an upstream tensor.
+``Block`` covers all cases: a box of a process's array equals a box of an upstream tensor.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from .library import names as library_names
 
 Shape = tuple[int, ...]
 
-# {name of a fused projection: names in the upstream layout}, of all families.
+# {name of a fused projection: names in the upstream layout} of all families.
 FUSED = {name: parts for family in FAMILIES.values() for name, parts in family.fused_projections.items()}
 
 
 class Block(NamedTuple):
     """``array[local : local + extent]`` is ``upstream[offset : offset + extent]``, of ``shape`` as a whole.
 
-    ``transposed``: the array holds the transpose. ``offset`` and ``extent`` count in the upstream tensor.
+    ``transposed``: the array is the transpose. ``offset`` and ``extent`` refer to the upstream tensor.
     """
 
     name: str
@@ -75,9 +76,9 @@ class Patch(NamedTuple):
 
 
 def parameters(model) -> dict:
-    """{name: parameter}, each once, with the prefix of the upstream names; a pipeline stage has its own only.
+    """{name: parameter} with the prefix of upstream names; in a pipeline, only this stage's parameters.
 
-    Those of LoRA are left out. UserError for a tied head that is not the embedding.
+    LoRA parameters are omitted. Raises UserError for a tied head that is not the embedding.
     """
     tied = model.config.tie_word_embeddings
     stored_as = _stored_as(model.config)
@@ -92,11 +93,11 @@ def parameters(model) -> dict:
     stored = getattr(model, model.base_model_prefix).state_dict().items()
     named = {f"model.{name}": parameter for name, parameter in stored if ".lora_" not in name}
     if not tied:
-        head = getattr(model, "lm_head", None)  # another stage may have it
+        head = getattr(model, "lm_head", None)  # another stage may have the head
         return named if head is None else named | {"lm_head.weight": head.weight}
     if model.lm_head.weight is not named[embedding]:
         raise UserError(
-            f"{type(model).__name__} has tie_word_embeddings in its configuration, but a head of its own, "
+            f"{type(model).__name__} has tie_word_embeddings in its configuration, but a separate head, "
             "which would be lost; set config.tie_word_embeddings = False."
         )
     return named
@@ -105,8 +106,8 @@ def parameters(model) -> dict:
 def blocks(name: str, tensor, config) -> tuple[Shape, list[Block]]:
     """The shape of this process's array of the parameter ``name`` (as in ``parameters``), and its blocks.
 
-    ``tensor``: the parameter, or a state of the optimizer that is split like it, or an auto-parallel tensor
-    with its own placements. ``config``: the model's, or None for names that are stored as they are (LoRA).
+    ``tensor``: the parameter, an optimizer state with the same sharding, or an auto-parallel tensor with its
+    own placements. ``config``: the model's configuration, or None for names stored unchanged (LoRA). Raises
     UserError for placements that cannot be stored.
     """
     if tensor.is_dist():
@@ -119,7 +120,7 @@ def blocks(name: str, tensor, config) -> tuple[Shape, list[Block]]:
 
 
 def local(tensor):
-    """The part of an auto-parallel tensor that this process has; any other tensor itself."""
+    """This process's part of an auto-parallel tensor; other tensors are returned unchanged."""
     return tensor._local_value() if tensor.is_dist() else tensor
 
 
@@ -133,7 +134,7 @@ def assign(tensor, array: np.ndarray) -> None:
 
 
 def as_dtype(array: np.ndarray, dtype: paddle.dtype) -> np.ndarray:
-    """``array`` in the numpy form of ``dtype``; uint16 is bfloat16."""
+    """Convert ``array`` to the numpy form of ``dtype``; uint16 means bfloat16."""
     return paddle.to_tensor(array, place=paddle.CPUPlace()).astype(dtype).numpy()
 
 
@@ -146,7 +147,7 @@ def parts(name: str) -> list[str]:
 
 
 def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list[Block]:
-    """The part of ``blocks`` in the elements [begin, end) of an array of ``shape``, counted row by row."""
+    """The part of ``blocks`` within elements [begin, end) of an array of ``shape``, in row-major order."""
     inside = []
     for corner, extent in _rectangles(shape, begin, end):
         for block in blocks:
@@ -166,7 +167,7 @@ def clipped(blocks: Sequence[Block], shape: Shape, begin: int, end: int) -> list
 
 
 def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Shape]]:
-    """(corner, extent) of boxes that cover the elements [begin, end): at most three in a matrix."""
+    """Yield (corner, extent) of boxes that cover the elements [begin, end); at most three for a matrix."""
     if begin >= end:
         return
     if len(shape) == 1:
@@ -174,7 +175,7 @@ def _rectangles(shape: Shape, begin: int, end: int) -> Iterator[tuple[Shape, Sha
         return
     rows, width = shape[0], math.prod(shape[1:])
     if len(shape) > 2:
-        raise UserError(f"a split of a tensor of shape {list(shape)} by elements cannot be stored")
+        raise UserError(f"a tensor of shape {list(shape)} that is split by elements cannot be stored")
     first, column = divmod(begin, width)
     last, until = divmod(end, width)
     assert last <= rows
@@ -224,8 +225,7 @@ def is_linear(upstream_name: str, dimensions: int) -> bool:
 
 
 def _runs(name: str, width: int, config) -> list[tuple[str, int, int, int]]:
-    """(upstream name, begin, end, position): columns [begin, end) are the upstream tensor's from position
-    on."""
+    """(upstream name, begin, end, position): columns [begin, end) start at ``position`` upstream."""
     names = parts(name)
     if len(names) == 1:
         return [(name, 0, width, 0)]
@@ -249,7 +249,7 @@ def _stored_as(config) -> StockLayout | None:
 
 
 def tensor_parallel() -> tuple[int, int]:
-    """(degree, rank) of this process in fleet's tensor parallelism; (1, 0) without."""
+    """(degree, rank) of this process in fleet's tensor parallelism; (1, 0) without it."""
     from paddle.distributed import fleet
 
     groups = getattr(fleet.fleet, "_hcg", None)
@@ -259,7 +259,7 @@ def tensor_parallel() -> tuple[int, int]:
 
 
 def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
-    """The whole shape and the patches of a parameter, which tensor parallelism may split."""
+    """The whole shape and the patches of a parameter that tensor parallelism may split."""
     shape = tuple(tensor.shape)
     degree, rank = tensor_parallel()
     if degree == 1 or not _is_split(name, tensor):
@@ -279,15 +279,15 @@ def _split(name: str, tensor) -> tuple[Shape, list[Patch]]:
 def _is_split(name: str, tensor) -> bool:
     """Whether tensor parallelism splits a parameter.
 
-    PaddleFormers also calls ERNIE's experts distributed, each of which is whole in one process, and biases
-    that are the same in all.
+    PaddleFormers also marks ERNIE's experts, each of which is whole on one process, and biases that are equal
+    on all processes as distributed.
     """
     whole = getattr(tensor, "mp_moe", False) or name.endswith("e_score_correction_bias")
     return getattr(tensor, "is_distributed", False) and not whole
 
 
 def _placed(name: str, tensor) -> tuple[Shape, list[Patch]]:
-    """The whole shape and the one patch of an auto-parallel tensor, from its mesh and placements."""
+    """The whole shape and the single patch of an auto-parallel tensor, from its mesh and placements."""
     whole = tuple(tensor.shape)
     mesh, extent, offset = tensor.process_mesh, list(whole), [0] * len(whole)
     ids = np.asarray(mesh.process_ids).reshape(mesh.shape)

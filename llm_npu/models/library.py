@@ -1,7 +1,7 @@
-"""Which library of models this environment has: PaddleNLP or PaddleFormers. Importing it imports neither.
+"""Detects the installed model library, PaddleNLP or PaddleFormers. Importing it imports neither.
 
-Their dependencies are incompatible; an environment has one of them. Each has a folder here with modules of
-the same names; ``from llm_npu.models.library import families`` imports that of the installed library.
+Their dependencies are incompatible, so an environment has one of them. Each has a folder here with modules of
+the same names; ``from llm_npu.models.library import families`` imports the module for the installed library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import ModuleType
 from llm_npu.core.errors import UserError
 
 PADDLENLP, PADDLEFORMERS = LIBRARIES = ("paddlenlp", "paddleformers")
-# What each library's folder has, for the rest of llm_npu.
+# Modules in each library's folder that the rest of llm_npu uses.
 PARTS = (
     "adapter",
     "families",
@@ -30,7 +30,7 @@ def installed_or_none() -> str | None:
 
 
 def installed() -> str:
-    """``paddlenlp`` or ``paddleformers``; UserError if neither is installed."""
+    """``paddlenlp`` or ``paddleformers``; Raises UserError if neither is installed."""
     if name := installed_or_none():
         return name
     raise UserError(
@@ -56,6 +56,6 @@ def after_each_build(change: Callable[[object], None] | None) -> None:
 
 def __getattr__(name: str) -> ModuleType:
     if name in PARTS:
-        # Without either, PaddleNLP's records still describe models for the planner.
+        # Without either library, the planner uses PaddleNLP's records.
         return importlib.import_module(f"llm_npu.models.{installed_or_none() or PADDLENLP}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Whether a training computes its loss without logits, unless ``--use_fused_linear_cross_entropy`` says it.
+"""The default of ``--use_fused_linear_cross_entropy``: whether training computes the loss without logits.
 
-It does where the logits of a micro batch in float32 would take more than ``SHARE`` of a device's memory.
-Paddle does not report the memory of a card, so the trainer takes it to be ``CARD``.
+It does if the float32 logits of a micro batch would take more than ``SHARE`` of the device's memory. Paddle
+does not report a card's memory, so the trainer assumes ``CARD``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from fractions import Fraction
 SHARE = Fraction(1, 32)
 CARD = 64 << 30  # bytes: an Atlas 800T A2
 RULE = f"1/{SHARE.denominator}"
-WIDTH = 4  # bytes of a logit
+WIDTH = 4  # bytes per logit
 
 
 def size(tokens: int, vocabulary: int) -> int:
-    """Bytes of the logits of ``tokens`` tokens and a process's share of the ``vocabulary``."""
+    """Bytes of the logits of ``tokens`` tokens, for a process's share of the ``vocabulary``."""
     return WIDTH * tokens * vocabulary
 
 
 def are_large(tokens: int, vocabulary: int, memory: int = CARD) -> bool:
-    """The rule, for a device with ``memory`` bytes."""
+    """Whether the logits are large for a device with ``memory`` bytes."""
     return size(tokens, vocabulary) > memory * SHARE

@@ -1,15 +1,15 @@
-"""LoRA of the installed library: small matrices beside frozen projections, their files, and the merged model.
+"""LoRA with the installed library: wrapping, saving, loading and merging.
 
     y = x W + alpha / rank * dropout(x) A B        W [in, out] frozen, A [in, rank] and B [rank, out] trained
 
 B starts at zero, so training starts from the unchanged model. LoRA: Hu et al., arXiv 2106.09685.
 
-A checkpoint stores A and B twice, for two readers:
+A checkpoint stores A and B in two formats:
 
     peft_model.safetensors, .index.json, lora_config.json      PaddleNLP's ``LoRAModel``, and this project
     adapter_model.safetensors, adapter_config.json             Hugging Face's peft
 
-In peft A is [rank, in] and B [out, rank]. Projections that are fused here are separate there: they share A,
+In peft A is [rank, in] and B [out, rank]. Projections that are fused here are separate there; they share A,
 and each has its columns of B.
 """
 
@@ -37,9 +37,9 @@ PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 def wrap(model, arguments) -> upstream.LoRAModel:
-    """``model`` with LoRA beside the projections that ``ModelArguments`` names; all other weights are frozen.
+    """Add LoRA to the projections named in ``ModelArguments``; all other weights are frozen.
 
-    Experts and routers of mixtures get no LoRA. A depends on the state of the random number generators.
+    Experts and routers of mixtures get no LoRA. A is drawn from the random number generators. Raises
     UserError for projections that the model does not have.
     """
     chosen = _chosen(model, arguments.lora_target)
@@ -55,12 +55,12 @@ def wrap(model, arguments) -> upstream.LoRAModel:
 
 
 def is_wrapped(model) -> bool:
-    """Whether ``model`` is one that ``wrap`` returned."""
+    """Whether ``model`` was returned by ``wrap``."""
     return isinstance(model, upstream.LoRAModel)
 
 
 def unwrapped(model):
-    """The model itself, with its LoRA layers, if ``model`` is wrapped; else ``model``."""
+    """The inner model with LoRA layers if ``model`` is wrapped; else ``model``."""
     return model.model if is_wrapped(model) else model
 
 
@@ -68,12 +68,12 @@ def save(model: upstream.LoRAModel, folder: str | Path) -> None:
     """Write A and B for PaddleNLP's ``LoRAModel.from_pretrained`` and peft, and the model's config.json."""
     folder = Path(folder)
     dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
-    model.lora_config.dtype = dtype  # mixed precision casts after the model was wrapped
+    model.lora_config.dtype = dtype  # mixed precision casts the model after wrapping
     model.lora_config.save_pretrained(str(folder))
     upstream_config.save(model.config, folder, dtype)
 
     arrays = {name: value.numpy() for name, value in model.get_trainable_state_dict().items()}
-    save_file(arrays, folder / FILE, metadata={"format": "np"})  # bfloat16 is U16, as PaddleNLP has it
+    save_file(arrays, folder / FILE, metadata={"format": "np"})  # bfloat16 is U16, as in PaddleNLP
     size = sum(array.nbytes for array in arrays.values())
     index = {"metadata": {"total_size": size}, "weight_map": dict.fromkeys(arrays, FILE)}
     (folder / INDEX).write_text(strict_json.dumps(index, indent=2, sort_keys=True) + "\n")
@@ -86,14 +86,14 @@ def save(model: upstream.LoRAModel, folder: str | Path) -> None:
 def load(model: upstream.LoRAModel, folder: str | Path) -> None:
     """Set A and B from the files of ``save`` in the parameters' dtype.
 
-    UserError for a folder without them, for files that are damaged, and for those of other projections or of
-    another rank.
+    Raises UserError for a folder without these files, for damaged files, and for files of other projections
+    or of another LoRA rank.
     """
     file = Path(folder) / FILE
     if not file.is_file():
         if pickle := pickles.first(folder):
             raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}.")
-        raise UserError(f"{folder} holds no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
+        raise UserError(f"{folder} has no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
     arrays = dict(Reader([file]))
     parameters = model.get_trainable_state_dict()
     for name, parameter in parameters.items():
@@ -113,7 +113,7 @@ def to_peft(model: upstream.LoRAModel) -> dict[str, np.ndarray]:
         place, _, matrix = name.rpartition(".")
         upstream = f"{place.replace(inner.base_model_prefix, 'model', 1)}.weight"
         array = value.numpy()
-        if matrix == "lora_A":  # of each projection that is fused here
+        if matrix == "lora_A":  # shared by all projections fused here
             parts = dict.fromkeys(layout.parts(upstream), array.T)
         else:
             parts = {}
@@ -130,7 +130,7 @@ def _peft_config(model: upstream.LoRAModel, adapter: dict[str, np.ndarray]) -> d
     config = model.lora_config
     places = {name.removeprefix("base_model.model.").rpartition(".lora_")[0] for name in adapter}
     if not any(".experts." in name for name, _ in model.named_sublayers()):
-        places = {place.rpartition(".")[2] for place in places}  # else peft would take those of experts, too
+        places = {place.rpartition(".")[2] for place in places}  # else peft would also match experts
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -148,9 +148,9 @@ def _peft_config(model: upstream.LoRAModel, adapter: dict[str, np.ndarray]) -> d
 
 @contextmanager
 def merged(model: upstream.LoRAModel) -> Iterator[None]:
-    """Inside, each W holds W + alpha / rank A B, computed in fp32 and rounded once; then W, bit for bit.
+    """Within the context, each W is W + alpha / rank A B, computed in fp32; W is restored exactly.
 
-    PaddleNLP's ``merge`` and ``unmerge`` round in the weights' dtype, both ways.
+    PaddleNLP's ``merge`` and ``unmerge`` round in the weights' dtype, in both directions.
     """
     layers = [layer for layer in model.sublayers() if isinstance(layer, upstream.LoRALinear)]
     before = [layer.weight.numpy() for layer in layers]
@@ -168,7 +168,7 @@ def merged(model: upstream.LoRAModel) -> Iterator[None]:
 
 @contextmanager
 def without(model: upstream.LoRAModel) -> Iterator[None]:
-    """Inside, ``model`` computes what it does without LoRA."""
+    """Within the context, ``model`` computes without LoRA."""
     layers = [layer for layer in model.sublayers() if isinstance(layer, upstream.LoRALinear)]
     try:
         for layer in layers:
@@ -180,7 +180,7 @@ def without(model: upstream.LoRAModel) -> Iterator[None]:
 
 
 def _chosen(model, wanted: str) -> list[str]:
-    """The last parts of the names of the projections that get LoRA."""
+    """The last name components of the projections that get LoRA."""
     names = (name for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear))
     known = sorted({name.rpartition(".")[2] for name in names if ".experts." not in name})
     known = [name for name in known if name.endswith("_proj")]
@@ -191,6 +191,6 @@ def _chosen(model, wanted: str) -> list[str]:
         if name not in known:
             raise UserError(
                 f"--lora_target names {name!r}, but the model has the projections {', '.join(known)}; give "
-                "some of them, separated by commas, or all"
+                "some of these, separated by commas, or all"
             )
     return chosen

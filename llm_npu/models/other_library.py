@@ -1,4 +1,4 @@
-"""What the installed library of models does not have, and the other one does: families and flags.
+"""Families and flags that exist only in the model library that is not installed.
 
 Importing it imports no framework.
 """
@@ -14,7 +14,7 @@ from . import library
 from .family import Family
 
 TITLES = {library.PADDLENLP: "PaddleNLP", library.PADDLEFORMERS: "PaddleFormers"}
-# Flags of what this project has for PaddleNLP's models only, and what to do beside PaddleFormers.
+# Flags that this project supports only with PaddleNLP, and what to use with PaddleFormers.
 ONLY_PADDLENLP = {
     "enable_auto_parallel": "give --tensor_parallel_degree, --pipeline_parallel_degree or --sharding",
     "explain_parallel": "leave it out",
@@ -24,12 +24,12 @@ ONLY_PADDLENLP = {
 
 
 def hint(name: object) -> str:
-    """A sentence, after a blank, about a model type or preset of the other library; empty for other names."""
+    """A sentence, after a space, about a model type or preset of the other library; else empty."""
     other, families = _other()
     for family in families.values():
         if name in (family.model_type, *family.presets, *family.aliases):
             return (
-                f" {family.title} is trained with {TITLES[other]}: in an environment of its own, run "
+                f" {family.title} is trained with {TITLES[other]}: in a separate environment, run "
                 f'pip install ".[{other}]".'
             )
     return ""
@@ -52,21 +52,21 @@ def _other() -> tuple[str, Mapping[str, Family]]:
 
 
 def has_flag(name: str) -> bool:
-    """Whether ``--name`` is for the other library's models only. Without either library no flag is."""
+    """Whether ``--name`` works only with the other library. False if neither library is installed."""
     return name in ONLY_PADDLENLP and library.installed_or_none() == library.PADDLEFORMERS
 
 
 def refuse_flag(name: str) -> None:
-    """UserError if ``--name`` is for the other library's models only."""
+    """Raise UserError if ``--name`` works only with the other library."""
     if has_flag(name):
         raise UserError(
-            f"--{name} works with PaddleNLP's models, and this environment has PaddleFormers; "
+            f"--{name} needs PaddleNLP, but this environment has PaddleFormers; "
             f"{ONLY_PADDLENLP[name]}, or use an environment with the extra paddlenlp"
         )
 
 
 def help_of_flag(name: str, help: str) -> str:
-    """``help``, and where ``--name`` is for the other library's models only, a sentence about that."""
+    """Append a sentence to ``help`` if ``--name`` works only with the other library."""
     if not has_flag(name):
         return help
-    return f"{help.removesuffix('.')}. Only with PaddleNLP; beside PaddleFormers, {ONLY_PADDLENLP[name]}."
+    return f"{help.removesuffix('.')}. PaddleNLP only; with PaddleFormers, {ONLY_PADDLENLP[name]}."

@@ -1,4 +1,4 @@
-"""The presets of all families for random initialisation, and the configuration of a local directory."""
+"""Presets of all families for random initialization, and configurations of local directories."""
 
 from __future__ import annotations
 
@@ -26,69 +26,69 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
     for model_type, family in FAMILIES.items()
     for name, fields in family.presets.items()
 }
-# The names of the same shapes in the library's scripts.
+# Names of the presets in the library's scripts.
 ALIASES = {alias: name for family in FAMILIES.values() for alias, name in family.aliases.items()}
 
 
 def model_config(name_or_path: str, **overrides):
     """The configuration of a preset or of a local directory with a config.json; never a download.
 
-    ``overrides`` replace fields (``None`` leaves the field as it is). Imports the library.
-    UserError for an unknown name (naming the presets and the nearest), for a directory without a readable
-    config.json, for a family or a field that the library has no class for, and for sizes that do not fit each
-    other.
+    ``overrides`` replace fields (``None`` keeps a field). Imports the library. Raises UserError for an
+    unknown name (listing the presets and the nearest), a directory without a readable config.json, a family
+    or field that the library does not support, and inconsistent sizes.
     """
     fields = fields_of(name_or_path)
     fields |= {field: value for field, value in overrides.items() if value is not None}
     family = FAMILIES[fields["model_type"]]
-    # The library's own defaults are not always transformers': PaddleFormers ties a Llama's embedding.
+    # The library's defaults can differ from transformers': PaddleFormers ties Llama's embedding.
     fields = {"architectures": [f"{family.name}ForCausalLM"]} | family.defaults | fields
-    check_sizes(family, SimpleNamespace(**fields), name_or_path)  # before the class computes with them
+    check_sizes(family, SimpleNamespace(**fields), name_or_path)  # before the class uses them
     fields = settings.rotary.as_library(family, settings.fields.as_library(family, fields))
     try:
         config = config_class(family.model_type).from_dict(copy.deepcopy(fields))
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(
-            f"the configuration of {name_or_path} does not make a {family.name}: {error}"
+            f"the configuration of {name_or_path} is not a valid {family.name}: {error}"
         ) from error
     check_sizes(family, config, name_or_path)
-    return degrees.undivided(config)  # the file may name the degrees of the training that wrote it
+    return degrees.undivided(config)  # the file may contain parallel degrees of its training run
 
 
 def model_type(name_or_path: str) -> str:
-    """The family, a key of ``families.FAMILIES``. UserError as in ``model_config``."""
+    """The family, a key of ``families.FAMILIES``. Raises UserError as ``model_config``."""
     return fields_of(name_or_path)["model_type"]
 
 
 def unknown_fields(directory: str) -> list[str]:
-    """The fields of a directory's config.json that nothing reads; [] for a file that cannot be used."""
+    """The unused fields of a directory's config.json; [] for an invalid file."""
     try:
         fields = _read(Path(directory))
     except UserError:
-        return []  # the run says it when it builds the model
+        return []  # reported when the model is built
     return settings.fields.unknown(FAMILIES[fields["model_type"]], fields)
 
 
 def has_weights(path: str) -> bool:
-    """Whether ``path`` is a directory that holds model weights (safetensors)."""
+    """Whether ``path`` is a directory with model weights (safetensors)."""
     return os.path.isdir(path) and next(Path(path).glob(WEIGHTS), None) is not None
 
 
 def is_preset(name: str) -> bool:
-    """Whether ``name`` is a preset, or its name in the library's scripts."""
+    """Whether ``name`` is a preset or an alias of one in the library's scripts."""
     return name in PRESETS or name in ALIASES
 
 
 def fields_of(name_or_path: str, others: Iterable[str] = ()) -> dict[str, object]:
-    """The fields that a preset or a directory's config.json states, with its ``model_type``.
+    """The fields set by a preset or a directory's config.json, including ``model_type``.
 
-    Imports no framework; what is not stated is the default of the library's configuration class. UserError as
-    in ``model_config``, but for sizes that do not fit each other; it names ``others`` as known, too.
+    Imports no framework; other fields have the defaults of the library's configuration class. Raises
+    UserError as ``model_config``, except for inconsistent sizes; ``others`` are listed as further known
+    names.
     """
     name = ALIASES.get(name_or_path, name_or_path)
     if name in PRESETS:
         return dict(PRESETS[name])
-    if name and os.path.isdir(name):  # False for a name that no file can have
+    if name and os.path.isdir(name):  # False for an invalid file name
         return _read(Path(name))
     raise UserError(_unknown(name_or_path, [*PRESETS, *others]))
 
@@ -105,7 +105,7 @@ def _read(directory: Path) -> dict[str, object]:
     kind = fields.get("model_type") or "one that names no model_type"
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(
-            f"{file} describes {kind}, but this script trains the model_type {', '.join(FAMILIES)}."
+            f"{file} describes {kind}, but this script supports the model_type {', '.join(FAMILIES)}."
             f"{other_library.hint(kind)}"
         )
     check_file(FAMILIES[kind], fields, file)

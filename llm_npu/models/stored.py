@@ -1,7 +1,7 @@
 """The arrays of safetensors files, read on access.
 
-The layout of Hugging Face's checkpoints: one ``model.safetensors``, or several files and an index that maps
-each array to its file. bfloat16 is uint16, as in Paddle's ``numpy()``.
+Uses the layout of Hugging Face checkpoints: one ``model.safetensors``, or several files and an index that
+maps each array to its file. bfloat16 is uint16, as in Paddle's ``numpy()``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NO_MODELS = ("optimizer", "peft_model", "adapter_model")  # other files of a che
 class Stored(Mapping[str, np.ndarray]):
     """{name: array} of the safetensors files in ``folder``; ``files`` maps each file to its names.
 
-    The index names the files; without it, ``model.safetensors`` counts alone; without either, all files but
-    those of optimizers and LoRA.
-    UserError for a folder without such files, and for files that cannot be read.
+    The index lists the files; without it, only ``model.safetensors`` is read; without either, all files
+    except those of optimizers and LoRA. Raises UserError for a folder without such files, and for unreadable
+    files.
     """
 
     def __init__(self, folder: str | Path):
@@ -59,7 +59,7 @@ class Stored(Mapping[str, np.ndarray]):
                 raise UserError(f"{index} cannot be read: {error!r}") from None
             for name in names:
                 if not isinstance(name, str) or name == ".." or Path(name).name != name:
-                    raise UserError(f"{index} names {name!r:.80}, which is no file beside it")
+                    raise UserError(f"{index} names {name!r:.80}, which is not a file next to it")
             return names
         if (self._folder / FILE).is_file():
             return [FILE]
@@ -67,8 +67,8 @@ class Stored(Mapping[str, np.ndarray]):
         files = [name for name in files if not name.startswith(NO_MODELS)]
         if any(PART in name for name in files):
             raise UserError(
-                f"{self._folder} holds one machine's parts of a checkpoint; merge those of all machines with "
-                "llm-npu merge_checkpoint."
+                f"{self._folder} contains one machine's part of a checkpoint; merge the parts of all "
+                "machines with llm-npu merge_checkpoint."
             )
         if not files:
             if pickle := pickles.first(self._folder):
@@ -92,9 +92,9 @@ def write(
     folder: Path,
     files: Mapping[str, list[str]] | None = None,
 ) -> None:
-    """Write ``arrays`` into the files ``files``, {file: names}, and an index if there are several.
+    """Write ``arrays`` to ``files``, {file: names}, and an index if there are several files.
 
-    Without ``files`` everything goes into ``model.safetensors``.
+    Without ``files``, all arrays are written to ``model.safetensors``.
     """
     files = {FILE: list(arrays)} if files is None else {file: names for file, names in files.items() if names}
     size = 0
@@ -102,7 +102,7 @@ def write(
         copies = {name: np.ascontiguousarray(arrays[name]) for name in names}
         size += sum(array.nbytes for array in copies.values())
         tensors = {name: paddle.to_tensor(array, place=paddle.CPUPlace()) for name, array in copies.items()}
-        save_file(tensors, str(folder / file), metadata={"format": "pt"})  # pt: the layout, not the writer
+        save_file(tensors, str(folder / file), metadata={"format": "pt"})  # pt is the layout, not the writer
     if len(files) > 1:
         places = {name: file for file, names in files.items() for name in names}
         index = {"metadata": {"total_size": size}, "weight_map": places}

@@ -1,4 +1,4 @@
-"""config.json of Hugging Face's transformers and of the library: the fields in which they differ.
+"""Converts config.json between Hugging Face's transformers and the library.
 
 Importing it imports no framework.
 """
@@ -20,7 +20,7 @@ from .library import names
 
 FILE = "config.json"
 
-# Fields that mean the same to both readers; the library leaves out those at its own defaults.
+# Fields with the same meaning in both; the library omits fields at its own defaults.
 SHARED_FIELDS = (
     *SIZES,
     "rms_norm_eps",
@@ -34,7 +34,7 @@ SHARED_FIELDS = (
 
 
 def model_type(folder: str | Path) -> str | None:
-    """The ``model_type`` in the config.json of ``folder``; None where there is no such file or field."""
+    """The ``model_type`` in the config.json of ``folder``; None if the file or field is missing."""
     try:
         kind = plain_json.mapping(Path(folder) / FILE).get("model_type")
     except (OSError, ValueError):
@@ -43,11 +43,11 @@ def model_type(folder: str | Path) -> str | None:
 
 
 def from_upstream(fields: Mapping[str, object], file: object) -> dict[str, object]:
-    """The fields of ``file``, a config.json, in one form; an InternLM2 becomes a Llama, a GPT-2 a GPT.
+    """Normalize the fields of ``file``, a config.json; InternLM2 becomes Llama, GPT-2 becomes GPT.
 
-    transformers 5 has ``rope_parameters`` for ``rope_theta`` and ``rope_scaling``, and ``dtype`` for
-    ``torch_dtype``. It and PaddleFormers write ``num_local_experts`` for a Qwen3-MoE's ``num_experts``.
-    UserError for a model that cannot be converted.
+    transformers 5 has ``rope_parameters`` instead of ``rope_theta`` and ``rope_scaling``, and ``dtype``
+    instead of ``torch_dtype``. It and PaddleFormers write ``num_local_experts`` for Qwen3-MoE's
+    ``num_experts``. Raises UserError for a model that cannot be converted.
     """
     fields = dict(fields)
     named = fields.get("model_type")
@@ -61,9 +61,9 @@ def from_upstream(fields: Mapping[str, object], file: object) -> dict[str, objec
 
 
 def save(config, folder: Path, dtype: str) -> None:
-    """Write config.json with what Hugging Face's reader needs and the library omits or names otherwise.
+    """Write config.json, adding fields that Hugging Face needs and the library omits or renames.
 
-    ``config``: a ``LlamaConfig``, ``Qwen2Config``, ...; ``dtype``: of the weights.
+    ``config``: a ``LlamaConfig``, ``Qwen2Config``, ...; ``dtype``: the dtype of the weights.
     """
     config.save_pretrained(str(folder))
     family = FAMILIES[config.model_type]
@@ -90,5 +90,5 @@ def save(config, folder: Path, dtype: str) -> None:
 
 
 def _family(model_type: object) -> Family | None:
-    """None if it is unknown."""
+    """The family, or None if it is unknown."""
     return FAMILIES.get(model_type) if isinstance(model_type, str) else None

@@ -1,8 +1,9 @@
 """The weights of language models in the Hugging Face layout, in ``model.safetensors``.
 
-The files hold the upstream layout, however the model is fused or split (``llm_npu.models.layout``):
-any reader of the family takes them, and ``load`` takes any checkpoint of the family. InternLM2's checkpoints
-load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with ``convert_from_torch=True``.
+The files have the upstream layout, regardless of how the model is fused or split (``llm_npu.models.layout``):
+any reader of the family can load them, and ``load`` accepts any checkpoint of the family. InternLM2
+checkpoints load into a Llama. PaddleNLP's ``from_pretrained`` reads the files with
+``convert_from_torch=True``.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ __all__ = ["FILE", "digest", "from_upstream", "load", "save", "to_upstream"]
 
 
 def save(model, folder: str | Path) -> None:
-    """Write ``model.safetensors`` and ``config.json`` in the dtype of the parameters; ``model`` is whole.
+    """Write ``model.safetensors`` and ``config.json`` in the parameters' dtype; ``model`` must be whole.
 
-    ``llm_npu.training.checkpoint.saving.export`` writes a model that processes share.
+    ``llm_npu.training.checkpoint.saving.export`` writes a split model.
     """
     write(to_upstream(model), Path(folder))
     save_config(model, Path(folder))
 
 
 def save_config(model, folder: Path) -> None:
-    """Write ``config.json``, which names the dtype of the parameters."""
+    """Write ``config.json``, which includes the dtype of the parameters."""
     upstream_config.save(
         model.config, folder, str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
     )
@@ -42,9 +43,9 @@ def save_config(model, folder: Path) -> None:
 def load(model, folder: str | Path, layers: range | None = None) -> None:
     """Set the parameters of ``model`` from the safetensors files in ``folder``, in the parameters' own dtype.
 
-    A process that holds a part of the model reads its part. ``layers``: the layers of the files that
-    ``model`` has, if not all.
-    UserError for files that cannot be read, and for weights that are missing, unknown or of another shape.
+    A process with a part of the model reads its part. ``layers``: the layers of the files that ``model`` has,
+    if not all. Raises UserError for unreadable files, and for weights that are missing, unknown or of another
+    shape.
     """
     stored = Stored(folder)
     if conversion := CONVERSIONS.get(upstream_config.model_type(folder)):
@@ -54,7 +55,7 @@ def load(model, folder: str | Path, layers: range | None = None) -> None:
 
 
 class _Renumbered(Mapping[str, np.ndarray]):
-    """``stored`` without the decoder layers outside ``layers``, of which the first becomes layer 0."""
+    """``stored`` with only the decoder layers in ``layers``, renumbered from 0."""
 
     def __init__(self, stored: Mapping[str, np.ndarray], layers: range):
         self._stored, self._stored_names = stored, {}
@@ -89,7 +90,7 @@ def digest(folder: str | Path) -> str:
 def to_upstream(model) -> dict[str, np.ndarray]:
     """{Hugging Face name: array} of every parameter; bfloat16 as uint16, as in Paddle's ``numpy()``.
 
-    The model is whole: no process holds another part of it.
+    The model must not be split over processes.
     """
     upstream: dict[str, np.ndarray] = {}
     for name, parameter in layout.parameters(model).items():
@@ -103,7 +104,7 @@ def to_upstream(model) -> dict[str, np.ndarray]:
 
 def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
     """Set the parameters of ``model`` from ``upstream``, {Hugging Face name: array}; bfloat16 as uint16."""
-    # Older files have the rotary frequencies, which follow from the configuration.
+    # Older files contain rotary frequencies, which follow from the configuration.
     unused = {name for name in upstream if not name.endswith("rotary_emb.inv_freq")}
     if model.config.tie_word_embeddings:
         unused.discard("lm_head.weight")
@@ -112,7 +113,7 @@ def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
         whole = {block.name: block.shape for block in blocks}
         for part in whole:
             if part not in upstream:
-                raise UserError(f"The weights lack {part}; they are of another model than {_size(model)}.")
+                raise UserError(f"The weights lack {part}; they do not belong to {_size(model)}.")
         arrays = {part: upstream[part] for part in whole}
         if any(arrays[part].shape != wanted for part, wanted in whole.items()):
             shapes = " and ".join(f"{list(array.shape)}" for array in arrays.values())
@@ -124,7 +125,7 @@ def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
         unused -= whole.keys()
     if getattr(model.config, "moe_world_size", 1) > 1:  # other processes have the other experts
         unused = {name for name in unused if ".experts." not in name}
-    if unused and model.base_model_prefix:  # a pipeline stage leaves most of the weights to the others
+    if unused and model.base_model_prefix:  # a pipeline stage uses only some of the weights
         raise UserError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")
 
 

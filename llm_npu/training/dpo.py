@@ -1,10 +1,10 @@
-"""Stage dpo: direct preference optimization (Rafailov et al., arXiv 2305.18290) of PaddleFormers' models.
+"""Stage dpo: direct preference optimization (Rafailov et al., arXiv 2305.18290) of PaddleFormers models.
 
-The reference is the model that the training starts from. Its log-probabilities of all answers are computed
-before the first step and cached, so there is only one model in memory; PaddleFormers' own DPOTrainer keeps a
-reference model in memory and computes it in every step. The name of the cache folder is a hash of everything
-that the log-probabilities depend on (`fingerprint`). A resumed run, or another run from the same model and
-data, reads them from the cache.
+The reference is the model that training starts from. The log-probabilities of all answers under the reference
+are computed before the first step and cached, so only one model is in memory; PaddleFormers' own DPOTrainer
+keeps a reference model in memory and runs it in every step. The name of the cache folder is a hash of
+everything that the log-probabilities depend on (`fingerprint`). A resumed run, or another run with the same
+model and data, reads them from the cache.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused import strict_json
 
-LAYOUT = ("labels", "responses", "reference")  # the keys of a batch that the loss reads, not the model
+LAYOUT = ("labels", "responses", "reference")  # batch keys for the loss, not for the model
 RECORD = "reference.json"
 
 
 def logits_of(model, inputs: dict) -> paddle.Tensor:
-    """[B, T, V] of a batch; families return them in different ways."""
+    """The logits [B, T, V] of a batch; model families return them in different ways."""
     outputs = model(**{name: value for name, value in inputs.items() if name not in LAYOUT})
     return outputs[0] if isinstance(outputs, (tuple, list)) else getattr(outputs, "logits", outputs)
 
 
 def logits_and_criterion(model, inputs: dict, criterion) -> tuple[paddle.Tensor, tuple]:
-    """The logits of a batch of ``PairCollator``, and the outputs of ``criterion``.
+    """The logits of a ``PairCollator`` batch, and the outputs of ``criterion``.
 
-    Without ``reference`` in ``inputs``, these are the log-probabilities (chosen, rejected), float32 [pairs].
+    Without ``reference`` in ``inputs``, the outputs are log-probabilities (chosen, rejected), float32
+    [pairs].
     """
     labels, responses, reference = (inputs.get(name) for name in LAYOUT)
     logits = logits_of(model, inputs)
@@ -63,11 +64,11 @@ def logits_and_criterion(model, inputs: dict, criterion) -> tuple[paddle.Tensor,
 
 
 class DPOTrainer(PretrainTrainer):
-    """Trains on pairs with PaddleFormers' ``criterion``: the mean loss over the pairs of a step.
+    """Trains on pairs with PaddleFormers' ``criterion``, the mean loss over the pairs of a step.
 
-    With l the log-probability of an answer by the policy and l_ref by the reference, the reward of an answer
-    is beta (l - l_ref). ``accuracies`` is the share of pairs with the higher reward for the chosen answer,
-    ``margins`` the mean difference of the rewards. PaddleFormers and TRL use the same names.
+    With l the log-probability of an answer under the policy and l_ref under the reference, the reward of an
+    answer is beta (l - l_ref). ``accuracies`` is the fraction of pairs with a higher reward for the chosen
+    answer, and ``margins`` the mean reward difference. PaddleFormers and TRL use the same names.
     """
 
     FIGURES = (
@@ -85,7 +86,7 @@ class DPOTrainer(PretrainTrainer):
         self._figures = np.zeros(len(self.FIGURES))
 
     def baseline(self) -> Baseline:
-        """The loss of the reference, whose log-ratios are 0."""
+        """The loss of the reference model (all log-ratios are 0)."""
         loss, formula = {
             "sigmoid": (math.log(2), "ln 2"),
             "hinge": (1.0, "1"),
@@ -96,7 +97,7 @@ class DPOTrainer(PretrainTrainer):
     def batch_loss(self, model, inputs):
         if self._last_inputs is not None:  # for another forward pass
             self._last_inputs = {name: value for name, value in inputs.items() if name not in LAYOUT}
-        if not inputs["responses"]:  # padding of an evaluation: other ranks have pairs
+        if not inputs["responses"]:  # evaluation padding; other ranks have pairs
             self._figures = np.zeros(len(self.FIGURES))
             return paddle.full([], float("nan")), logits_of(model, inputs)
         logits, (chosen, rejected, _, _, loss) = logits_and_criterion(model, inputs, self._pairs_criterion)
@@ -117,7 +118,7 @@ class DPOTrainer(PretrainTrainer):
 
 
 def fingerprint(run: RunConfig, source: Corpus, tokenizer, parts: Sequence[PairRows]) -> dict[str, object]:
-    """Everything that the log-probabilities of ``parts`` depend on, up to rounding."""
+    """Everything that determines the log-probabilities of ``parts``, up to rounding."""
     folder, training = Path(run.model.model_name_or_path), run.training
     low = "bfloat16" if training.bf16 else "float16" if training.fp16 else None
     return {
@@ -146,9 +147,9 @@ def reference_logps(
     cache: str | None,
     compute: Callable[[], list[np.ndarray]],
 ) -> tuple[list[np.ndarray], bool]:
-    """The log-probabilities of all pairs of each part, float32 [pairs, 2], and whether they were cached.
+    """The log-probabilities of all pairs of each split, float32 [pairs, 2], and whether they were cached.
 
-    ``compute`` is called if they are not. Collective. UserError for a damaged cache.
+    ``compute`` is called if they were not. Collective. Raises UserError for a damaged cache.
     """
     ranks, logps, folder = Ranks.of_run(), None, cached_folder(key, cache)
     with ranks.raise_on_all_ranks():
@@ -165,7 +166,7 @@ def reference_logps(
 
 
 def compute_logps(trainer, parts: Sequence[PairRows], criterion: Callable) -> list[np.ndarray]:
-    """The log-probabilities by the trainer's model in its current state.
+    """Compute the log-probabilities with the trainer's model in its current state.
 
     Collective: each rank computes a share of the batches.
     """
@@ -198,9 +199,9 @@ def compute_logps(trainer, parts: Sequence[PairRows], criterion: Callable) -> li
 
 @contextlib.contextmanager
 def initial_weights(model, run: RunConfig, checkpoint: Path | None) -> Iterator[None]:
-    """Inside, ``model`` has the weights that the training started from.
+    """Within the context, ``model`` has the weights that training started from.
 
-    ``checkpoint``: The checkpoint of a resumed run, whose weights ``model`` has before and after.
+    ``checkpoint``: the checkpoint of a resumed run; ``model`` has its weights before and after.
     """
     if lora.is_wrapped(model):
         with lora.without(model):
@@ -218,7 +219,7 @@ def _check_finite(parts: Sequence[np.ndarray]) -> None:
         if not np.isfinite(logps).all():
             pair = int(np.flatnonzero(~np.isfinite(logps).all(axis=1))[0])
             raise UserError(
-                f"the reference model's log-probabilities of pair {pair} are {logps[pair].tolist()}; look at "
+                f"the reference model's log-probabilities of pair {pair} are {logps[pair].tolist()}; check "
                 "the weights in --model_name_or_path, or give --bf16 instead of --fp16"
             )
 
@@ -236,8 +237,7 @@ def _write(folder: Path, key: Mapping[str, object], parts: Sequence[np.ndarray])
 def _read(folder: Path, key: Mapping[str, object], parts: Sequence[PairRows]) -> list[np.ndarray]:
     if plain_json.mapping(folder / RECORD) != json.loads(strict_json.dumps(key)):
         raise UserError(
-            f"{folder / RECORD} names another model or other data than this run's; delete the folder to "
-            "rebuild it"
+            f"{folder / RECORD} is for a different model or data; delete the folder to rebuild it"
         )
     sizes = [(len(part.sizes), 2) for part in parts]
     arrays = mapped_arrays(

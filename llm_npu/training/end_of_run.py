@@ -1,4 +1,4 @@
-"""When a run ends: after its last step, after ``--exit_duration_in_mins``, or after a signal.
+"""Ends a run after its last step, after ``--exit_duration_in_mins``, or after a signal.
 
 In each case a checkpoint of the last step is saved.
 """
@@ -18,15 +18,15 @@ from llm_npu.training.upstream_trainer import TrainerCallback
 
 
 class StopOnSignal(TrainerCallback):
-    """Ends the training after the current step, with a checkpoint, on Ctrl-C, SIGTERM or SIGHUP.
+    """Ends training after the current step, with a checkpoint, on Ctrl-C, SIGTERM or SIGHUP.
 
-    It handles the signals from ``on_train_begin`` to ``restore``. All ranks stop after the step in which one
-    rank received a signal. A second signal ends the process at once without another checkpoint, and reports
+    It handles the signals from ``on_train_begin`` to ``restore``. All ranks stop after the step in which a
+    rank received a signal. A second signal ends the process at once without another checkpoint and reports
     the last complete checkpoint.
 
-    Launchers repeat signals: paddle.distributed.launch sends SIGTERM up to three times within a second, to
-    one rank after the other; a closed terminal and its shell both send SIGHUP. A repetition within
-    ``REPEATED`` seconds is ignored, except Ctrl-C in a run of one rank.
+    Launchers repeat signals: paddle.distributed.launch sends SIGTERM to one rank after the other, up to three
+    times within a second; a closed terminal and its shell both send SIGHUP. A repeated signal within
+    ``REPEATED`` seconds is ignored, except for Ctrl-C in a run with one rank.
     """
 
     REPEATED = 3.0  # seconds
@@ -39,7 +39,7 @@ class StopOnSignal(TrainerCallback):
 
     @property
     def received(self) -> signal.Signals | None:
-        """The signal that ends the training."""
+        """The signal that ends training."""
         return self.agreed or (self.pending if ranks.count() == 1 else None)
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -53,7 +53,7 @@ class StopOnSignal(TrainerCallback):
             control.should_training_stop = True
 
     def restore(self) -> None:
-        """Return the signals to their former handlers."""
+        """Restore the previous signal handlers."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -65,7 +65,7 @@ class StopOnSignal(TrainerCallback):
             stopping.end_at_once(number, self._abandoned_step(name))
         if not self._since and ranks.is_first():
             stopping.print_now(
-                f"{name}: the run ends after this step, with a checkpoint; another ends it now"
+                f"{name}: stopping after this step, with a checkpoint; a second signal stops now"
             )
         self._since = self._since or time.monotonic()
         self.pending = self.pending or signal.Signals(number)
@@ -79,7 +79,7 @@ class StopOnSignal(TrainerCallback):
 class SaveAtLastStep(TrainerCallback):
     """Logs, evaluates and saves at the last step, even if it is not a multiple of the intervals.
 
-    A run that ends because ``exit_duration_in_mins`` have passed only saves.
+    A run that ends because of ``exit_duration_in_mins`` only saves.
     """
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -88,7 +88,7 @@ class SaveAtLastStep(TrainerCallback):
             control.should_evaluate = args.do_eval
             control.should_save = True
         elif args.exit_duration_in_mins is not None:
-            # Rank 0 decides: the other ranks' clocks started at other times.
+            # Rank 0 decides: the ranks' clocks started at different times.
             time_is_up = Ranks.of_run().from_first(_process_seconds() >= 60 * args.exit_duration_in_mins)
             if time_is_up:
                 control.should_evaluate = False

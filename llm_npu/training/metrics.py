@@ -7,17 +7,17 @@
     {"step": 50, "checkpoint_s": 0.871, "stall_s": 0.112}
 
 Fields:
-    loss, eval_loss: In nats per token. The loss is followed by further figures of a trainer.
+    loss, eval_loss: In nats per token. A trainer can add more values after the loss.
     grad_norm: The norm of all gradients before clipping; absent with ``--max_grad_norm 0``.
-    step_s, data_s: Of the slowest rank (`llm_npu.training.step.StepTimes`).
+    step_s, data_s: Times of the slowest rank (`llm_npu.training.step.StepTimes`).
     communication_s, exposed_s: Mean over the ranks; only with several ranks on virtual NPUs.
-    mfu: With ``--peak_tflops`` (`Utilization`).
+    mfu: Only with ``--peak_tflops`` (`Utilization`).
     peak_memory: The highest peak of all devices, in bytes.
-    skipped: true for a step that left the weights unchanged, because a number was not finite.
-    checkpoint_s, stall_s: The seconds that a checkpoint took, and for how many of them the training waited.
+    skipped: true for a step that left the weights unchanged because of NaN or infinity.
+    checkpoint_s, stall_s: The duration of a checkpoint, and for how long training waited for it.
 
-Numbers that are not finite are null. Rank 0 records for all ranks. PaddleNLP empties ``state.log_history`` at
-every log and rounds the loss, hence this record.
+NaN and infinity are written as null. Rank 0 records for all ranks. This record exists because PaddleNLP
+clears ``state.log_history`` at every log and rounds the loss.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ PLOTS = ("loss.png", "metrics.png")
 FILES = (FILE, *PLOTS)
 
 LONGEST_LINE = 1 << 20  # characters
-LARGEST_INTEGER = 1 << 53  # that float64 represents
-# Fields that the program computes with; a record may have more.
+LARGEST_INTEGER = 1 << 53  # exactly representable in float64
+# Fields that the program uses; a record may have more.
 NUMBERS = ("loss", "eval_loss", "learning_rate", "grad_norm", "tokens_per_s", "step_s", "data_s")
 NUMBERS += ("communication_s", "exposed_s", "mfu", "peak_memory", "checkpoint_s", "stall_s")
 
-PRODUCT_SIZE, PRODUCT_ROUNDS = 1024, 7  # of the matrix product that measures this device
+PRODUCT_SIZE, PRODUCT_ROUNDS = 1024, 7  # of the matrix product used to measure this device
 MIB = 2**20
 TERA = 1e12
 
 
 class Recorder(TrainerCallback):
-    """Collects the records of a run, appends each to ``<output_dir>/metrics.jsonl`` and shows it.
+    """Collects the records of a run, appends them to ``<output_dir>/metrics.jsonl`` and displays them.
 
-    A resumed run keeps the records up to the step that it resumes from.
+    A resumed run keeps the records up to the step it resumes from.
 
     Attributes:
-        step: The last step; the trainer sets it.
-        evaluation: The figures of the last evaluation; the trainer sets it.
-        utilization: Adds the MFU.
+        step: The last step; set by the trainer.
+        evaluation: The metrics of the last evaluation; set by the trainer.
+        utilization: Used to compute the MFU.
     """
 
     def __init__(self, display: Display, utilization: Utilization | None = None):
@@ -97,11 +97,11 @@ class Recorder(TrainerCallback):
         self._display.start(state.max_steps, args.logging_steps)
 
     def end(self) -> None:
-        """Stop the display: the training has ended, with or without an error."""
+        """Stop the display after training ended, with or without an error."""
         self._display.stop()
 
     def flush(self) -> None:
-        """Write pending records to ``metrics.jsonl``; OSError if that is impossible."""
+        """Write pending records to ``metrics.jsonl``. Raises OSError on failure."""
         if ranks.is_first():
             self._written.flush()
 
@@ -137,7 +137,7 @@ class Recorder(TrainerCallback):
         self._add(step=state.global_step, **self.evaluation)
 
     def saved(self, saved: Saved) -> None:
-        """A checkpoint is complete."""
+        """Record a completed checkpoint."""
         self._add(step=saved.step, checkpoint_s=round(saved.seconds, 3), stall_s=round(saved.stall, 3))
 
     def losses(self) -> list[tuple[int, float]]:
@@ -149,7 +149,7 @@ class Recorder(TrainerCallback):
         return [(record["step"], record["eval_loss"]) for record in self.records if "eval_loss" in record]
 
     def recent_loss(self, steps: int = 10) -> float:
-        """The mean training loss of the last ``steps`` steps; a single step has few samples."""
+        """The mean training loss of the last ``steps`` steps, since a single step has few samples."""
         return statistics.fmean(loss for _, loss in self.losses()[-steps:])
 
     def peak_memory(self) -> int:
@@ -157,18 +157,18 @@ class Recorder(TrainerCallback):
         return max((size for size in self._values("peak_memory") if math.isfinite(size)), default=0)
 
     def tokens_per_s(self) -> float:
-        """The median over the steps, which is robust to the warm-up of the first steps."""
+        """The median over all steps, which is robust to the warm-up of the first steps."""
         return statistics.median(self._values("tokens_per_s") or [0.0])
 
     def shares(self) -> dict[str, float]:
-        """{name: share of the time of all steps} for data, communication and exposed, as far as recorded."""
+        """{name: fraction of the total step time} for data, communication and exposed, if recorded."""
         steps = [record for record in self.records if record.get("step_s", 0.0) > 0]
         names = [name for name in ("data", "communication", "exposed") if steps and f"{name}_s" in steps[-1]]
         total = sum(record["step_s"] for record in steps)
         return {name: sum(record.get(f"{name}_s", 0.0) for record in steps) / total for name in names}
 
     def _values(self, name: str) -> list[float]:
-        """A figure of all steps that have it; another program may have written records without it."""
+        """The values of a field in all steps that have it; other programs may have written records."""
         return [record[name] for record in self.records if "loss" in record and name in record]
 
     def _add(self, **record) -> None:
@@ -179,12 +179,12 @@ class Recorder(TrainerCallback):
 
 
 def _with_nan(record: dict) -> dict:
-    """The record with NaN for null: JSON has no number that is not finite."""
+    """The record with NaN for null, since JSON has no NaN."""
     return {name: float("nan") if value is None else value for name, value in record.items()}
 
 
 def _newest(own: list[dict]) -> list[dict]:
-    """The records of the rank that has the most: with a disk per machine, any rank may have been rank 0."""
+    """The longest record list of all ranks: with a disk per machine, any rank may have been rank 0."""
     last_steps = [int(row[0]) for row in ranks.table([own[-1]["step"] if own else 0])]
     furthest = last_steps.index(max(last_steps))
     return own if furthest == 0 else ranks.gathered(own if ranks.number() == furthest else None)[furthest]
@@ -195,13 +195,14 @@ def peak_memory() -> int:
     device = paddle.device.get_device()
     if device.startswith("cpu"):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return paddle_release.max_memory_allocated(device)  # the default, device 0, is another rank's
+    return paddle_release.max_memory_allocated(device)  # the default, device 0, belongs to another rank
 
 
 class RecordFile:
-    """A file of lines that a run appends to; it starts with ``lines``. OSError if it cannot be written.
+    """A file of lines that a run appends to, starting with ``lines``. Raises OSError on failure.
 
-    A full disk does not end the run: lines that cannot be written stay in memory until a later write.
+    A full disk does not end the run: lines that cannot be written stay in memory until a later write
+    succeeds.
     """
 
     def __init__(self, file: Path, lines: list[str]):
@@ -210,7 +211,7 @@ class RecordFile:
             new.write_text("".join(f"{line}\n" for line in lines))
 
     def add(self, line: str) -> None:
-        """Append ``line``, or keep it in memory if it cannot be written; the first failure is reported."""
+        """Append ``line``, or keep it in memory if the write fails; the first failure is reported."""
         self._pending += f"{line}\n".encode()
         try:
             self.flush()
@@ -220,7 +221,7 @@ class RecordFile:
             self._reported = True
 
     def flush(self) -> None:
-        """Write pending lines. OSError with the file's name if that is impossible; UserError for a link."""
+        """Write pending lines. Raises OSError with the file's name on failure, and UserError for a link."""
         if not self._pending:
             return
         with naming(self._file):
@@ -233,9 +234,9 @@ class RecordFile:
 
 
 def read(file: str | Path, notes: list[str] | None = None) -> list[dict]:
-    """The records of a ``metrics.jsonl``, which a kill, a full disk or an editor may have damaged.
+    """Read the records of a ``metrics.jsonl``, which a kill, a full disk or an editor may have damaged.
 
-    A truncated last line is ignored. Other lines that are not records are counted in ``notes``.
+    A truncated last line is ignored. Other invalid lines are counted in ``notes``.
     """
     records, others = [], 0
     for line in _lines(Path(file)):
@@ -245,7 +246,7 @@ def read(file: str | Path, notes: list[str] | None = None) -> list[dict]:
         elif line[-1] == "\n" and not line.isspace():
             others += 1
     if others and notes is not None:
-        notes.append(f"{file}: {others} lines are not records of a run and are left out")
+        notes.append(f"{file}: {others} lines are not valid records and are ignored")
     return records
 
 
@@ -271,21 +272,21 @@ def _record(line: str) -> dict | None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether ``value`` is a number; null is one that is not finite."""
+    """Whether ``value`` is a number; null stands for NaN or infinity."""
     return value is None or type(value) is float or (type(value) is int and abs(value) < LARGEST_INTEGER)
 
 
 @dataclass(frozen=True)
 class Utilization:
-    """MFU, model FLOPs utilization: the fraction of the devices' peak that the model's own operations reach.
+    """MFU, model FLOPs utilization: the achieved fraction of the devices' peak throughput.
 
         MFU = tokens/s * F / (devices * peak)
 
-    with the F of ``llm_npu.models.flops``. Source: PaLM, arXiv 2204.02311, appendix B.
+    with F from ``llm_npu.models.flops``. Source: PaLM, arXiv 2204.02311, appendix B.
 
     Attributes:
-        per_token: F, operations per token.
-        peak: Operations per second of one device.
+        per_token: F, FLOPs per token.
+        peak: FLOP/s of one device.
         source: The origin of ``peak``.
     """
 
@@ -295,17 +296,17 @@ class Utilization:
     source: str
 
     def of(self, tokens_per_s: float) -> float:
-        """The fraction of the peak that ``tokens_per_s`` of the whole run amount to."""
+        """The MFU at ``tokens_per_s`` of the whole run."""
         return tokens_per_s * self.per_token / (self.devices * self.peak)
 
     def __str__(self) -> str:
-        return f"{self.peak / TERA:.4g} TFLOP/s a device, {self.source}"
+        return f"{self.peak / TERA:.4g} TFLOP/s per device, {self.source}"
 
 
 def utilization(run: RunConfig, model) -> Utilization | None:
-    """The utilization for ``--peak_tflops``; None without it. Collective: each rank measures its device.
+    """The `Utilization` for ``--peak_tflops``, or None. Collective: each rank measures its device.
 
-    Attention is counted only if every token attends to all earlier tokens of its row: ``--packing stream``.
+    Attention is counted only for full causal rows (``--packing stream``).
     """
     peak_tflops = run.training.peak_tflops
     if peak_tflops is None:
@@ -329,8 +330,8 @@ def utilization(run: RunConfig, model) -> Utilization | None:
 
 
 def measured_flops(dtype: str) -> float:
-    """Operations per second of matrix products in ``dtype`` on this rank's device: the best round."""
-    numbers = np.random.default_rng(0)  # not Paddle's, whose state belongs to the run
+    """FLOP/s of matrix products in ``dtype`` on this rank's device, in the best round."""
+    numbers = np.random.default_rng(0)  # not Paddle's generator, whose state belongs to the run
     left, right = (
         paddle.to_tensor(numbers.random((PRODUCT_SIZE, PRODUCT_SIZE), np.float32)).astype(dtype)
         for _ in range(2)
@@ -345,7 +346,7 @@ def measured_flops(dtype: str) -> float:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The loss before any training.
+    """The loss of an untrained predictor.
 
     Attributes:
         name: The predictor that has this loss.
@@ -360,7 +361,7 @@ class Baseline:
 
 
 def plot_loss(recorder: Recorder, baseline: Baseline, file: str | Path) -> None:
-    """Write the loss curve as PNG: training and evaluation loss over the steps, and the baseline."""
+    """Write a PNG with training loss, evaluation loss and the baseline over the steps."""
     figure, axes = _subplots(figsize=(8, 4.5))
     axes.plot(*zip(*recorder.losses(), strict=True), linewidth=1, label="training")
     if evaluations := recorder.eval_losses():
@@ -373,7 +374,7 @@ def plot_loss(recorder: Recorder, baseline: Baseline, file: str | Path) -> None:
 
 
 def plot_run(recorder: Recorder, file: str | Path) -> None:
-    """Write speed, gradient norm, shares of the step time and memory over the steps as one PNG."""
+    """Write a PNG with speed, gradient norm, stall fractions and memory over the steps."""
     records = [record for record in recorder.records if record.get("step_s", 0.0) > 0]
     figure, ((speed, norm), (waits, memory)) = _subplots(2, 2, figsize=(11, 6.5), sharex=True)
     _line(speed, records, "tokens_per_s")
@@ -385,18 +386,18 @@ def plot_run(recorder: Recorder, file: str | Path) -> None:
         )
         percent.set_ylabel("MFU (%)")
     _line(norm, records, "grad_norm")
-    norm.set(ylabel="norm of the gradients", ylim=(0, None))
+    norm.set(ylabel="gradient norm", ylim=(0, None))
     for name, label in (
         ("data", "waiting for data"),
         ("communication", "communicating"),
         ("exposed", "waiting for communication"),
     ):
         _line(waits, records, f"{name}_s", lambda record: 100 / record["step_s"], label)
-    waits.set(ylabel="share of the step (%)", xlabel="step", ylim=(0, None))
+    waits.set(ylabel="fraction of the step (%)", xlabel="step", ylim=(0, None))
     if waits.lines:
         waits.legend()
     _line(memory, records, "peak_memory", lambda record: 1 / MIB)
-    memory.set(ylabel="peak memory of a device (MiB)", xlabel="step", ylim=(0, None))
+    memory.set(ylabel="peak memory per device (MiB)", xlabel="step", ylim=(0, None))
     for axes in (speed, norm, waits, memory):
         axes.grid(alpha=0.3)
     _save(figure, file)
@@ -412,7 +413,7 @@ def _subplots(*grid: int, **options):
     import matplotlib
 
     matplotlib.use("Agg")  # no display needed
-    from matplotlib import pyplot  # not at the top: it takes long, and most imports plot nothing
+    from matplotlib import pyplot  # imported late: it is slow, and most processes plot nothing
 
     return pyplot.subplots(*grid, dpi=120, **options)
 

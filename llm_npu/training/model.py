@@ -1,4 +1,4 @@
-"""The model of a run: the library's class for its family, with random weights or those of a directory."""
+"""Builds the model of a run: the library's class for its family, with random or loaded weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config_for(run):
         config = presets.model_config(named, num_hidden_layers=layers)
     if run.model.model_type not in (None, config.model_type):
         raise UserError(
-            f"--model_type is {run.model.model_type}, but {named} is a {config.model_type}; leave "
+            f"--model_type is {run.model.model_type}, but {named} is of type {config.model_type}; leave "
             "--model_type out, or give another --model_name_or_path"
         )
     check_model(run, config)
@@ -53,11 +53,12 @@ def config_for(run):
 def choose_loss(run: RunConfig, config, on_virtual_npu: bool) -> str:
     """Decide whether the loss is computed without logits, unless ``--use_fused_linear_cross_entropy`` is set.
 
-    Sets the switch of ``run``. Returns the reason if the switch is off, and was not set to false by the user.
+    Sets the switch in ``run``. Returns the reason if the switch is off without the user having set it to
+    false.
     """
     switch = run.fused.use_fused_linear_cross_entropy
     if run.data.stage == "dpo":
-        chosen, reason = False, "the loss on preference pairs reads the logits"
+        chosen, reason = False, "the loss on preference pairs needs the logits"
     elif run.training.enable_auto_parallel:
         chosen, reason = True, ""
     elif switch is not None:
@@ -85,26 +86,26 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     """``LlamaForCausalLM``, ``Qwen2ForCausalLM``, ... of ``config`` in fp32, on the run's device.
 
     The trainer casts it. Its configuration, which is stored with the weights, gets the special token ids of
-    ``tokenizer``. Random weights depend on ``--seed`` alone, not on the number of ranks or the sharding of
-    the model. Without ``fill`` the caller loads the weights. With ``--finetuning_type lora`` the model is
-    wrapped (``llm_npu.models.lora``).
+    ``tokenizer``. Random weights depend only on ``--seed``, not on the number of ranks or the sharding.
+    Without ``fill`` the caller loads the weights. With ``--finetuning_type lora`` the model is wrapped
+    (``llm_npu.models.lora``).
 
     Raises:
-        UserError: The weights in the directory ``--model_name_or_path`` do not fit, or Paddle runs on another
-            device than requested.
+        UserError: The weights in ``--model_name_or_path`` do not fit, or Paddle runs on another device than
+            requested.
     """
     requested, actual = run.training.device, paddle.device.get_device()
-    if actual.partition(":")[0] != requested.partition(":")[0]:  # the library continues silently
+    if actual.partition(":")[0] != requested.partition(":")[0]:  # the library would continue silently
         raise UserError(f"--device is {run.device}, but Paddle runs on {actual}; check the plugin.")
     for name in ("bos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     config.eos_token_id = ends.with_tokenizers(config.eos_token_id, tokenizer.eos_token_id)
     families.set_seed(run.training.seed)
-    with caused_by_the_user():  # by the sizes in the configuration
+    with caused_by_the_user():  # sizes in the configuration
         if max(degrees.tensor_parallel(config), degrees.pipeline_parallel(config)) > 1:
             model = _part_of_model(run, config, fill)
         else:
-            paddle.seed(run.training.seed)  # the library gives data-parallel processes seeds of their own
+            paddle.seed(run.training.seed)  # the library gives data-parallel processes different seeds
             model = families.new_model(config)
     if run.model.continue_training:
         weights.load(model, run.model.model_name_or_path)
@@ -114,7 +115,7 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
 def _part_of_model(run: RunConfig, config, fill: bool):
     """This rank's part of a sharded model, with the initial weights of a single process.
 
-    The first rank of every machine builds the whole model in device memory and writes it into the output
+    The first rank of every machine builds the whole model in device memory and writes it to the output
     folder; the other ranks read their parts.
     """
     if not fill or run.model.continue_training:
@@ -122,10 +123,10 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
     folder = Path(run.training.output_dir) / f".initial-weights-{machine}"
     if local == 0:
-        atomic.delete(folder)  # of a killed run
+        atomic.delete(folder)  # left by a killed run
         folder.mkdir(parents=True)
         paddle.seed(run.training.seed)
-        # The optimizer broadcasts biases in the order of their names, which must be those of the other ranks.
+        # The optimizer broadcasts biases in the order of their names, which must match on all ranks.
         with paddle.utils.unique_name.guard():
             whole = families.new_model(degrees.undivided(config))
         stored.write(weights.to_upstream(whole), folder)
@@ -141,7 +142,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
 
 
 def load_weights(model, folder: str | Path) -> None:
-    """Load the weights of a checkpoint; UserError as `lora.load` and `weights.load`."""
+    """Load the weights of a checkpoint. Raises UserError as `lora.load` and `weights.load`."""
     if lora.is_wrapped(model):
         lora.load(model, folder)
     else:

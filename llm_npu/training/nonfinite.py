@@ -1,12 +1,11 @@
-"""NaN and infinity in the loss or the gradients of a step: detected collectively, and located.
+"""Detects and locates NaN and infinity in the loss or gradients of a step, on all ranks together.
 
-The loss is gathered from every rank; the gradient norm is the same on all ranks. So all ranks skip the step
-or all ranks stop, on whichever rank the bad number is. With fp16, PaddleNLP's loss scaler skips such steps
-and lowers the scale. Without clipping (``--max_grad_norm 0``) there is no norm, and only the losses are
-checked.
+The loss is gathered from every rank, and the gradient norm is the same on all ranks, so either all ranks skip
+the step or all ranks stop. With fp16, PaddleNLP's loss scaler skips such steps and lowers the scale. Without
+clipping (``--max_grad_norm 0``) there is no norm, and only the losses are checked.
 
-A run that skips steps ends if it cannot recover (``SkippedSteps``). A checkpoint with a weight that is not
-finite is never written (``check_weights``).
+A run that skips steps ends if it cannot recover (``SkippedSteps``). A checkpoint with non-finite weights is
+never written (``check_weights``).
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ Weights = Iterable[tuple[str, paddle.Tensor]]
 
 
 class SkipStep(Exception):
-    """Leaves the optimizer before it changes anything."""
+    """Raised to leave the optimizer before it changes anything."""
 
 
 class Guard:
-    """Stops the run, or skips the step, if loss or gradients of an optimizer step are not finite.
+    """Stops the run or skips the step if loss or gradients of an optimizer step are not finite.
 
     Args:
         action: ``stop`` or ``skip``.
-        locate: Describes the bad number on this rank. Collective.
+        locate: Describes the location of the non-finite value on this rank. Collective.
         report: Prints a line for each skipped step.
     """
 
@@ -51,14 +50,14 @@ class Guard:
         return skipped
 
     def check_loss(self, loss: float) -> None:
-        """UserError if the loss of any rank is not finite and the action is stop. Once a step; collective."""
+        """Raise UserError if a rank's loss is not finite and the action is stop. Collective, per step."""
         losses = ranks.table([loss])[:, 0].tolist()
         self._bad_loss = not all(map(math.isfinite, losses))
         if self._bad_loss:
             self._act("loss", losses)
 
     def check_norm(self, norm: paddle.Tensor) -> None:
-        """SkipStep or UserError if the norm of all gradients, which every rank knows, is not finite."""
+        """Raise SkipStep or UserError if the global gradient norm is not finite."""
         if not math.isfinite(float(norm)):
             if not self._bad_loss:
                 self._act("norm of the gradients", [float(norm)])
@@ -68,7 +67,7 @@ class Guard:
         """Make the steps of ``optimizer`` skippable."""
         for name in ("step", "_step"):
             if callable(getattr(optimizer, name, None)):
-                # Not setattr, which auto-parallel's optimizer forwards to the optimizer inside.
+                # Not setattr: auto-parallel's optimizer forwards it to the inner optimizer.
                 vars(optimizer)[name] = self._skippable(getattr(optimizer, name))
 
     def _skippable(self, step: Callable) -> Callable:
@@ -90,20 +89,21 @@ class Guard:
             self._skipped = True
             self._report(f"{text}; the step is skipped")
             return
-        skip = "" if "the weight" in where else "; --nonfinite skip leaves such steps out"
-        raise UserError(f"{text}. Lower --learning_rate or look at the data{skip}.")
+        skip = "" if "the weight" in where else "; --nonfinite skip skips such steps"
+        raise UserError(f"{text}. Lower --learning_rate or check the data{skip}.")
 
 
 class SkippedSteps(TrainerCallback):
-    """Ends a run that cannot recover from skipped steps, and protects good checkpoints from them.
+    """Ends a run that cannot recover from skipped steps, and protects good checkpoints.
 
-    - A weight that is not finite ends the run at once; otherwise ``MOST`` consecutive skipped steps do. With
-      fp16, a step with a finite loss counts only at a loss scale below 1: before, the scaler still searches
-      for a scale.
-    - A run fails if it ends in skipped steps, or has skipped all steps (``check_end``).
-    - A checkpoint that is due after a skipped step is written after the next step that is not skipped.
+    - A non-finite weight ends the run at once; otherwise ``MOST`` consecutive skipped steps do. With fp16, a
+    step
+      with a finite loss counts only at a loss scale below 1, because the scaler still searches for a scale
+      above that.
+    - A run fails if its last steps, or all steps, were skipped (``check_end``).
+    - A checkpoint that is due at a skipped step is written after the next step that is not skipped.
 
-    All ranks have the same numbers.
+    The counts are the same on all ranks.
 
     Args:
         last: Returns the last step.
@@ -142,7 +142,7 @@ class SkippedSteps(TrainerCallback):
             control.should_save, self._save_is_due = False, True
 
     def check_end(self, output_dir: str) -> None:
-        """After the last step: UserError if the run ends in skipped steps, or has skipped all steps."""
+        """After the last step, raise UserError if the last steps, or all steps, were skipped."""
         if self._counted > 1 or (self.in_a_row and not self._not_skipped):
             self._give_up(output_dir)
 
@@ -151,12 +151,12 @@ class SkippedSteps(TrainerCallback):
         at = "" if scale is None else f" at a loss scale of {scale:.3g}"
         raise ErrorOfAllRanks(
             f"the last {self.in_a_row} steps were skipped{at}: loss or gradients are not finite. "
-            f"Lower --learning_rate or look at the data; {_remaining_checkpoint(output_dir)}."
+            f"Lower --learning_rate or check the data; {_remaining_checkpoint(output_dir)}."
         )
 
 
 def check_weights(weights: Weights, consequence: str, output_dir: str) -> None:
-    """UserError, with the ``consequence``, if a weight of any rank is not finite. Collective."""
+    """Raise UserError, with the ``consequence``, if a rank has a non-finite weight. Collective."""
     own = next((name for name, weight in weights if not _is_finite(weight)), "")
     bad = [(rank, name) for rank, name in enumerate(Ranks.of_run().gather(own)) if name]
     if bad:
@@ -164,27 +164,27 @@ def check_weights(weights: Weights, consequence: str, output_dir: str) -> None:
         where = f" (rank {rank})" if ranks.count() > 1 else ""
         raise ErrorOfAllRanks(
             f"the weight {name}{where} is not finite: {consequence}. "
-            f"Lower --learning_rate or look at the data; {_remaining_checkpoint(output_dir)}."
+            f"Lower --learning_rate or check the data; {_remaining_checkpoint(output_dir)}."
         )
 
 
 def _remaining_checkpoint(output_dir: str) -> str:
     complete = checkpoint.complete(output_dir)
-    return f"{complete[-1]} is complete and stays" if complete else "there is no checkpoint to continue from"
+    return f"{complete[-1]} is complete and is kept" if complete else "there is no checkpoint to resume from"
 
 
 def bad_numbers(model, inputs: Mapping[str, object] | None) -> str:
-    """The location of a bad number on this rank: a weight, a layer's output, or a gradient; "" without one.
+    """The location of a non-finite value on this rank: a weight, a layer's output, or a gradient; else "".
 
     Collective. ``inputs`` is the last micro batch, for another forward pass; None if that is impossible.
     """
     weight = next((name for name, parameter in weights_of(model) if not _is_finite(parameter)), "")
-    if any(Ranks.of_run().gather(weight)):  # all ranks continue or none: layers may communicate
+    if any(Ranks.of_run().gather(weight)):  # all ranks must continue, or none: layers may communicate
         return f"the weight {weight}" if weight else ""
     if inputs is not None and (layer := _first_bad_output(model, inputs)):
         return f"the output of {layer}"
     bad = [name for name, parameter in model.named_parameters() if not _is_finite(gradient_of(parameter))]
-    return f"the gradient of {bad[-1]}, the last of {len(bad)} in the order of the layers" if bad else ""
+    return f"the gradient of {bad[-1]}, the last of {len(bad)} in layer order" if bad else ""
 
 
 def weights_of(model) -> Weights:
@@ -193,7 +193,7 @@ def weights_of(model) -> Weights:
 
 
 def gradient_of(parameter) -> paddle.Tensor | None:
-    """The gradient that the optimizer reads; float32 with ``--amp_master_grad``."""
+    """The gradient used by the optimizer; float32 with ``--amp_master_grad``."""
     return getattr(parameter, "main_grad", None) if parameter.grad is None else parameter.grad
 
 
@@ -208,7 +208,7 @@ def _is_finite(tensor) -> bool:
 
 
 def _first_bad_output(model, inputs: Mapping[str, object]) -> str:
-    """The first layer of a forward pass whose output is not finite."""
+    """The first layer in a forward pass with a non-finite output."""
     bad: list[str] = []
     hooks = [
         layer.register_forward_post_hook(

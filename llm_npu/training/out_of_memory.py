@@ -1,9 +1,9 @@
-"""Advice for exhausted memory, specific to the phase of the run.
+"""Advice for out-of-memory errors, specific to the phase of the run.
 
     with advising(lambda: WEIGHTS):
         ...
 
-A MemoryError inside is raised again with the advice (``llm_npu.core.errors.out_of_memory``).
+A MemoryError raised inside is re-raised with the advice (``llm_npu.core.errors.out_of_memory``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llm_npu.core import errors
 
 WEIGHTS = (
     "Weights and optimizer states do not fit: shard them over more devices "
-    "(--sharding or --tensor_parallel_degree), train with --finetuning_type lora, or take a smaller model."
+    "(--sharding or --tensor_parallel_degree), train with --finetuning_type lora, or use a smaller model."
 )
 
 
@@ -29,7 +29,7 @@ def advising(advice: Callable[[], str]) -> Iterator[None]:
 
 
 def of_step(arguments) -> str:
-    """How to lower the memory of a training step with the trainer's ``arguments``."""
+    """How to reduce the memory of a training step."""
     batch, flags = arguments.per_device_train_batch_size, ["--max_seq_length"]
     if batch > 1:
         flags.insert(0, f"--per_device_train_batch_size {batch} (and raise --gradient_accumulation_steps)")
@@ -37,7 +37,7 @@ def of_step(arguments) -> str:
 
 
 def of_evaluation(arguments) -> str:
-    """How to lower the memory of an evaluation."""
+    """How to reduce the memory of an evaluation."""
     batch, flags = arguments.per_device_eval_batch_size, ["--max_seq_length"]
     if batch > 1:
         flags.insert(0, f"--per_device_eval_batch_size {batch}")

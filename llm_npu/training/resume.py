@@ -1,12 +1,12 @@
-"""The checkpoint that a run continues from, and the settings that may differ between the two runs.
+"""Selects the checkpoint to resume from, and checks which settings differ between the two runs.
 
-A checkpoint holds the settings of the run that wrote it in ``run.json``:
+A checkpoint contains the settings of the run that wrote it in ``run.json``:
 
     {"fixed": {"seed": 42, "split": "949,50,1", "data": "9f86...", ...}, "schedule": {"max_steps": 200, ...},
      "mesh": {"processes": 4, "tensor": 2, "data": 2}}
 
-``fixed`` settings determine the next sample and the meaning of the optimizer's state: they must be equal. The
-``schedule`` and the optimizer's settings may change, since people lengthen runs and lower weight decay; the
+``fixed`` settings determine the next sample and the meaning of the optimizer state, so they must be equal.
+The ``schedule`` and the optimizer's settings may change, since users extend runs and lower weight decay; the
 new run's values apply, as in PaddleNLP. The ``mesh`` may change as well: the number of ranks and the parallel
 degrees.
 """
@@ -40,7 +40,7 @@ from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.training import MERGED
 from llm_npu.training.upstream_trainer import TrainerState
 
-# The fields of config.json that decide the shapes and the order of the parameters.
+# The fields of config.json that determine the shapes and the order of the parameters.
 SHAPING_FIELDS = ("model_type", *PARAMETER_SIZES, "tie_word_embeddings")
 FIXED = (
     "seed",
@@ -73,27 +73,28 @@ FOLDERS = ("log", MERGED, PROFILE_FOLDER)
 
 
 def hold_folder(arguments) -> Disks:
-    """Acquire the lock of the output folder on each disk. UserError if another run holds it."""
+    """Acquire the lock of the output folder on each disk. Raises UserError if another run holds it."""
     output_dir, ranks = Path(arguments.output_dir), Ranks.of_run()
     disks = Disks.of(output_dir, ranks)
     with ranks.raise_on_all_ranks():
         if disks.first:
             folder_lock.hold(output_dir)
     if disks.several and ranks.first:
-        say(f"note     {output_dir} is on {len(disks.all)} disks; each gets parts of the checkpoints")
+        say(f"note     {output_dir} is on {len(disks.all)} disks; each disk stores part of every checkpoint")
     return disks
 
 
 def requested(arguments, config, writes: bool = True) -> Path | None:
-    """The verified checkpoint of ``--resume_from_checkpoint``; None to start at step 0.
+    """The verified checkpoint of ``--resume_from_checkpoint``, or None to start at step 0.
 
-    Nothing is written here, except that machines with separate disks gather the checkpoint.
+    Nothing is written, except that machines with separate disks gather the checkpoint.
 
     Raises:
-        UserError: The machines have different flags; there is no checkpoint; it is damaged, or its model is
+        UserError: The machines have different flags; there is no checkpoint; it is damaged, or its model does
         not
-            ``config`` (``LlamaConfig``, ...); this run ``writes`` and another run holds the output folder;
-            the checkpoints would mix with those of an earlier run; or the output folder cannot be used.
+            match ``config`` (``LlamaConfig``, ...); this run ``writes`` and another run holds the output
+            folder; the checkpoints would mix with those of an earlier run; or the output folder cannot be
+            used.
     """
     output_dir = Path(arguments.output_dir)
     folder, ranks = None, Ranks.of_run()
@@ -107,14 +108,14 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
     if arguments.resume_from_checkpoint is not None:
         report = say if ranks.first else lambda line: None
         folder = gathering.to_resume(arguments.resume_from_checkpoint, output_dir, disks, report)
-        if folder is not None:  # "auto" finds none before the first checkpoint
+        if folder is not None:  # None with "auto" before the first checkpoint
             _check_same_model(folder, arguments, config)
             check_state(folder)
-    # On a shared disk the first rank decides: the others may see an older state.
+    # On a shared disk the first rank decides: other ranks may see an older state.
     earlier = next(filter(None, ranks.gather(checkpoint.complete(output_dir) if disks.first else [])), [])
     if earlier and not continues(folder, output_dir) and not arguments.overwrite_output_dir:
         raise UserError(
-            f"{output_dir} holds {earlier[-1].name} of an earlier run; "
+            f"{output_dir} contains {earlier[-1].name} of an earlier run; "
             "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
             "or give another --output_dir."
         )
@@ -122,7 +123,7 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
 
 
 def continues(folder: str | Path | None, output_dir: str | Path) -> bool:
-    """Whether a run from the checkpoint ``folder`` continues the run in ``output_dir``."""
+    """Whether resuming from the checkpoint ``folder`` continues the run in ``output_dir``."""
     return folder is not None and Path(folder).resolve().parent == Path(output_dir).resolve()
 
 
@@ -143,7 +144,7 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     if run.data.stage == "dpo":
         fixed["dpo_loss"] = run.preference.dpo_loss
         fixed["reference weights"] = weights.digest(run.model.model_name_or_path)
-    # Fused operators compute the same up to rounding.
+    # Fused operators give the same results up to rounding.
     schedule = {name: getattr(arguments, name) for name in SCHEDULE} | run.fused.switches()
     schedule |= {name: getattr(run.model, name) for name in ("fuse_attention_qkv", "fuse_attention_ffn")}
     if run.data.stage == "dpo":
@@ -155,16 +156,16 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
 def beginning(folder: Path | None, arguments) -> list[str]:
     """A line about the first step of a run with ``--resume_from_checkpoint``."""
     if folder is not None:
-        return [f"the run continues from {folder}"]
+        return [f"resuming from {folder}"]
     if arguments.resume_from_checkpoint is None:
         return []
-    return [f"there is no checkpoint in {arguments.output_dir} yet: the run starts at step 0"]
+    return [f"no checkpoint in {arguments.output_dir} yet: starting at step 0"]
 
 
 def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
-    """A line for each changed argument of the schedule since the run that wrote the checkpoint ``folder``.
+    """A line for each schedule argument that changed since the checkpoint ``folder`` was written.
 
-    UserError if a fixed setting differs.
+    Raises UserError if a fixed setting differs.
     """
     written = states.read_run(folder)
     for name, value in settings["fixed"].items():
@@ -172,24 +173,24 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
         if written_value != value:
             raise UserError(
                 f"{folder} was written with {name} {_cut(written_value)}, but this run has {value}; "
-                "resume with the arguments and the data of the run that wrote it."
+                "resume with the same arguments and data."
             )
     before = written["schedule"]
     changed = [
-        f"--{name} is {value}; the run that is continued had {_cut(before[name])}"
+        f"--{name} is {value}; the previous run had {_cut(before[name])}"
         for name, value in settings["schedule"].items()
-        if name in before and before[name] != value  # an earlier version may have written fewer settings
+        if name in before and before[name] != value  # earlier versions may have written fewer settings
     ]
     if written["mesh"] != settings["mesh"]:
         changed.append(
-            f"this run has {_describe_mesh(settings['mesh'])}; the run that is continued had "
-            f"{_cut(_describe_mesh(written['mesh']))}: losses are the same to rounding, dropout is drawn anew"
+            f"this run has {_describe_mesh(settings['mesh'])}; the previous run had "
+            f"{_cut(_describe_mesh(written['mesh']))}. Losses match up to rounding; dropout masks are redrawn"
         )
     return changed
 
 
 def _cut(value: object) -> str:
-    """A value from a file of the checkpoint, shortened for a message."""
+    """Shorten a value from a checkpoint file for a message."""
     return printable(value, longest=100)
 
 
@@ -202,7 +203,7 @@ def _describe_mesh(mesh: dict[str, int]) -> str:
 
 
 def _data(source: Corpus | Path) -> str:
-    """A hash of the data set; for a .bin, which may be very large, of its index and size."""
+    """A hash of the data set; for a .bin, which can be very large, of its index and size."""
     if isinstance(source, Corpus):
         return source.fingerprint()
     digest = hashlib.sha256()
@@ -213,7 +214,7 @@ def _data(source: Corpus | Path) -> str:
 
 
 def _adapted(model: ModelArguments) -> dict[str, object]:
-    """The settings that LoRA's A and B depend on, and a hash of the base weights."""
+    """The settings that LoRA's A and B depend on, including a hash of the base weights."""
     if model.finetuning_type != "lora":
         return {}
     settings = {name: getattr(model, name) for name in LORA}
@@ -225,7 +226,7 @@ def _hash(content: bytes) -> str:
 
 
 def _check_same_flag(of_ranks: list[bool | str | None]) -> None:
-    """UserError unless the flag is the same on all ranks: it decides which collectives follow."""
+    """Raise UserError unless all ranks have the same flag, which decides the collectives that follow."""
     if len(set(of_ranks)) == 1:
         return
     machines_of: dict[str, list[str]] = {}
@@ -237,12 +238,13 @@ def _check_same_flag(of_ranks: list[bool | str | None]) -> None:
         for value, names in machines_of.items()
     ]
     raise ErrorOfAllRanks(
-        f"--resume_from_checkpoint differs between the machines: {', '.join(values)}; give all the same."
+        f"--resume_from_checkpoint differs between the machines: {', '.join(values)}; give the same value on "
+        "all."
     )
 
 
 def _check_folder(output_dir: Path) -> None:
-    """UserError unless ``output_dir`` is or can become a folder, and a run's files in it are not links."""
+    """Raise UserError unless ``output_dir`` is or can become a folder, and the run's files are not links."""
     for path in (output_dir, *output_dir.absolute().parents):
         if path.exists():
             if not path.is_dir():
@@ -255,12 +257,12 @@ def _check_folder(output_dir: Path) -> None:
 
 
 def _check_same_model(folder: Path, arguments, config) -> None:
-    """The optimizer's state fits only parameters of the same shapes, order and dtype."""
+    """Check the model: the optimizer state needs parameters of the same shapes, order and dtype."""
     try:
         written = plain_json.mapping(folder / "config.json")
     except FileNotFoundError:
         raise UserError(
-            f"{folder} has no config.json, the sizes of its model; resume from a checkpoint that has one."
+            f"{folder} has no config.json with the model's sizes; resume from a checkpoint that has it."
         ) from None
     low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
     required = {field: getattr(config, field) for field in SHAPING_FIELDS}
@@ -269,25 +271,25 @@ def _check_same_model(folder: Path, arguments, config) -> None:
         if written.get(field, False) != value:
             raise UserError(
                 f"{folder} was written with {field} {_cut(written.get(field))}, but this run has {value}; "
-                "resume with the arguments of the run that wrote it."
+                "resume with the same arguments."
             )
 
 
 def check_state(folder: Path) -> None:
-    """Check ``trainer_state.json``, which the upstream trainer trusts."""
+    """Check ``trainer_state.json``, which the upstream trainer does not validate."""
     file = folder / "trainer_state.json"
     if not file.is_file():
-        raise UserError(f"{folder} has no {file.name}, which holds the step of the run.")
+        raise UserError(f"{folder} has no {file.name}, which contains the step of the run.")
     state = plain_json.mapping(file)
     step = state.get("global_step")
     known = {field.name: field for field in dataclasses.fields(TrainerState)}
     if unknown := state.keys() - known.keys():
         raise UserError(
-            f"{file} holds {sorted(unknown)[0]!r:.40}, which the trainer of {names.TITLE} does not have."
+            f"{file} contains {sorted(unknown)[0]!r:.40}, which {names.TITLE}'s trainer state does not have."
         )
     if type(step) is not int or step < 0 or step != checkpoint.marked_step(folder):
         raise UserError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")
     if state.get("best_model_checkpoint") is not None:
-        raise UserError(f"{file} names a best_model_checkpoint, which no run of this project writes.")
+        raise UserError(f"{file} has a best_model_checkpoint, which this project never writes.")
     if not isinstance(state.get("log_history", []), list):
         raise UserError(f"{file}: log_history must be a list.")

@@ -1,7 +1,7 @@
-"""A training run: its parts, in construction order.
+"""A training run, with its parts in construction order.
 
     run = Run(arguments, early, device)
-    run.attach(Overlap(), Summary(), ...)     # those features that the arguments enable
+    run.attach(Overlap(), Summary(), ...)     # keeps the features that the arguments enable
     run.build()
     run.train()
     return run.report()                       # the exit code
@@ -31,16 +31,16 @@ from virtual_npu import KernelRecord
 class Feature:
     """An optional part of a run, such as a profile.
 
-    Subclasses override these hooks. Each hook is called once, in the order below, and for all features in the
+    Subclasses override these hooks. Each hook is called once, in the order below; features are called in the
     order in which they were attached.
     """
 
     def takes_part(self, run: Run) -> bool:
-        """Whether the arguments enable the feature. Nothing has been built yet."""
+        """Whether the arguments enable the feature. Called before anything is built."""
         return True
 
     def configure(self, run: Run) -> None:
-        """After the model's configuration is built; it and ``run.trainer_kind`` may be changed."""
+        """After the model's configuration is built; may change it and ``run.trainer_kind``."""
 
     def on_data(self, run: Run) -> None:
         """After the data and the tokenizer are read."""
@@ -49,7 +49,7 @@ class Feature:
         """After the model is built, with its weights and fused operators."""
 
     def on_trainer(self, run: Run) -> None:
-        """After the trainer is built; callbacks may be added."""
+        """After the trainer is built; may add callbacks."""
 
     def report(self, run: Run) -> None:
         """After the last step, unless a signal stopped the training."""
@@ -63,10 +63,10 @@ class Run:
         trainer_kind: Builds the trainer.
         model, model_config, tokenizer, trainer: Set by ``build``.
         text, samples: The data source and its samples. Set by ``build``.
-        fused: The report of the fused operators, None if all are off. Set by ``build``.
-        switched_off: The reasons of switches that the run has switched off. Set by ``build``.
-        ran: The calls of operators (``paddle_fused.dispatch_log``). Set by ``train``.
-        launches: The kernels of a virtual device. Set by ``train``.
+        fused: The report on the fused operators, None if all are off. Set by ``build``.
+        switched_off: {switch: reason} for switches that the run turned off. Set by ``build``.
+        ran: Operator calls (``paddle_fused.dispatch_log``). Set by ``train``.
+        launches: Kernel launches of a virtual device. Set by ``train``.
     """
 
     def __init__(self, arguments: RunConfig, early: Early, device: Device):
@@ -84,7 +84,7 @@ class Run:
         self.features += [feature for feature in features if feature.takes_part(self)]
 
     def build(self) -> None:
-        """Build all parts of the training. UserError if the run cannot be trained."""
+        """Build all parts of the training. Raises UserError if the run cannot be trained."""
         self.model_config = model.config_for(self.arguments)
         virtual = self.device.kind == "virtual"
         if reason := model.choose_loss(self.arguments, self.model_config, virtual):
@@ -104,11 +104,11 @@ class Run:
         for feature in self.features:
             feature.on_trainer(self)
         if not self.device.dry:
-            # Last: a refused run leaves no folder behind.
+            # Last, so that a rejected run leaves no folder behind.
             self.trainer.disks = resume.hold_folder(self.arguments.training)
 
     def train(self) -> None:
-        """Train all steps, from step 0 or from the checkpoint's."""
+        """Train all steps, starting at step 0 or at the checkpoint's step."""
         paddle_fused.reset_dispatch_log()
         if self.device.kind == "virtual":
             virtual_npu.reset_kernel_record()
@@ -118,10 +118,10 @@ class Run:
             self.launches = virtual_npu.kernel_record()
 
     def report(self) -> int:
-        """Print how the training ended; returns the exit code."""
+        """Print how training ended and return the exit code."""
         if signal := self.trainer.stop.received:
             step = self.trainer.state.global_step
-            say(f"stopped by {signal.name} after step {step}; continue with --resume_from_checkpoint")
+            say(f"stopped by {signal.name} after step {step}; resume with --resume_from_checkpoint")
             return 128 + signal
         for feature in self.features:
             feature.report(self)
@@ -160,7 +160,7 @@ class Run:
             model.load_weights(self.model, self.checkpoint)
 
     def _trainer(self) -> PretrainTrainer:
-        """The trainer on the shuffled training samples."""
+        """Create the trainer on the shuffled training samples."""
         training, samples = self.arguments.training, self.samples
         per_step = samples_per_step(training)
         drawn = training.max_steps * per_step
@@ -178,7 +178,7 @@ class Run:
         )
 
     def _collator(self) -> Collator | PairCollator:
-        """The collator. PaddleNLP's fused attention takes masks as objects, upstream attention as tensors."""
+        """Create the collator. PaddleNLP's fused attention takes mask objects, upstream attention tensors."""
         data, pad = self.arguments.data, self.tokenizer.pad_token_id
         collator = Collator(
             padding=data.padding,
@@ -190,7 +190,7 @@ class Run:
 
 
 def samples_per_step(training) -> int:
-    """The samples of an optimizer step on all processes, from PaddleNLP's ``TrainingArguments``."""
+    """The number of samples of an optimizer step over all processes."""
     return training.train_batch_size * training.gradient_accumulation_steps * training.dataset_world_size
 
 
@@ -204,10 +204,10 @@ def evaluation_samples(samples: pipeline.Samples, arguments) -> pipeline.FirstSa
 
 
 def _padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bool) -> int:
-    """The number of samples, at least ``samples``, that gives every rank the same number of batches.
+    """The smallest number of samples, at least ``samples``, that gives all ranks equally many batches.
 
     Some kinds of parallelism communicate in the forward pass, so every rank needs a batch. ``whole_batches``:
-    pipeline parallelism needs a last batch of full size.
+    the last batch must have full size, as in pipeline parallelism.
     """
     if data_ranks == 1 and not whole_batches:
         return samples

@@ -1,6 +1,6 @@
-"""The figures of an optimizer step (loss, tokens, memory, times) and of an evaluation, over all ranks.
+"""Metrics of an optimizer step (loss, tokens, memory, times) and of an evaluation, over all ranks.
 
-All ranks exchange the figures of a step at its end in one collective.
+All ranks exchange the metrics of a step at its end in one collective.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class StepTimes(NamedTuple):
 
     Attributes:
         step: From the request for the first batch to the end of the step, without evaluation and checkpoints.
-        data: The part spent waiting for batches.
-        communication: The part with collectives in flight.
-        exposed: The part spent waiting for collectives.
+        data: Time spent waiting for batches.
+        communication: Time with collectives in flight.
+        exposed: Time spent waiting for collectives.
 
-    ``communication`` and ``exposed`` are unknown, and 0, on a card and on the CPU place.
+    ``communication`` and ``exposed`` are not measured, and 0, on a card and on the CPU.
     """
 
     step: float
@@ -36,9 +36,9 @@ class StepTimes(NamedTuple):
 
 
 class StepClock(TrainerCallback):
-    """Times the steps of PaddleNLP's training loop by its callback events.
+    """Measures step times of PaddleNLP's training loop from its callback events.
 
-    The loop requests a batch after everything else, and fires an event when the batch arrives.
+    The loop requests a batch last, and fires an event when the batch arrives.
     """
 
     def __init__(self):
@@ -50,7 +50,7 @@ class StepClock(TrainerCallback):
         now = time.perf_counter()
         self._last_wait = now - self._idle_since
         self._data += self._last_wait
-        self._idle_since = now  # the next wait, if this batch is skipped
+        self._idle_since = now  # start of the next wait, if this batch is skipped
 
     def on_step_begin(self, args, state, control, **kwargs):
         self._begin = time.perf_counter() - self._last_wait
@@ -58,7 +58,7 @@ class StepClock(TrainerCallback):
         self._communication = virtual_npu.communication_time()
 
     def take(self) -> StepTimes:
-        """The times of the step that is ending."""
+        """The times of the step that is about to end."""
         communication = virtual_npu.communication_time().since(self._communication)
         return StepTimes(time.perf_counter() - self._begin, self._data, *communication)
 
@@ -77,10 +77,10 @@ class FinishedStep:
         tokens: Sum over all samples.
         memory: The highest peak of all devices, in bytes.
         times: The longest step and data wait, and the mean communication.
-        signal: The signal that a rank has received, or 0.
+        signal: A signal received by any rank, or 0.
         grad_norm: Norm of all gradients before clipping; None without clipping.
-        figures: Further means of the trainer.
-        skipped: Whether the weights were left unchanged, because a number was not finite.
+        figures: Further mean values from the trainer.
+        skipped: Whether the weights were left unchanged because of NaN or infinity.
     """
 
     loss: float
@@ -96,7 +96,7 @@ class FinishedStep:
     def of(cls, rows: np.ndarray, data_ranks: int, names: Sequence[str] = ()) -> FinishedStep:
         """From one row (loss, tokens, memory, signal, norm or NaN, skipped, *StepTimes, *figures) per rank.
 
-        ``data_ranks`` ranks read different samples; every other rank reads the samples of one of them.
+        ``data_ranks`` ranks read different samples; every other rank reads the same samples as one of them.
         ``names`` are the names of the figures.
         """
         loss, tokens, memory, received, norm, skipped, step, data, communication, exposed, *figures = rows.T
@@ -135,7 +135,7 @@ class StepSync(TrainerCallback):
 
 
 class EvaluationMean:
-    """A weighted mean of several figures over the samples of all ranks, however they are batched."""
+    """A weighted mean of several values over the samples of all ranks, independent of batching."""
 
     def __init__(self):
         self._total: np.ndarray | float = 0.0
@@ -148,7 +148,7 @@ class EvaluationMean:
             self._weight += weight
 
     def over_all_ranks(self, count: int) -> list[float]:
-        """The ``count`` means, the same on every rank. Collective."""
-        total = np.broadcast_to(self._total, count)  # 0 if this rank has added nothing
+        """The ``count`` means, identical on every rank. Collective."""
+        total = np.broadcast_to(self._total, count)  # 0 if this rank added nothing
         *totals, weight = ranks.table([*total, self._weight]).sum(axis=0)
         return [float(total / weight) for total in totals]

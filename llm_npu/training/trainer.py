@@ -1,11 +1,11 @@
 """PaddleNLP's Trainer with atomic checkpoints and bitwise resume.
 
 Mixed precision, master weights and gradients, accumulation, clipping, recompute and parallelism are
-PaddleNLP's. This class replaces the parts that would make an interrupted run differ from an uninterrupted
-one, or the losses of several ranks from those of one:
+PaddleNLP's. This class replaces the parts that would make a resumed run differ from an uninterrupted one, or
+the losses of several ranks differ from those of a single rank:
 
-- the sampler walks the samples in order, from the number already consumed; the seed shuffles the data;
-- checkpoints are complete or absent, and independent of the mesh (``llm_npu.training.checkpoint.training``);
+- the sampler reads samples in order, starting at the number already consumed; the data is shuffled by seed;
+- checkpoints are atomic and mesh-independent (``llm_npu.training.checkpoint.training``);
 - losses are means over all labels of all ranks (``llm_npu.training.step``),
   and all ranks stop after the same step.
 """
@@ -51,16 +51,16 @@ SCHEDULES = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealing
 class PretrainTrainer(Checkpointing, Trainer):
     """Trains a causal language model on the batches of ``llm_npu.data.collate``.
 
-    ``train_dataset[i]`` must depend on i (and a seed) alone. All labels of an optimizer step have the same
-    weight, whatever their micro batch (``llm_npu.data.pipeline``).
+    ``train_dataset[i]`` must depend only on i (and a seed). All labels of an optimizer step have equal
+    weight, regardless of their micro batch (``llm_npu.data.pipeline``).
 
     Args:
-        recorder: Collects and shows the metrics.
-        settings: The ``run.json`` of every checkpoint.
+        recorder: Collects and displays the metrics.
+        settings: The content of ``run.json`` in every checkpoint.
         fused_adamw: Replace the library's AdamW by ``paddle_fused.FusedAdamW``.
 
     Attributes:
-        FIGURES: Names of what a subclass measures besides the loss (`batch_figures`).
+        FIGURES: Names of the values that a subclass measures in addition to the loss (`batch_figures`).
         stop: ``stop.received`` is the signal that ended the training early, or None.
     """
 
@@ -92,7 +92,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         super().__init__(callbacks=callbacks, **kwargs)
         self.remove_callback(PrinterCallback)
         self.remove_callback(ProgressCallback)
-        self.args.disable_tqdm = True  # PaddleNLP's other bars: the recorder shows the run
+        self.args.disable_tqdm = True  # disables PaddleNLP's other bars; the recorder displays the run
 
     def baseline(self) -> Baseline:
         """The loss of a uniform guess."""
@@ -101,9 +101,9 @@ class PretrainTrainer(Checkpointing, Trainer):
         )
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
-        """The upstream ``train``, then a checkpoint of the last step and, with LoRA, the merged model.
+        """Run the upstream ``train``, then save the last step's checkpoint and, with LoRA, the merged model.
 
-        UserError and OSError pass through. Any other ValueError is a defect: it becomes the cause of a
+        UserError and OSError pass through. Any other ValueError is a bug and becomes the cause of a
         RuntimeError that names the step.
         """
         continued = resume.continues(resume_from_checkpoint, self.args.output_dir)
@@ -119,7 +119,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         except (ValueError, OSError) as error:
             if is_for_the_user(error):
                 raise
-            raise RuntimeError(f"The training failed after step {self.state.global_step}.") from error
+            raise RuntimeError(f"Training failed after step {self.state.global_step}.") from error
         finally:
             self.checkpoints.abandon()
             self.stop.restore()
@@ -127,10 +127,10 @@ class PretrainTrainer(Checkpointing, Trainer):
         return result
 
     def keep_results(self) -> None:
-        """End the training: a checkpoint of its last step, with LoRA the merged model, and all metrics."""
+        """Save a checkpoint of the last step, the merged model with LoRA, and all metrics."""
         self.wait_for_checkpoints()
         last = checkpoint.path_of(self.args.output_dir, self.state.global_step)
-        # The first rank decides: the others may see an older state of a shared folder.
+        # The first rank decides: other ranks may see an older state of a shared folder.
         if Ranks.of_run().from_first(last not in checkpoint.complete(self.args.output_dir)):  # skipped
             self._save_checkpoint(self.model)
             self.wait_for_checkpoints()
@@ -145,12 +145,14 @@ class PretrainTrainer(Checkpointing, Trainer):
         if minutes is not None and step < steps and not self.stop.received and ranks.is_first():
             say(
                 f"stopped by --exit_duration_in_mins {minutes:g} after step {step} of {steps}; "
-                "continue with --resume_from_checkpoint"
+                "resume with --resume_from_checkpoint"
             )
 
     def _own_step(self) -> tuple[float, ...]:
-        """This rank's row of the finished step (`FinishedStep.of`)."""
-        loss = sum(map(float, self.micro_batch_losses))  # each is already divided by their number
+        """This rank's row for the finished step (`FinishedStep.of`)."""
+        loss = sum(
+            map(float, self.micro_batch_losses)
+        )  # each is already divided by the number of micro batches
         norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
         memory, signal = metrics.peak_memory(), self.stop.pending or 0
         skipped = self.scaler._cache_found_inf if self.do_grad_scaling else self.guard.take_skipped()
@@ -181,7 +183,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         return wrapped
 
     def _check_loss_valid(self, loss):
-        """Replaces the upstream check, which stops only the rank with the bad loss."""
+        """Replacement of the upstream check, which stops only the rank with the bad loss."""
         self._advice = out_of_memory.of_weights  # the optimizer is next
         if self.do_grad_scaling:
             return
@@ -206,9 +208,9 @@ class PretrainTrainer(Checkpointing, Trainer):
         return loss
 
     def compute_loss(self, model, inputs, return_outputs=False):
-        """The mean loss of a batch; in training, times the weight of its labels in the step.
+        """The mean loss of a batch; in training, multiplied by the weight of its labels in the step.
 
-        A batch without labels has weight 0 and gets other labels, because criteria return NaN without any,
+        A batch without labels has weight 0 and gets dummy labels, because criteria return NaN without labels,
         and NaN times 0 is NaN.
         """
         del inputs["num_tokens"]
@@ -223,20 +225,20 @@ class PretrainTrainer(Checkpointing, Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def batch_loss(self, model, inputs) -> tuple:
-        """The mean loss of a batch, and the model's outputs."""
+        """The mean loss of a batch and the model's outputs."""
         return super().compute_loss(model, inputs, return_outputs=True)
 
     def batch_figures(self) -> np.ndarray:
-        """``FIGURES`` of the batch whose loss was computed last: means like the loss, float64."""
+        """``FIGURES`` of the last batch with a computed loss; means like the loss, float64."""
         return np.zeros(0)
 
     def log(self, logs, **kwargs):
-        """The upstream ``log`` plus the recorder's figures of the step, for the trackers of --report_to."""
+        """The upstream ``log`` plus the recorder's step metrics, for the trackers in --report_to."""
         record = self.recorder.records[-1] if self.recorder.records else {}
         super().log({name: value for name, value in record.items() if name != "step"} | logs, **kwargs)
 
     def evaluation_loop(self, dataloader, description, *args, metric_key_prefix="eval", **kwargs):
-        """The mean loss over all labels; PaddleNLP averages over batches and counts padding samples twice."""
+        """The mean loss over all labels. PaddleNLP averages over batches and counts padding samples twice."""
         mean = EvaluationMean()
         self._advice = out_of_memory.of_evaluation
         self.model.eval()
@@ -288,10 +290,10 @@ class PretrainTrainer(Checkpointing, Trainer):
 
 
 class RemoveStaleCheckpoints(TrainerCallback):
-    """Removes an earlier run's checkpoints and merged model when the training begins.
+    """Removes an earlier run's checkpoints and merged model when training begins.
 
     Args:
-        continued: Keep the checkpoints up to the first step: they are this run's own.
+        continued: Keep the checkpoints up to the first step, which belong to this run.
         removes: Whether this rank removes files.
     """
 

@@ -1,6 +1,6 @@
-"""The trainer of the installed library and its callbacks and schedules, under one set of names.
+"""The trainer, callbacks and schedules of the installed library, under common names.
 
-PaddleFormers' trainer descends from PaddleNLP's: the same loop, events and methods.
+PaddleFormers' trainer is derived from PaddleNLP's, with the same loop, events and methods.
 """
 
 from collections.abc import Iterator
@@ -36,10 +36,10 @@ else:
     from paddleformers.utils.batch_sampler import DistributedBatchSampler
 
     class Trainer(Upstream):
-        """PaddleFormers' trainer, corrected where it runs on several processes."""
+        """PaddleFormers' trainer with fixes for several processes."""
 
         def create_optimizer(self, lr_scheduler=None):
-            """The upstream method knows norms by their names, and the last one of a pipeline has a number."""
+            """Upstream identifies norms by name, but a pipeline's last norm has a number instead."""
             optimizer = super().create_optimizer(lr_scheduler)
             norms = (layer for layer in self.model.sublayers() if isinstance(layer, LayerNorm | RMSNorm))
             excluded = {weight.name for norm in norms for weight in norm.parameters()}
@@ -48,14 +48,14 @@ else:
             return optimizer
 
         def _wrap_distributed_optimizer(self, optimizer):
-            """The upstream method logs the gradient norm by an attribute that only mixed precision's has."""
+            """Upstream logs the gradient norm from an attribute that exists only in mixed precision."""
             return fleet.distributed_optimizer(optimizer)
 
         def training_step(self, model, inputs, *args, **kwargs):
-            """The upstream method scales the loss for fp16, and not those of ERNIE's routers.
+            """The upstream method scales the loss for fp16, but not the losses of ERNIE's routers.
 
-            Their layers make up the gradient of a router's loss: 1 / num_acc_steps, or 1 with the default
-            ``enable_delay_scale_loss``.
+            The router layers set the gradient of their loss themselves: 1 / num_acc_steps, or 1 with the
+            default ``enable_delay_scale_loss``.
             """
             config = self.model.config
             if self.do_grad_scaling and hasattr(config, "num_acc_steps"):
@@ -64,9 +64,9 @@ else:
             return super().training_step(model, inputs, *args, **kwargs)
 
         def prediction_pipeline_step(self, model, inputs, *args, **kwargs):
-            """The upstream method returns a loss for the last of ``gradient_accumulation_steps`` calls only.
+            """The upstream method returns a loss only for the last of ``gradient_accumulation_steps`` calls.
 
-            ``inputs`` has the rows of all of them.
+            ``inputs`` has the rows of all calls.
             """
             parts = self.args.gradient_accumulation_steps
             ids, labels = (inputs[name].split(parts) for name in ("input_ids", "labels"))
@@ -77,12 +77,12 @@ else:
 
 
 def optimizer_wrappers(optimizer) -> Iterator:
-    """The wrappers of parallelism around an optimizer, outermost first; the last is the optimizer itself."""
+    """The parallelism wrappers around an optimizer, outermost first; the last item is the optimizer."""
     inside = None
     while optimizer is not None and optimizer is not inside:
         yield optimizer
         inside = optimizer
-        optimizer = vars(inside).get("_inner_opt", vars(inside).get("_optim"))  # stage 3's is its own _optim
+        optimizer = vars(inside).get("_inner_opt", vars(inside).get("_optim"))  # stage 3 uses _optim for this
 
 
 __all__ = [

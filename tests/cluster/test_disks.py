@@ -102,7 +102,7 @@ def test_an_older_checkpoint_takes_the_place_of_a_damaged_one(arguments, undistu
         assert job.wait(LIMIT) == [0, 0], job.text()
     log = (job.logs / "0/workerlog.0").read_text()
     assert f"{newest} of step" in log and "optimizer.part-2-of-2.safetensors" in log, log
-    assert f"the run continues from {seen / older}" in log
+    assert f"resuming from {seen / older}" in log
     assert losses(disks[0]) == losses(undisturbed)
 
 

@@ -88,15 +88,11 @@ class Elastic:
 
     def begun(self, number):
         """The steps at which the runs of this machine have continued."""
-        return [
-            int(step) for step in re.findall(r"the run continues from \S*checkpoint-(\d+)", self.log(number))
-        ]
+        return [int(step) for step in re.findall(r"resuming from \S*checkpoint-(\d+)", self.log(number))]
 
     def last_step(self, number):
         """The last step of the newest run of this machine; 0 before its first."""
-        steps = re.findall(
-            r"^step (\d+)/", re.split("the run continues from", self.log(number))[-1], re.MULTILINE
-        )
+        steps = re.findall(r"^step (\d+)/", re.split("resuming from", self.log(number))[-1], re.MULTILINE)
         return int(steps[-1]) if steps else 0
 
     def wait_for(self, condition, *alive):

@@ -134,7 +134,7 @@ def test_names_far_from_all_others_are_refused():
         (["--lr_scheduler_type", "cosin"], ["cosin", "linear, cosine"]),
         (["--fp16_opt_level", "O3"], ["O3", "O0, O1 or O2"]),
         (["--optim", "sgd"], ["sgd", "must be adamw"]),
-        (["--report_to", "visualdl", "mlflow"], ["--report_to is 'mlflow'", "some of visualdl"]),
+        (["--report_to", "visualdl", "mlflow"], ["--report_to is 'mlflow'", "a list of visualdl"]),
         (["--report_to", "none", "wandb"], ["--report_to is 'none'"]),
         (["--data_impl", "lazy"], ["lazy", "must be mmap"]),
         (["--split", "9,x"], ["--split", "9,x"]),

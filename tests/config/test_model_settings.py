@@ -49,7 +49,7 @@ def checked(family, **fields):
         ({"type": "llama3"}, "llama3 without factor, low_freq_factor, high_freq_factor, original"),
         ({"factor": 2.0}, "no kind"),
         ({"rope_type": "linear", "type": "dynamic", "factor": 2.0}, "kinds dynamic and linear"),
-        ({"rope_type": 3, "factor": 2.0}, "asks for rope_scaling 3"),
+        ({"rope_type": 3, "factor": 2.0}, "has rope_scaling 3"),
         ({"rope_type": "default", "mrope_section": [1, 2]}, "default with 'mrope_section'"),
         ({"rope_type": "linear", "factor": 2.0, "mscale": 1.0}, "linear with 'mscale'"),
         ({"rope_type": "su", "factor": 2.0}, "su, but"),
@@ -120,7 +120,7 @@ def test_every_kind_of_every_family_reaches_its_class():
         for scaling in scalings:
             kind = scaling.get("rope_type") or scaling["type"]
             if kind not in family.rope_scalings:
-                with pytest.raises(UserError, match=f"asks for rope_scaling {kind}"):
+                with pytest.raises(UserError, match=f"has rope_scaling {kind}"):
                     checked(family, rope_scaling=scaling)
                 continue
             library_fields = rotary.as_library(family, checked(family, rope_scaling=scaling))

@@ -83,7 +83,7 @@ def test_long_conversations_lose_their_end_and_the_notes_say_so(samples):
         "y" * 9 in text for i in range(len(parts.train)) for text, _ in texts(tokenizer, parts.train[i])
     )
     kept, template, truncated, dropped = parts.notes
-    assert kept.startswith("7 conversations in 7 samples, ")
+    assert kept.startswith("7 conversations packed into 7 samples, ")
     assert "no chat template" in template
     assert truncated.startswith("1 conversations of more than 64 tokens ")
     assert dropped.startswith("1 conversations are dropped: ") and "64 tokens" in dropped
@@ -111,12 +111,12 @@ def test_a_template_file_takes_the_place_of_the_tokenizers(samples, tmp_path):
         (
             SUMS[:3],
             {"split": "949,50,1"},
-            r"validation part .* 3 conversations .*--do_eval false",
+            r"validation split .* 3 conversations .*--do_eval false",
         ),
         (
             SUMS,
             {"max_seq_length": 5},
-            "training part .* first 5",
+            "training split .* first 5",
         ),
         (SUMS, {"vocab_size": 60}, "another tokenizer"),
     ],
@@ -175,8 +175,8 @@ def test_a_template_that_rewrites_turns_gives_each_answer_its_context(samples):
         f"{thought}{text}<|im_end|>\n" for text in ("4", "5", "7", "1")
     ]
     assert answers[2][0].count(thought) == 1 and "assistant\n5<|im_end|>" in answers[2][0]
-    assert parts.notes[0].startswith("4 texts of conversations in 4 samples")
-    assert "2 of 4 conversations become several texts, 8 in all" in parts.notes[1]
+    assert parts.notes[0].startswith("4 texts of conversations packed into 4 samples")
+    assert "2 of 4 conversations are expanded to a total of 8 texts" in parts.notes[1]
 
 
 def test_marks_of_a_template_get_a_line(samples, tmp_path):

@@ -113,17 +113,17 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
             "roles must alternate",
         ),
-        ("{{ messages[0].content }}", MESSAGES, "nothing of answer 1"),
-        ("{# nothing #}", MESSAGES, "nothing of answer 1"),
+        ("{{ messages[0].content }}", MESSAGES, "does not render answer 1"),
+        ("{# nothing #}", MESSAGES, "does not render answer 1"),
         (
             "{{ messages[-1].content }}{{ '!' if add_generation_prompt }}",
             MESSAGES,
-            "answer 1 in another context",
+            "answer 1 after a different context",
         ),
         pytest.param(
             PADDLENLP,
             [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
-            "in turn, not user, user, assistant",
+            "not user, user, assistant",
             marks=pytest.mark.paddlenlp,
         ),
         pytest.param(
@@ -208,8 +208,8 @@ def test_empty_templates_do_not_count(tmp_path):
         ("{", "chat_template.json cannot be read as JSON"),
         ("[]", "must hold a JSON object"),
         ("{}", "contains neither conversation"),
-        ('{"conversation": ["x"]}', "must hold conversation"),
-        ('{"conversation": ["x", "y"], "extra": "z"}', "must hold conversation"),
+        ('{"conversation": ["x"]}', "must have conversation"),
+        ('{"conversation": ["x", "y"], "extra": "z"}', "must have conversation"),
         ('{"chat_template": 3}', "chat_template must be a Jinja template"),
     ],
 )

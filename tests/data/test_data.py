@@ -202,10 +202,10 @@ def test_too_few_documents_are_cut_by_tokens():
 @pytest.mark.parametrize(
     ("sizes", "split", "needed", "words"),
     [
-        ([5], "949,50,1", (True, False, False), "training part of text has 5 of 5 tokens"),
-        ([100], "949,50,1", (True, True, False), r"validation part .* has 5 of 100 .*or --do_eval false"),
-        ([1000] * 9, "1,0,0", (True, True, False), "validation part of text has 0 of 9000"),
-        ([1000], "949,50,1", (True, False, True), "test part of text has 1 of 1000"),
+        ([5], "949,50,1", (True, False, False), "training split of text has 5 of 5 tokens"),
+        ([100], "949,50,1", (True, True, False), r"validation split .* has 5 of 100 .*or --do_eval false"),
+        ([1000] * 9, "1,0,0", (True, True, False), "validation split of text has 0 of 9000"),
+        ([1000], "949,50,1", (True, False, True), "test split of text has 1 of 1000"),
     ],
 )
 def test_parts_smaller_than_one_sample_are_refused(sizes, split, needed, words):
@@ -378,6 +378,6 @@ def test_packed_text_is_every_document_once(texts, tmp_path, packing):
     assert sorted(document.tolist() for document in pieces_of_samples) == sorted(cut)
     assert packing == "none" or len(parts.train) < len(pieces_of_samples)
     assert (
-        f"{len(pieces_of_samples)} documents and pieces of documents in {len(parts.train)} samples"
+        f"{len(pieces_of_samples)} documents and pieces of documents packed into {len(parts.train)} samples"
         in parts.notes[0]
     )

@@ -128,17 +128,17 @@ def test_long_pairs_are_left_out_with_file_and_line(samples, tmp_path):
     long = ("3 + 4?", "seven, that is " * 9, "8")
     parts, _ = samples([*PAIRS[:2], long, *PAIRS[2:], long])
     assert len(parts.train.sizes) == 20
-    (note,) = [note for note in parts.notes if "left out" in note]
-    assert "more than 64 tokens are left out: 1, " in note
-    assert f"{tmp_path / 'pairs.jsonl'}, line 3; raise --max_seq_length" in note
-    with pytest.raises(ValueError, match=r"training part .* is empty: .*pairs.jsonl, line 1;"):
+    (note,) = [note for note in parts.notes if "--max_seq_length" in note]
+    assert "more than 64 tokens are dropped" in note
+    assert f"{tmp_path / 'pairs.jsonl'}, line 3). Raise --max_seq_length" in note
+    with pytest.raises(ValueError, match=r"training split .* is empty: .*pairs.jsonl, line 1"):
         samples([long] * 9, need_valid=False)
 
 
 def test_what_the_model_and_the_data_do_not_fit(samples):
     with pytest.raises(ValueError, match="contains no preference pairs"):
         samples([])
-    with pytest.raises(ValueError, match=r"validation part .* 2 preference pairs"):
+    with pytest.raises(ValueError, match=r"validation split .* 2 preference pairs"):
         samples(PAIRS[:2])
     parts, _ = samples(PAIRS, vocab_size=100)
     with pytest.raises(ValueError, match="another tokenizer"):
@@ -147,7 +147,7 @@ def test_what_the_model_and_the_data_do_not_fit(samples):
 
 def test_answers_that_are_equal_as_tokens_are_refused_with_file_and_line(samples, tmp_path):
     (tmp_path / "own.jinja").write_text("{% for each in messages %}{{ each.content | trim }};{% endfor %}")
-    with pytest.raises(ValueError, match=r"pairs\.jsonl, line 2: the chosen answer "):
+    with pytest.raises(ValueError, match=r"pairs\.jsonl, line 2: the chosen "):
         samples([PAIRS[0], ("3 + 4?", "7", "7 ")], chat_template=str(tmp_path / "own.jinja"))
 
 
@@ -192,5 +192,5 @@ def test_pairs_in_templates_that_rewrite_turns(samples, name, prompt, chosen):
     size = sample["pairs"][0]
     assert tokenizer.decode(ids[: size[0]]).endswith(prompt)
     assert tokenizer.decode(sample["labels"][size[0] - 1 : size[0] - 1 + size[1]].tolist()) == chosen
-    leaves_out = {"qwen3": (), "deepseek_r1": ("the chat template leaves out: tools (2 times)",)}
-    assert parts.notes[1:] == ("these keys of the data are not used: score (2 times)", *leaves_out[name])
+    leaves_out = {"qwen3": (), "deepseek_r1": ("not used by the chat template: tools (2 times)",)}
+    assert parts.notes[1:] == ("unused keys of the data: score (2 times)", *leaves_out[name])

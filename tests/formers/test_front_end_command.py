@@ -182,7 +182,7 @@ def test_unknown_keys_are_refused_with_the_nearest(tmp_path):
         switches.check([str(tmp_path / "job.yaml")])
     (tmp_path / "job.yaml").write_text("device: npu\n")
     switches.check([str(tmp_path / "job.yaml"), "max_steps=3"])
-    with pytest.raises(UserError, match=r"'lora_rnk' is no key"):
+    with pytest.raises(UserError, match=r"'lora_rnk' is not a key"):
         switches.check([str(tmp_path / "job.yaml"), "lora_rnk=3"])
 
 

@@ -57,5 +57,5 @@ def test_tokens_are_those_of_one_rank(checkpoints, tmp_path, fields):
 
 def test_annotations_are_refused(checkpoints):
     folder, _ = checkpoints
-    with pytest.raises(ValueError, match="works with PaddleNLP's models"):
+    with pytest.raises(ValueError, match="needs PaddleNLP"):
         Mesh(2, auto=True).check(folder / "qwen3")

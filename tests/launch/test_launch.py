@@ -119,7 +119,7 @@ def test_paddles_launcher_sees_the_devices(run_python, front_end, tmp_path):
         (["--nproc", "2", "--device", "cpu"], "Paddle's gloo"),
         (
             ["--nproc", "2", "--device", "npu:1"],
-            "npu:1 names one device, but 2 processes ",
+            "npu:1 selects one device, but 2 processes ",
         ),
         (["--nproc", "17"], "17 processes need a device each, "),
         (["--nproc", "two"], "--nproc: 'two' is not a whole number"),
@@ -151,7 +151,7 @@ def test_a_rank_checks_what_its_launcher_says(monkeypatch):
     with pytest.raises(ValueError, match="gloo"):
         launch.prepare_rank(config.Early((), is_rank=True), Device("cpu", "cpu", ""))
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")
-    with pytest.raises(ValueError, match=r"2 processes .* 0 can be seen"):
+    with pytest.raises(ValueError, match=r"2 processes .* 0 are visible"):
         launch.prepare_rank(config.Early((), is_rank=True), Device("npu", "card", ""))
 
 

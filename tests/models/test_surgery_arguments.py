@@ -144,7 +144,7 @@ def test_a_mask_object_goes_to_the_layers_as_it_is(tokens):
 def test_a_head_that_only_the_configuration_ties_is_not_lost():
     model = build("mistral")
     model.config.tie_word_embeddings = True
-    with pytest.raises(ValueError, match="a head of its own"):
+    with pytest.raises(ValueError, match="a separate head"):
         weights.to_upstream(model)
 
 

@@ -132,7 +132,7 @@ def test_a_new_setting_of_the_optimizer_counts(folder, arguments, setting, capsy
     out = folder / setting
     shutil.copytree(checkpoint.path_of(folder / "one", SAVED), checkpoint.path_of(out, SAVED))
     alone(arguments, *f"{WHOLE_BATCH} {FP32} {setting} --resume_from_checkpoint --output_dir".split(), out)
-    assert f"{setting.replace(' ', ' is ')}; the run that is continued had " in capsys.readouterr().out
+    assert f"{setting.replace(' ', ' is ')}; the previous run had " in capsys.readouterr().out
     (first, *others), (whole_first, *whole_others) = after(out), after(folder / "one")
     assert first == whole_first  # made by the weights of the checkpoint
     assert all(other != whole for other, whole in zip(others, whole_others, strict=True))

@@ -207,7 +207,7 @@ def test_any_journal_is_read_or_refused(tmp_path_factory, events, data):
     try:
         read_journal = dry_run_journal.read(file)
     except UserError as error:
-        assert "is not a line of a journal" in str(error) and is_printable(str(error))
+        assert "is not a journal line" in str(error) and is_printable(str(error))
         return
     for call in read_journal.steps[0].calls if read_journal.steps else ():
         assert isinstance(call.bytes, int) and isinstance(call.flops, int) and call.kind
@@ -216,5 +216,5 @@ def test_any_journal_is_read_or_refused(tmp_path_factory, events, data):
 def test_a_journal_of_one_endless_line(tmp_path):
     (tmp_path / "step.jsonl").touch()
     os.truncate(tmp_path / "step.jsonl", 1 << 33)  # 8 GiB of zeros, none on the disk
-    with pytest.raises(UserError, match="line 1, is not a line of a journal"):
+    with pytest.raises(UserError, match="line 1, is not a journal line"):
         dry_run_journal.read(tmp_path / "step.jsonl")

@@ -106,7 +106,7 @@ def test_fine_tuning_on_conversations(run, inputs, model, tmp_path, other):
     assert status == 0
     train, evaluation = losses(out)
     assert train[STEPS] < train[1] and evaluation[STEPS] < evaluation[2]
-    assert "note     20 conversations in " in output and "filled to" in output
+    assert "note     20 conversations packed into " in output and "filling" in output
     assert "turns are formatted as User: and Assistant:" in output
     assert "prompt   '<|begin_of_text|>User: 0 + 1?\\nAssistant:'" in output
     tokenizer = load_tokenizer(checkpoint.path_of(out, STEPS))

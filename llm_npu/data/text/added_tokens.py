@@ -1,4 +1,4 @@
-"""The tokens that a tokenizer's folder adds to the vocabulary of tokenizer.json or of sentencepiece's model.
+"""Tokens that a tokenizer's folder adds to the vocabulary of tokenizer.json or the sentencepiece model.
 
 tokenizer_config.json       added_tokens_decoder: {"151644": {"content": "<|im_start|>", ...}}
 added_tokens.json           {"<|im_start|>": 151644}
@@ -24,7 +24,7 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True)
 class Added:
-    """An added token of ``file``.
+    """A token added by ``file``.
 
     Attributes:
         number: The id; None if the file has none.
@@ -40,10 +40,10 @@ class Added:
 
 
 def find(folder: Path, config: Mapping, config_file: Path, specials: Iterable[str]) -> list[Added]:
-    """The tokens of all files, in the order of their ids, tokens without ids last.
+    """The added tokens of all files, sorted by id; tokens without ids come last.
 
     Args:
-        specials: The tokens with roles.
+        specials: The tokens with roles, such as eos_token.
 
     Raises:
         UserError: A file is malformed, or files contradict each other.
@@ -66,9 +66,9 @@ def find(folder: Path, config: Mapping, config_file: Path, specials: Iterable[st
 
 
 def put_into(tokenizer, added: list[Added]) -> list[str]:
-    """Add ``added`` to a Rust tokenizer, or to PaddleNLP's class for sentencepiece.
+    """Add the tokens to a Rust tokenizer, or to PaddleNLP's sentencepiece class.
 
-    Returns notes about new tokens without an id. UserError if a token's id differs from the file's.
+    Returns notes about new tokens without an id. Raises UserError if a token's id differs from the file's.
     """
     from tokenizers import AddedToken, Tokenizer
 
@@ -91,7 +91,7 @@ def put_into(tokenizer, added: list[Added]) -> list[str]:
 
 
 def _number_of(tokenizer, content: str) -> int | None:
-    """Like Rust's ``token_to_id``; PaddleNLP's class returns the id of ``unk_token`` for unknown tokens."""
+    """Like Rust's ``token_to_id``; PaddleNLP's class returns ``unk_token``'s id for unknown tokens."""
     known = content in tokenizer.added_tokens_encoder or tokenizer.sp_model.piece_to_id(content)
     return tokenizer.convert_tokens_to_ids(content) if known or content == tokenizer.unk_token else None
 
@@ -101,8 +101,8 @@ def _check_known(added: list[Added], number_of) -> None:
         known = number_of(token.content)
         if known is not None and token.number not in (None, known):
             raise UserError(
-                f"{token.file} gives {token.content!r} the id {token.number}, but in the vocabulary it has "
-                f"{known}; correct one of them"
+                f"{token.file} gives {token.content!r} the id {token.number}, but its id in the vocabulary "
+                f"is {known}; correct one of them"
             )
 
 
@@ -117,7 +117,7 @@ def _check_new(added: list[Added], new: list[str], number_of) -> list[str]:
             )
         if token.number is None and token.content in new:
             notes.append(
-                f"{token.content!r} of {token.file} is not in the vocabulary; it becomes the id {number}"
+                f"{token.content!r} of {token.file} is not in the vocabulary; it gets the id {number}"
             )
     return notes
 
@@ -125,7 +125,7 @@ def _check_new(added: list[Added], new: list[str], number_of) -> list[str]:
 def _decoder(config: Mapping, file: Path) -> Iterator[Added]:
     decoder = config.get(DECODER) or {}
     if not isinstance(decoder, dict):
-        raise UserError(f"{file}: {DECODER} must be an object of ids and tokens")
+        raise UserError(f"{file}: {DECODER} must be an object that maps ids to tokens")
     for number, token in decoder.items():
         if not number.isascii() or not number.isdecimal() or len(number) > 10:
             raise UserError(f"{file}: {DECODER} has the id {number!r:.40}, which is not a whole number")
@@ -154,10 +154,12 @@ def _listed(config: Mapping, file: Path) -> Iterator[Added]:
 
 
 def _token(token: object, file: Path, number: int | None, special: bool) -> Added:
-    """A token is text, or an object with its content and options."""
+    """Parse a token: text, or an object with content and options."""
     options = token if isinstance(token, dict) else {}
     content = options.get("content", token)
     flags = {name: options.get(name, False) for name in FLAGS} | {"special": options.get("special", special)}
     if not isinstance(content, str) or not content or not all(type(flag) is bool for flag in flags.values()):
-        raise UserError(f"{file}: {token!r:.80} is not a token: text, or an object with content and options")
+        raise UserError(
+            f"{file}: {token!r:.80} is not a token; accepted: text, or an object with content and options"
+        )
     return Added(content, file, number, flags, is_explicit=bool(options))

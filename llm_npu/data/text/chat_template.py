@@ -1,8 +1,8 @@
-"""Chat templates: read from files, attached to a tokenizer, and rendered (messages -> text).
+"""Reads chat templates from files, attaches them to a tokenizer, and renders messages to text.
 
-    chat_template.attach(tokenizer, source)    # load_tokenizer does so if the folder has one
+    chat_template.attach(tokenizer, source)    # load_tokenizer does this if the folder has a template
     tokenizer.apply_chat_template(messages)    # PaddleNLP's and Hugging Face's call for inference
-    chat_template.prompt(tokenizer, messages)  # token ids, after which the answer begins
+    chat_template.prompt(tokenizer, messages)  # token ids up to where the answer begins
 
 A message is {"role": ..., "content": ...} with further keys that the template reads (``messages``). A
 template is either Jinja text, as in Hugging Face's tokenizer_config.json or chat_template.jinja, or the
@@ -32,9 +32,9 @@ JSON_FILE = "chat_template.json"
 JINJA_FILE = "chat_template.jinja"
 FILES = (JSON_FILE, JINJA_FILE)  # next to the tokenizer; the first existing file is used
 CONFIG_FILE = "tokenizer_config.json"
-MOST_MEMORY = 2 << 30  # bytes, for rendering a conversation
+MOST_MEMORY = 2 << 30  # bytes of memory for rendering a conversation
 
-# The default for tokenizers without a template: "<bos>User: question\nAssistant: answer<eos>User: ...".
+# The default of tokenizers without a template: "<bos>User: question\nAssistant: answer<eos>User: ...".
 DEFAULT = (
     "{{ bos_token if bos_token is defined }}"
     "{% for message in messages %}"
@@ -45,7 +45,7 @@ DEFAULT = (
 )
 
 GENERATION = re.compile(r"\{%[-+]?\s*generation\b")
-# Marks that no conversation contains; they never leave this module.
+# Markers that no conversation contains; used only in this module.
 START, STOP = (f"\ue000{secrets.randbelow(10**18):018d}{end}\ue001" for end in "<>")
 
 Messages = Sequence[dict[str, object]]
@@ -54,7 +54,7 @@ Messages = Sequence[dict[str, object]]
 def find(folder: str | Path) -> str | dict | None:
     """The template in a tokenizer's folder, or None. Empty files are ignored.
 
-    PaddleNLP's file takes precedence, as in PaddleNLP. UserError if a file cannot be read.
+    PaddleNLP's file takes precedence, as in PaddleNLP. Raises UserError if a file cannot be read.
     """
     for name in FILES:
         if (Path(folder) / name).is_file() and _text(Path(folder) / name).strip():
@@ -64,7 +64,7 @@ def find(folder: str | Path) -> str | dict | None:
 
 
 def read(file: str | Path) -> str | dict:
-    """The template in a file: JSON (``.json``) or Jinja. UserError if it is empty or cannot be read."""
+    """The template in a file: JSON (``.json``) or Jinja. Raises UserError if it is empty or unreadable."""
     file = Path(file)
     if not _text(file).strip():
         raise UserError(f"{file} is empty; give a file with a chat template")
@@ -81,14 +81,14 @@ def read(file: str | Path) -> str | dict:
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
     ):
         raise UserError(
-            f"{file} must hold conversation, the templates of the user's and the bot's turn, and may hold "
+            f"{file} must have conversation, the templates of the user's and the bot's turn, and may have "
             "system and query"
         )
     return content
 
 
 def attach(tokenizer, source: str | dict) -> None:
-    """Make ``source`` the tokenizer's template; `save` writes it. UserError if it is not a template."""
+    """Set the tokenizer's template, which `save` writes. Raises UserError if ``source`` is not a template."""
     if not is_unicode(source):
         raise UserError("the chat template is not valid Unicode")
     of_paddlenlp = hasattr(tokenizer, "init_chat_template")
@@ -101,8 +101,8 @@ def attach(tokenizer, source: str | dict) -> None:
         tokenizer.init_kwargs.pop("chat_template", None)
     else:
         raise UserError(
-            f"{JSON_FILE} with a conversation is PaddleNLP's, and PaddleFormers' tokenizers take Jinja; give "
-            f"a {JINJA_FILE} with --chat_template"
+            f"{JSON_FILE} with a conversation is PaddleNLP's format, but PaddleFormers' tokenizers need "
+            f"Jinja; give a {JINJA_FILE} with --chat_template"
         )
 
 
@@ -121,7 +121,7 @@ def fingerprint(tokenizer) -> str:
 
 
 def save(tokenizer, folder: str | Path) -> None:
-    """``save_pretrained`` plus the template: PaddleNLP's fast tokenizers omit chat_template.json."""
+    """``save_pretrained``, and the template, since PaddleNLP's fast tokenizers omit chat_template.json."""
     tokenizer.save_pretrained(str(folder))
     source = source_of(tokenizer)
     if isinstance(source, dict):
@@ -137,10 +137,14 @@ class Rendered:
 
 
 def rendered(tokenizer, messages: Messages, prompt: bool, tools: Sequence[dict] | None = None) -> Rendered:
-    """The text of ``messages`` by the tokenizer's Jinja template; with ``prompt``, up to the next answer."""
+    """Render ``messages`` with the tokenizer's Jinja template; with ``prompt``, up to the next answer."""
     source = source_of(tokenizer)
     template = _compiled(source, marked=marks_answers(tokenizer))
-    variables = {"tools": tools, "documents": None, **tokenizer.special_tokens_map}  # as Hugging Face's call
+    variables = {
+        "tools": tools,
+        "documents": None,
+        **tokenizer.special_tokens_map,
+    }  # as in Hugging Face's call
     with rendering():
         text = template.render(messages=list(messages), add_generation_prompt=prompt, **variables)
     return _without_marks(text)
@@ -167,7 +171,7 @@ def _without_marks(text: str) -> Rendered:
 
 @contextlib.contextmanager
 def rendering() -> Iterator[None]:
-    """Turn any error of a template into a UserError: templates are third-party programs."""
+    """Convert any error of a template to a UserError: templates are third-party programs."""
     try:
         with memory.limited(MOST_MEMORY):
             yield
@@ -178,36 +182,41 @@ def rendering() -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # TypeError, ZeroDivisionError, TemplateError, ...
-        raise UserError(f"the chat template rejects it: {error}") from error
+        raise UserError(f"the chat template fails: {error}") from error
 
 
 def question(tokenizer, text: str) -> list[int]:
-    """The token ids of a prompt with a single user message. UserError as `prompt`."""
+    """The token ids of a prompt with a single user message. Raises UserError as `prompt`."""
     return prompt(tokenizer, [{"role": "user", "content": text}])
 
 
 def prompt(tokenizer, messages: Messages) -> list[int]:
-    """The token ids of ``messages``, after which the assistant's answer begins.
+    """The token ids of ``messages`` up to where the assistant's answer begins.
 
-    UserError if there is no template, if it rejects the messages, and if the last message is the assistant's.
+    Raises UserError if there is no template, if it rejects the messages, and if the last message is an
+    answer.
     """
     source = source_of(tokenizer)
     if source is None:
         raise UserError("the tokenizer has no chat template; give the prompts as text, not as messages")
     if not messages or messages[-1]["role"] == "assistant":
-        raise UserError("an answer has no message to follow; end with one to the assistant, such as a user's")
+        raise UserError(
+            "the last message is an answer; end with a message to the assistant, such as a user message"
+        )
     if isinstance(source, dict):
         return _prompt_of_pairs(tokenizer, messages)
     return ids_of(tokenizer, [rendered(tokenizer, messages, True).text])[0]
 
 
 def _prompt_of_pairs(tokenizer, messages: Messages) -> list[int]:
-    """The prompt by PaddleNLP's template, which supports question-answer pairs and a system message."""
+    """Render a prompt with PaddleNLP's template: question-answer pairs and an optional system message."""
     has_system = messages[0]["role"] == "system"
     turns = messages[has_system:]
     roles = [message["role"] for message in turns]
     if roles != (["user", "assistant"] * len(turns))[: len(turns)]:
-        raise UserError(f"PaddleNLP's chat template needs user and assistant in turn, not {', '.join(roles)}")
+        raise UserError(
+            f"PaddleNLP's chat template needs user and assistant to alternate, not {', '.join(roles)}"
+        )
     if has_system and source_of(tokenizer).get("system") is None:
         raise UserError("the chat template has no place for a system message")
     texts = [message["content"] for message in turns]
@@ -224,10 +233,10 @@ def ids_of(tokenizer, texts: list[str]) -> list[list[int]]:
 
 @functools.lru_cache
 def _compiled(source: str, marked: bool = False):
-    """The template with Hugging Face's settings and functions of Jinja.
+    """Compile the template with Hugging Face's Jinja settings and functions.
 
-    ``strftime_now`` is missing on purpose: with it, templates insert today's date, and a run resumed tomorrow
-    would train on different text. Without it they insert a fixed date.
+    ``strftime_now`` is missing on purpose: templates would insert today's date, and a run resumed tomorrow
+    would train on different text. Without it, templates insert a fixed date.
 
     Args:
         marked: Put `START` and `STOP` around the text in ``{% generation %}``.
@@ -240,7 +249,7 @@ def _compiled(source: str, marked: bool = False):
         raise TemplateError(message)
 
     class Generation(Extension):
-        """``{% generation %}``, which marks answers in templates for transformers."""
+        """``{% generation %}``, which marks answers in transformers' templates."""
 
         tags = {"generation"}  # noqa: RUF012  (jinja2's interface)
 
@@ -253,7 +262,7 @@ def _compiled(source: str, marked: bool = False):
             return [start, *body, stop]
 
     class Sandbox(ImmutableSandboxedEnvironment):
-        """Jinja without the operator **: a few characters could cost unbounded time and memory."""
+        """Jinja without the ** operator, which could use unbounded time and memory."""
 
         intercepted_binops = frozenset({"**"})
 

@@ -13,7 +13,7 @@ Every record may have ``system`` and ``tools``. Further keys:
   system message), ``context`` with ``system``
 - messages: ``weight`` 0, or ``loss`` or ``train`` false, for an answer that is context only
 
-All become messages that end with an answer.
+All layouts become messages that end with an answer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Conversations(JsonLines):
             yield from (message["content"] for message in conversation.messages if message["content"])
 
     def conversations(self) -> Iterator[Conversation]:
-        """Every conversation. UserError, with file and line, for a line that is not a conversation."""
+        """Yield all conversations. Raises UserError, with file and line, for any other line."""
         for where, record in self.records():
             yield _conversation(Fields(record, where))
 
@@ -77,13 +77,13 @@ def _conversation(fields: Fields) -> Conversation:
     messages, context, without_effect = weighed(messages, where)
     check(messages, where)
     if not messages or messages[-1]["role"] != "assistant":
-        last = f"ends with the {messages[-1]['role']}'s message" if messages else "has no messages"
+        last = f"ends with the {messages[-1]['role']} message" if messages else "has no messages"
         raise UserError(f"{where} {last}; a conversation must end with an answer to train on")
     return Conversation(messages, where, tools, context, (*fields.unread(), *without_effect))
 
 
 def layout(fields: Fields, layouts) -> str:
-    """The key of ``layouts`` that the record has. UserError unless there is exactly one."""
+    """The key of ``layouts`` in the record. Raises UserError unless there is exactly one."""
     names = [name for name in layouts if name in fields] or [
         name for name in layouts if fields.get(name) is not None
     ]
@@ -104,7 +104,7 @@ def sharegpt(fields: Fields) -> list[Message]:
 
 
 def question_of(fields: Fields, *names: str) -> list[Message]:
-    """The messages of ``history``, and a question: the text of the keys ``names``."""
+    """The messages of ``history``, followed by a question: the text of the keys ``names``."""
     history, parts = fields.get("history"), [fields.get(name) for name in names]
     history = history if holds(history) else []
     if not (isinstance(history, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in history)):

@@ -1,7 +1,7 @@
 """Text documents: the files of a folder, the lines of a .jsonl, or the source of the standard library.
 
-A folder is read with all folders in it and all linked ones, each once. The names directly in the data folder
-assign files to parts: ``valid.jsonl``, ``my-corpus.test.txt``, or folders ``train/`` and ``test/``.
+Folders are read recursively, including linked folders, each only once. Names directly in the data folder
+assign files to splits: ``valid.jsonl``, ``my-corpus.test.txt``, or folders ``train/`` and ``test/``.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from llm_npu.core.untrusted.git_lfs import refuse_pointer
 SUFFIXES = (".txt", ".py", ".md", ".jsonl")
 # Enough for about 1000 default steps; tokenised in a few seconds on one core.
 STANDARD_LIBRARY_BYTES = 4 << 20
-BLOCK = 1 << 20  # bytes or characters that are read at once
-LONGEST_LINE = 128 << 20  # bytes; as text and as JSON, a line needs up to nine times as much
-# The words in names that assign files to the training, validation and test part.
+BLOCK = 1 << 20  # bytes or characters read at once
+LONGEST_LINE = 128 << 20  # bytes; parsed as JSON, a line needs up to nine times as much memory
+# Words in names that assign files to the training, validation and test split.
 WORDS = (
     {"train", "training"},
     {"valid", "validation", "val", "dev", "eval", "evaluation"},
     {"test", "testing"},
 )
-SOURCES = (".py", ".md")  # whose names assign no part: test.py is a program
+SOURCES = (".py", ".md")  # not assigned by name: test.py is a program
 REPORTED_KINDS = 5  # of skipped files
 
 
 class Document(NamedTuple):
-    """A text in chunks of any length, and its location for messages: file, or file and line."""
+    """A text in chunks of any length, and its location (file, or file and line) for messages."""
 
     where: str
     chunks: Iterable[str]
@@ -54,10 +54,10 @@ class Corpus:
     """Text files in a fixed order.
 
     Attributes:
-        name: The name for messages.
+        name: The name in messages.
         root: The base of relative paths.
-        held_out: The files of the validation and of the test part that file names assign.
-        notes: Reports of skipped files.
+        held_out: The validation and test files, as assigned by file names.
+        notes: Notes about skipped files.
     """
 
     name: str
@@ -67,19 +67,20 @@ class Corpus:
     notes: tuple[str, ...] = ()
 
     def documents(self) -> Iterator[str]:
-        """The text of every non-empty document. UserError as in `streams`."""
+        """Yield the text of every non-empty document. Raises UserError as `streams`."""
         return ("".join(document.chunks) for document in self.streams())
 
     def streams(self) -> Iterator[Document]:
-        """Every non-empty document: one per file, or one per line of a .jsonl.
+        """Yield every non-empty document: one per file, or one per line of a .jsonl.
 
-        UserError for a file that cannot be read or is not valid text, at the latest when its chunks are read.
+        Raises UserError for a file that cannot be read or is not valid text, at the latest when its chunks
+        are read.
         """
         for file in self.files:
             yield from _jsonl(file) if file.suffix.lower() == ".jsonl" else _text(file)
 
     def parts(self) -> list[Corpus | None]:
-        """The training, the validation and the test part; None for a held-out part without files."""
+        """The training, validation and test split; None for a held-out split without files."""
         held_out = [dataclasses.replace(self, files=files, held_out=((), ())) for files in self.held_out]
         train = dataclasses.replace(self, held_out=((), ()))
         return [train, *(part if part.files else None for part in held_out)]
@@ -112,7 +113,7 @@ def standard_library() -> Corpus:
 
 
 def corpus(path: Path) -> Corpus:
-    """The text in a file or folder. UserError if there is none.
+    """The text in a file or folder. Raises UserError if there is none.
 
     The files of a folder are ordered by the hash of their relative path: random but stable, so ``--split``
     holds out a random choice of files. Hidden files are skipped.
@@ -128,7 +129,7 @@ def corpus(path: Path) -> Corpus:
 
 
 def of_folder(kind: type[Corpus], folder: Folder, none: str):
-    """The corpus of class ``kind`` in a folder; UserError with the sentence ``none`` if there is no file."""
+    """The corpus of class ``kind`` in a folder. Raises UserError(``none``) if there is no file."""
     path, skipped = folder.root, [folder.skipped_note()] if folder.skipped else []
     if not folder.files:
         raise UserError("; ".join([none, *skipped]))
@@ -142,16 +143,16 @@ def of_folder(kind: type[Corpus], folder: Folder, none: str):
 
 @dataclass(frozen=True)
 class Folder:
-    """The ``files`` below ``root``, and the number of ``skipped`` files of each kind."""
+    """The ``files`` below ``root``, and the number of ``skipped`` files by kind."""
 
     root: Path
     files: tuple[Path, ...]
     skipped: Counter[str]
 
     def parts(self) -> tuple[tuple[Path, ...], ...]:
-        """The files of the training, validation and test part; files that name no part are for training.
+        """The files of the training, validation and test split; unassigned files are for training.
 
-        Names of folders count only if one of the names is that of the training part.
+        Folder names assign files only if one of them is a name of the training split.
         """
         tops = {file.relative_to(self.root).parts[0] for file in self.files}
         has_train = any(_part(self.root / top) == 0 for top in tops)
@@ -170,13 +171,13 @@ class Folder:
         return f"skipped in {shown(self.root)}: {self.skipped.total():,} ({', '.join(kinds)})"
 
     def held_out_notes(self) -> list[str]:
-        """Which files are held out by their names."""
+        """Notes about files that are held out because of their names."""
         notes = []
         for part, files in zip(("validation", "test"), self.parts()[1:], strict=True):
             names = sorted(shown(file.relative_to(self.root)) for file in files)
             if names:
                 more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-                notes.append(f"the {part} part is {names[0]}{more}, by name")
+                notes.append(f"the {part} split is {names[0]}{more}, selected by name")
         return notes
 
 
@@ -192,17 +193,20 @@ def files_in(
     suffix_of_parts: str = "",
     order: Callable[[Path], object] = by_hash,
 ) -> Folder:
-    """The files below ``root`` with one of ``suffixes``, in small or capital letters, sorted by ``order``.
+    """The files below ``root`` with one of ``suffixes`` (case-insensitive), sorted by ``order``.
 
-    Files with the suffix ``suffix_of_parts`` count only if they are named like a part. Hidden files and
-    folders are skipped, and folders named in ``excluded``. UserError for a folder that cannot be read.
+    Files with the suffix ``suffix_of_parts`` count only if their name assigns them to a split. Hidden files
+    and folders, and folders named in ``excluded``, are skipped. Raises UserError for a folder that cannot be
+    read.
     """
     files, skipped = [], Counter()
     for entry in _entries(root, excluded, skipped):
         suffix = Path(entry.name).suffix.lower()
         if suffix not in suffixes and not (suffix == suffix_of_parts and _is_part(Path(entry.name).stem)):
             skipped[suffix or "without a suffix"] += 1
-        elif entry.is_file() or not os.path.exists(entry.path):  # a broken link is refused where it is read
+        elif entry.is_file() or not os.path.exists(
+            entry.path
+        ):  # a broken link raises an error when it is read
             files.append(Path(entry.path))
         else:
             skipped["no regular files"] += 1
@@ -215,7 +219,7 @@ def _is_part(name: str) -> bool:
 
 
 def _part(path: Path) -> int | None:
-    """The part that a name directly in the data folder assigns: 0, 1 or 2."""
+    """The split (0, 1 or 2) that a name directly in the data folder assigns."""
     name = path.name.lower()
     if Path(name).suffix in SOURCES:
         return None
@@ -224,7 +228,7 @@ def _part(path: Path) -> int | None:
 
 
 def _entries(root: Path, excluded: frozenset[str], skipped: Counter[str]) -> Iterator[os.DirEntry]:
-    """Everything but folders, folder by folder; linked folders come last."""
+    """Yield all non-folder entries, folder by folder; linked folders come last."""
     seen = set()
     waiting, linked = deque([str(root)]), deque[str]()
     while waiting or linked:
@@ -232,7 +236,7 @@ def _entries(root: Path, excluded: frozenset[str], skipped: Counter[str]) -> Ite
         try:
             status = os.stat(folder)
             if (status.st_dev, status.st_ino) in seen:
-                skipped["linked folders that are read already"] += 1
+                skipped["linked folders that were already read"] += 1
                 continue
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as unsorted:
@@ -289,7 +293,7 @@ def _jsonl(file: Path) -> Iterator[Document]:
 
 
 def lines(file: Path) -> Iterator[tuple[str, bytes]]:
-    """(file and line, content) of every line that is not blank. UserError for one that is too long."""
+    """Yield (file and line, content) of every non-blank line. Raises UserError for overlong lines."""
     with opened(file) as stream:
         for number in range(1, 1 << 62):
             if not (line := stream.readline(LONGEST_LINE + 1)):
@@ -299,7 +303,7 @@ def lines(file: Path) -> Iterator[tuple[str, bytes]]:
                 refuse_pointer(file, line)
             if len(line) > LONGEST_LINE:
                 raise UserError(
-                    f"{where} has more than {LONGEST_LINE >> 20} MiB; put such a text into a .txt file"
+                    f"{where} has more than {LONGEST_LINE >> 20} MiB; put long texts into a .txt file"
                 )
             if line.strip():
                 yield where, line
@@ -329,7 +333,7 @@ def _valid_chunks(text: str, where: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """Open ``file`` for reading bytes. UserError with its name if the system refuses."""
+    """Open ``file`` for reading bytes. Raises UserError with its name on an OSError."""
     try:
         with file.open("rb") as stream:
             yield stream
@@ -338,7 +342,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def decoded(content: bytes, encoding: str, where: str) -> str:
-    """Decode ``content``. UserError that begins with ``where`` if it is not valid."""
+    """Decode ``content``. Raises UserError that begins with ``where`` if invalid."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -346,5 +350,5 @@ def decoded(content: bytes, encoding: str, where: str) -> str:
 
 
 def shown(path: Path) -> str:
-    """A path for messages; bytes that are not UTF-8 are replaced."""
+    """Format a path for messages; bytes that are not UTF-8 are replaced."""
     return os.fsencode(path).decode(errors="replace")

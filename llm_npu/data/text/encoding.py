@@ -5,21 +5,21 @@
             for chunk in document: ...                 # the ids of a document, in chunks
         ids(tokenizer, ["one text", "another"])
 
-A tokenizer.json is untrusted: it runs in a process with limits (``core.untrusted.tokenizer_process``).
+A tokenizer.json is untrusted: it runs in a subprocess with limits (``core.untrusted.tokenizer_process``).
 
 A text of more than ``PIECE`` characters is encoded in pieces, with the same ids as the whole text. Let C be
 the last ``CONTEXT`` characters before a piece. The piece must satisfy three conditions:
 
-    1.  ids(C + piece) begins with ids(C); the rest are the ids of the piece
+    1.  ids(C + piece) begins with ids(C); the remaining ids are those of the piece
     2.  the ids before the piece end with the second half of ids(C)
-    3.  for all models but BPE: the piece begins with whitespace, and no token has whitespace after another
+    3.  for all models except BPE: the piece begins with whitespace, and no token has whitespace after another
         character
 
-Why the ids are those of the whole text: normalizers and pre-tokenizers depend on the neighborhood of a
+Why the ids equal those of the whole text: normalizers and pre-tokenizers depend only on the neighborhood of a
 position. By 1, the text after C does not change the ids of C; by 2, neither does the text before C. BPE may
 cut a word: a sequence is the BPE encoding of its text if every two adjacent ids are the encoding of their own
-text, and all adjacent ids here were adjacent in one encoding. Other models score whole words, which 3 keeps
-together. A piece that fails a condition is joined to the piece before it.
+text, and all adjacent ids here were adjacent in one encoding. Other models score whole words, which condition
+3 keeps together. A piece that fails a condition is joined to the previous piece.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from .corpus import Document
 PIECE = 1 << 16  # characters
 CONTEXT = 1 << 10  # characters
 BATCH = 1 << 19  # characters per call; the library needs about 200 bytes for each
-OVERHEAD = 1 << 8  # of each text in a call, in characters
-LONGEST = 1 << 20  # characters that are encoded at once if they cannot be cut
-CANDIDATES = 16  # positions for a cut that are tried in text without whitespace
+OVERHEAD = 1 << 8  # per text in a call, in characters
+LONGEST = 1 << 20  # characters encoded at once if they cannot be cut
+CANDIDATES = 16  # cut positions to try in text without whitespace
 BLANK = "▁"  # a blank in sentencepiece's tokens
 
 Encode = Callable[[Sequence[str]], list[np.ndarray]]
@@ -75,7 +75,7 @@ def encoded(tokenizer, documents: Iterable[Document]) -> Iterator[Iterator[np.nd
 def ids(tokenizer, texts: Sequence[str], frame: bool = False) -> list[np.ndarray]:
     """The ids of each text, int64; text that spells a special token becomes that token.
 
-    ``frame``: Add the tokens that the tokenizer puts around a text, for example begin-of-text.
+    ``frame``: add the tokens that the tokenizer puts around a text, such as begin-of-text.
     """
     with running(tokenizer):
         encode = _encoder(tokenizer, special=True, frame=frame)
@@ -86,9 +86,9 @@ def ids(tokenizer, texts: Sequence[str], frame: bool = False) -> list[np.ndarray
 
 
 def decoded(tokenizer, rows: Sequence[Sequence[int]]) -> list[str]:
-    """The text of each row of ids, without special tokens and unknown ids.
+    """Decode each row of ids, without special tokens and unknown ids.
 
-    A model's vocabulary may be larger than its tokenizer's.
+    A model's vocabulary can be larger than its tokenizer's.
     """
     if backend(tokenizer) is None:
         exactly = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
@@ -100,13 +100,13 @@ def decoded(tokenizer, rows: Sequence[Sequence[int]]) -> list[str]:
 
 
 def backend(tokenizer):
-    """The Rust tokenizer; None for PaddleNLP's class for a sentencepiece model."""
+    """The Rust tokenizer; None for PaddleNLP's sentencepiece class."""
     return getattr(tokenizer, "backend_tokenizer", None)
 
 
 @contextlib.contextmanager
 def running(tokenizer) -> Iterator[None]:
-    """Keep the process of the tokenizer for all calls inside."""
+    """Keep the tokenizer's process running for all calls inside."""
     rust = backend(tokenizer)
     if rust is None or tokenizer in _processes:
         yield
@@ -122,7 +122,7 @@ def running(tokenizer) -> Iterator[None]:
 class KeptProcess:
     """The process of ``tokenizer``, kept until this object is deleted or Python exits.
 
-    A new process starts after an error, after tokens were added, and after the process has exited.
+    A new process starts after an error, after tokens were added, or after the process exited.
     """
 
     def __init__(self, tokenizer):
@@ -146,7 +146,7 @@ class KeptProcess:
         _processes[self._tokenizer] = self._process
         try:
             yield
-        except BaseException:  # an answer may not have been read
+        except BaseException:  # a reply may be left unread
             self._close()
             raise
         finally:
@@ -154,7 +154,7 @@ class KeptProcess:
 
 
 def before_whitespace(text: str, first: int, last: int) -> int | None:
-    """The last position from ``first`` to ``last`` with whitespace after it and none before it."""
+    """The last position between ``first`` and ``last`` with whitespace after it and none before it."""
     positions = (at for at in range(last, first, -1) if text[at].isspace() and not text[at - 1].isspace())
     return next(positions, None)
 
@@ -162,7 +162,7 @@ def before_whitespace(text: str, first: int, last: int) -> int | None:
 def cut(
     chunks: Iterable[str], place: Callable[[str, int, int], int | None] = before_whitespace
 ) -> Iterator[str]:
-    """The text ``chunks`` in pieces of at most ``PIECE`` characters; ``place`` chooses where they end."""
+    """Cut the text ``chunks`` into pieces of at most ``PIECE`` characters; ``place`` chooses the cuts."""
     text = ""
     for chunk in itertools.chain(chunks, [None]):
         text += chunk or ""
@@ -185,7 +185,7 @@ class _Cutter:
         self._only_at_blanks, self._never = _restrictions(tokenizer)
 
     def place(self, text: str, first: int, last: int) -> int | None:
-        """A position from ``first`` to ``last`` for a cut: before whitespace, or where condition 1 holds."""
+        """A cut position between ``first`` and ``last``: before whitespace, or where condition 1 holds."""
         if position := before_whitespace(text, first, last):
             return position
         if self._only_at_blanks or self._never:
@@ -198,7 +198,7 @@ class _Cutter:
         return next((at for at, alone, joined in candidates if _begins(joined, alone)), None)
 
     def encoded(self, pieces: Iterator[str]) -> Iterator[np.ndarray]:
-        """The ids of the text ``pieces``, in chunks."""
+        """Yield the ids of the text ``pieces`` in chunks."""
         held, before = next(pieces, ""), ""  # ``before``: the context of ``held``
         held_ids = self.ids([held])[0]  # not final: the next piece may be joined to it
         while batch := list(itertools.islice(pieces, BATCH // PIECE)):
@@ -241,7 +241,7 @@ def _ends(before: np.ndarray, alone: np.ndarray) -> bool:
 
 
 def _restrictions(tokenizer) -> tuple[bool, bool]:
-    """Condition 3: whether texts can be cut before whitespace only, and whether they cannot be cut at all."""
+    """Condition 3: (texts can only be cut before whitespace, texts cannot be cut at all)."""
     rust = backend(tokenizer)
     if rust is not None:
         is_bpe = type(rust.model).__name__ == "BPE"
@@ -251,7 +251,7 @@ def _restrictions(tokenizer) -> tuple[bool, bool]:
         is_bpe = tokenizers.is_bpe(tokenizer)
     if is_bpe:
         return False, False
-    # An added token across a cut changes the ids of C: condition 1.
+    # An added token across a cut changes the ids of C, which violates condition 1.
     tokens = tokenizer.get_vocab() if rust is None else rust.get_vocab(with_added_tokens=False)
     spaced = ("".join(" " if char.isspace() or char == BLANK else "x" for char in token) for token in tokens)
     return True, any("x " in token for token in spaced)
@@ -272,7 +272,7 @@ def _encoder(tokenizer, special: bool, frame: bool) -> Encode:
                 ids = [tokenizer(text, **options)["input_ids"] for text in texts]
             else:
                 ids = tokenizer.sp_model.encode([*texts])
-        except Exception as error:  # sentencepiece raises RuntimeError, the library various errors
+        except Exception as error:  # sentencepiece raises RuntimeError, tokenizers various errors
             raise UserError(f"the tokenizer cannot encode the text: {error}") from error
         return [np.asarray(row, dtype=np.int64) for row in ids]
 

@@ -1,7 +1,7 @@
-"""Messages of a conversation, as passed to a chat template: {"role", "content"} and further keys.
+"""Messages of a conversation, as passed to a chat template: {"role", "content"} and other keys.
 
-Further keys, for example ``reasoning_content`` or ``name``, are passed to the template. The arguments of
-``tool_calls`` are objects, as templates expect; a file may have them as JSON text (OpenAI's format).
+Other keys, such as ``reasoning_content`` or ``name``, are passed to the template. The arguments of
+``tool_calls`` are objects, as templates expect; in a file they may be JSON text (OpenAI's format).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .records import Fields, holds, refuse_media
 
 Message = dict[str, object]
 
-CALL = "call"  # in a layout's roles: an assistant's message whose text is a call in JSON
+CALL = "call"  # role of assistant messages whose text is a tool call in JSON
 OPENAI_ROLES = {role: role for role in ("system", "user", "assistant", "tool")}
 OPENAI_ROLES |= {"tool_call": CALL, "tool_response": "tool"}  # ms-swift's
 SHAREGPT_ROLES = {"system": "system", "human": "user", "gpt": "assistant"}
 SHAREGPT_ROLES |= {"function_call": CALL, "observation": "tool"}
-WEIGHTS = ("weight", "loss", "train")  # of an answer: OpenAI's, ms-swift's and axolotl's names
+WEIGHTS = ("weight", "loss", "train")  # names in OpenAI's, ms-swift's and axolotl's format
 
 
 def listed(objects: object, role: str, content: str, roles: Mapping[str, str], where: str) -> list[Message]:
@@ -44,7 +44,7 @@ def _message(item: dict, role: str, content: str, roles: Mapping[str, str], wher
         more["tool_calls"], text = _call_in(text, f"{where}: {role} {name}"), None
     elif "tool_calls" in more:
         more["tool_calls"] = _calls(more["tool_calls"], f"{where}: tool_calls")
-    ambiguous = {"role", "content"} & more.keys()  # ShareGPT's and OpenAI's keys in one message
+    ambiguous = {"role", "content"} & more.keys()  # ShareGPT and OpenAI keys in one message
     if ambiguous:
         raise UserError(f"{where}: a message has both {role} and {sorted(ambiguous)[0]}; keep one layout")
     return {"role": "assistant" if roles[name] == CALL else roles[name], "content": text, **more}
@@ -61,18 +61,18 @@ def paired(turns, weights: Sequence[object] | None = None) -> list[Message]:
 
 
 def with_system(system: object, messages: list[Message], where: str) -> list[Message]:
-    """``messages`` with ``system`` in front, unless they begin with the same system message."""
+    """Prepend the message ``system`` unless ``messages`` begin with the same system message."""
     if not holds(system):
         return messages
     if messages and messages[0]["role"] == "system":
         if messages[0]["content"] != system:
-            raise UserError(f"{where} has system and a system's message that differ; keep one of them")
+            raise UserError(f"{where} has system and a different system message; keep one of them")
         return messages
     return [{"role": "system", "content": system}, *messages]
 
 
 def weighed(messages: list[Message], where: str) -> tuple[list[Message], frozenset[int], list[str]]:
-    """The messages without `WEIGHTS`, the indices of answers with weight 0, and weights without effect."""
+    """(messages without `WEIGHTS`, indices of answers with weight 0, weights without effect)."""
     unweighted, context, without_effect = [], set(), []
     for number, message in enumerate(messages):
         weights = {name: message[name] for name in WEIGHTS if name in message}
@@ -85,22 +85,22 @@ def weighed(messages: list[Message], where: str) -> tuple[list[Message], frozens
             if message["role"] == "assistant" and not weight:
                 context.add(number)
             if message["role"] != "assistant" and weight:
-                without_effect.append(f"{name} of a {message['role']}'s message")
+                without_effect.append(f"{name} of a {message['role']} message")
         unweighted.append({name: value for name, value in message.items() if name not in WEIGHTS})
     return unweighted, frozenset(context), without_effect
 
 
 def check(messages: list[Message], where: str) -> None:
-    """UserError for a message that is not text, and for a system message that is not the first."""
+    """Raise UserError for a message that is not text, or a system message that is not the first."""
     for number, message in enumerate(messages):
         role, content = message["role"], message["content"]
         calls = role == "assistant" and "tool_calls" in message
         if not isinstance(content, str) and not (calls and content is None):
-            raise UserError(f"{where}: the {role}'s message {number + 1} must be text, not {content!r:.40}")
+            raise UserError(f"{where}: the {role} message {number + 1} must be text, not {content!r:.40}")
         if not is_unicode(message):
             raise UserError(f"{where}: message {number + 1} is not valid Unicode")
         if role == "system" and number:
-            raise UserError(f"{where}: the system's message must be the first, not number {number + 1}")
+            raise UserError(f"{where}: the system message must be the first, not number {number + 1}")
 
 
 def tools_of(fields: Fields) -> list[dict] | None:
@@ -118,7 +118,7 @@ def tools_of(fields: Fields) -> list[dict] | None:
 
 
 def with_text_arguments(messages: Sequence[Message]) -> list[Message]:
-    """The messages with the arguments of ``tool_calls`` as JSON text, which some templates expect."""
+    """Convert the arguments of ``tool_calls`` to JSON text, which some templates expect."""
     return [
         {**message, "tool_calls": [_map_arguments(call, _as_text) for call in message["tool_calls"]]}
         if "tool_calls" in message
@@ -134,7 +134,7 @@ def is_unicode(value: object) -> bool:
     except UnicodeEncodeError:
         return False
     except RecursionError:
-        return True  # the template refuses it
+        return True  # the template rejects it
     return True
 
 
@@ -151,11 +151,11 @@ def _calls(calls: object, where: str) -> list[dict]:
 
 
 def _call_in(text: object, where: str) -> list[dict]:
-    """The calls in the text of a message: an object with name and arguments, or a list of them."""
+    """Parse the calls in a message's text: an object with name and arguments, or a list of these."""
     value = _json(text, where) if isinstance(text, str) else text
     calls = value if isinstance(value, list) else [value]
     if not calls or not all(isinstance(call, dict) and "name" in call for call in calls):
-        raise UserError(f"{where} must be a call in JSON, with name and arguments; it is {text!r:.40}")
+        raise UserError(f"{where} must be a call in JSON, with name and arguments, but is {text!r:.40}")
     return _calls([{"type": "function", "function": call} for call in calls], where)
 
 
@@ -170,7 +170,7 @@ def _as_object(arguments: object, where: str) -> object:
         return arguments
     value = _json(arguments, f"{where}: arguments") if arguments.strip() else {}
     if not isinstance(value, dict):
-        raise UserError(f"{where}: arguments must be an object, or its JSON text; they are {arguments!r:.40}")
+        raise UserError(f"{where}: arguments must be an object, or its JSON text, but are {arguments!r:.40}")
     return value
 
 

@@ -10,9 +10,9 @@
     {"src": ["..."], "tgt": [], "response": ["...", "..."], "sort": [1, 0]}                      erniekit
 
 A prompt is text, or messages that end with a user message. An answer is text, a message, or a list with one
-message. Whole conversations as ``chosen`` and ``rejected`` share all messages but the last, which are the
-prompt. PaddleFormers' names ``chosen_response`` and ``rejected_response`` are accepted as well. Of two
-``response``, the one with the higher ``sort`` is chosen. ``system`` and ``tools`` are as in
+message. If ``chosen`` and ``rejected`` are whole conversations, all messages but the last are equal and form
+the prompt. PaddleFormers' names ``chosen_response`` and ``rejected_response`` are also accepted. Of two
+``response`` texts, the one with the higher ``sort`` is chosen. ``system`` and ``tools`` are as in
 ``conversations``.
 """
 
@@ -43,7 +43,7 @@ class Pair:
     """A preference pair.
 
     Attributes:
-        prompt: Messages; the last is a user's or a tool's.
+        prompt: Messages; the last is from a user or a tool.
         chosen, rejected: Messages of the assistant.
         where: File and line.
         unread: Keys of the record that are not used.
@@ -68,7 +68,7 @@ class Preferences(JsonLines):
             yield from (message["content"] for message in messages if message["content"])
 
     def pairs(self) -> Iterator[Pair]:
-        """Every pair. UserError, with file and line, for a line that is not a pair."""
+        """Yield all pairs. Raises UserError, with file and line, for any other line."""
         for where, record in self.records():
             yield _pair(Fields(record, where))
 
@@ -81,17 +81,17 @@ def _pair(fields: Fields) -> Pair:
     tools = tools_of(fields)
     (*prompt, chosen, rejected), context, without_effect = weighed([*prompt, chosen, rejected], where)
     if context & {len(prompt), len(prompt) + 1}:
-        raise UserError(f"{where}: an answer of the pair has weight 0; remove the weight, or the line")
+        raise UserError(f"{where}: an answer has weight 0; remove the weight, or the line")
     check(prompt, where)
     if not prompt or prompt[-1]["role"] not in ("user", "tool"):
-        last = f"the {prompt[-1]['role']}'s message" if prompt else "nothing"
-        raise UserError(f"{where}: the prompt ends with {last}; it must end with the user's message")
+        last = f"the {prompt[-1]['role']} message" if prompt else "nothing"
+        raise UserError(f"{where}: the prompt ends with {last}; it must end with a user message")
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
         check([answer], f"{where}: {name}")
         if not (answer["content"] or "").strip() and "tool_calls" not in answer:
             raise UserError(f"{where}: the {name} answer is empty")
     if chosen == rejected:
-        raise UserError(f"{where}: the chosen answer and the rejected one are equal, so neither is preferred")
+        raise UserError(f"{where}: the chosen and the rejected answer are equal, so neither is preferred")
     return Pair(prompt, chosen, rejected, where, tools, (*fields.unread(), *without_effect))
 
 
@@ -113,7 +113,7 @@ def _of_chosen_and_rejected(fields: Fields) -> tuple[list[Message], Message, Mes
 
 
 def _answered(fields: Fields) -> list[Message] | None:
-    """The conversation that ends with the chosen answer, as in ms-swift's files; None without one."""
+    """The conversation that ends with the chosen answer, as in ms-swift's files, or None."""
     names = [name for name in ANSWERED if name in fields]
     messages = ANSWERED[layout(fields, ANSWERED)](fields) if names else []
     return messages if messages and messages[-1]["role"] == "assistant" else None
@@ -132,7 +132,7 @@ def _answer(fields: Fields, *names: str) -> object:
 
 
 def _is_whole(answer: object) -> bool:
-    """Whether ``answer`` is a conversation that begins with the prompt."""
+    """Whether ``answer`` is a whole conversation."""
     first = answer[0] if isinstance(answer, list) and answer else None
     return isinstance(first, dict) and first.get("role") in ("system", "user")
 
@@ -150,10 +150,12 @@ def _whole(chosen: list, rejected: object, fields: Fields) -> tuple[list[Message
     prompt, answers = conversations[0][:-1], [messages[-1] for messages in conversations]
     for name, answer in zip(("chosen", "rejected"), answers, strict=True):
         if answer["role"] != "assistant":
-            raise UserError(f"{fields.where}: {name} ends with the {answer['role']}'s message, not an answer")
+            raise UserError(f"{fields.where}: {name} ends with a {answer['role']} message, not an answer")
     texts = {message["content"] for message in prompt if isinstance(message["content"], str)}
-    if fields.get("prompt") not in (None, *texts):  # TRL's data sets repeat the question there
-        raise UserError(f"{fields.where}: prompt is not in the conversations chosen and rejected; remove it")
+    if fields.get("prompt") not in (None, *texts):  # TRL's data sets repeat the question here
+        raise UserError(
+            f"{fields.where}: prompt is not part of the conversations chosen and rejected; remove it"
+        )
     return prompt, *answers
 
 
@@ -184,7 +186,7 @@ PROMPTS = {
 
 
 def _message(answer: object, where: str) -> Message:
-    """An answer: text, a message of the assistant, or a list with one."""
+    """Parse an answer: text, an assistant message, or a list with one such message."""
     value = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
     if isinstance(value, str):
         return {"role": "assistant", "content": value}
@@ -194,7 +196,7 @@ def _message(answer: object, where: str) -> Message:
         if message["role"] == "assistant":
             return message
     raise UserError(
-        f"{where} must be text, a message of the assistant, or a list with one; it is {answer!r:.40}"
+        f"{where} must be text, an assistant message, or a list with one such message, but is {answer!r:.40}"
     )
 
 
@@ -209,13 +211,13 @@ def _erniekit(fields: Fields) -> tuple[list[Message], Message, Message]:
     responses = responses if isinstance(responses, list) else []
     responses = [item[0] if isinstance(item, list) and len(item) == 1 else item for item in responses]
     if len(responses) != 2 or not all(isinstance(response, str) for response in responses):
-        raise UserError(f"{where}: response must be two texts, each one answer")
+        raise UserError(f"{where}: response must be a list of two texts")
     if (
         not isinstance(sort, list)
         or len(sort) != 2
         or not all(type(rank) in (int, float) and math.isfinite(rank) for rank in sort)
     ):
-        raise UserError(f"{where}: sort must be two numbers, the higher of which marks the chosen response")
+        raise UserError(f"{where}: sort must be two numbers; the higher one marks the chosen response")
     if sort[0] == sort[1]:
         raise UserError(f"{where}: sort is {sort}, so neither response is preferred")
     system = None

@@ -1,12 +1,12 @@
-"""Records: the objects in files of JSON lines, and which of their keys are used.
+"""Records of JSON lines files, with tracking of unused keys.
 
     for where, record in JsonLines.find(input_dir).records():
         fields = Fields(record, where)
-        fields.get("system")    # is read now
-        fields.unread()         # the names of the other keys
+        fields.get("system")    # marks the key as read
+        fields.unread()         # names of the keys that were not read
 
-Each key is read, refused, or counted as not used. A key without content (null, "", [] or {}) counts as
-absent: data sets with columns write all keys in every line.
+Each key is read, rejected, or counted as unused. A key without content (null, "", [] or {}) counts as absent:
+data sets with columns write all keys in every line.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FILE = "unused.json"
 
 @dataclass(frozen=True)
 class JsonLines(Corpus):
-    """Files of JSON lines, each an object.
+    """JSON lines files with one object per line.
 
     Attributes:
         stage: The value of ``--stage`` that reads the files.
-        content: The name of the records, in the plural.
+        content: The name of the records, in plural form.
     """
 
     stage: ClassVar[str]
@@ -44,10 +44,10 @@ class JsonLines(Corpus):
 
     @classmethod
     def find(cls, input_dir: str):
-        """A .jsonl file, or the .jsonl files of a folder, in the order of their names.
+        """Find a .jsonl file, or the .jsonl files of a folder, in alphabetical order.
 
-        A .json file, also with an object per line, counts if it is named like a part: PaddleNLP's train.json.
-        UserError if there is no file.
+        A .json file, including one with an object per line, counts only if its name assigns it to a split, as
+        PaddleNLP's train.json. Raises UserError if there is no file.
         """
         path = Path(input_dir).expanduser()
         if path.is_dir():
@@ -64,9 +64,9 @@ class JsonLines(Corpus):
         return (Document(self.name, [text]) for text in self.documents())
 
     def records(self) -> Iterator[tuple[str, dict]]:
-        """(file and line, object) of every line that is not blank.
+        """Yield (file and line, object) of every non-blank line.
 
-        UserError, with file and line, for a line that is not a JSON object.
+        Raises UserError, with file and line, for a line that is not a JSON object.
         """
         for file in self.files:
             for where, line in lines(file):
@@ -80,7 +80,7 @@ class JsonLines(Corpus):
             raise UserError(f"{where} is not valid JSON: {error.msg}; write one {record} per line") from error
         except UserError:
             raise
-        except ValueError as error:  # a number of more digits than Python takes
+        except ValueError as error:  # a number with more digits than Python accepts
             raise UserError(f"{where} cannot be read: {error}") from error
         if not isinstance(record, dict):
             raise UserError(f"{where} must be an object, not a {type(record).__name__}")
@@ -88,17 +88,17 @@ class JsonLines(Corpus):
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object with these keys. JSONDecodeError for a repeated key, of which json keeps the last value."""
+    """The object with these keys. Raises JSONDecodeError for a repeated key (json keeps the last)."""
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in record if names.count(name) > 1)
-        raise json.JSONDecodeError(f"the key {printable(repeated)} is there twice", "", 0)
+        raise json.JSONDecodeError(f"the key {printable(repeated)} appears twice", "", 0)
     return record
 
 
 class Fields:
-    """The keys of the JSON object ``record`` at ``where`` (file and line). UserError for images and sound."""
+    """The keys of the JSON object ``record`` at ``where`` (file and line). Raises UserError for media."""
 
     def __init__(self, record: Mapping[str, object], where: str):
         self._record, self._read, self._dropped = record, set(), []
@@ -109,16 +109,16 @@ class Fields:
         return holds(self._record.get(name))
 
     def get(self, name: str, default: object = None) -> object:
-        """The value of ``name``, which counts as read from now on; ``default`` if it is absent."""
+        """The value of ``name``, which is marked as read; ``default`` if it is absent."""
         self._read.add(name)
         return self._record.get(name, default)
 
     def drop(self, name: str, value: object) -> None:
-        """Count ``value``, a part of a read key, as unread."""
+        """Mark ``value``, a part of a read key, as unread."""
         self._dropped += [name] * holds(value)
 
     def unread(self) -> list[str]:
-        """The names of the keys with content that have not been read."""
+        """The names of non-empty keys that have not been read."""
         names = [name for name, value in self._record.items() if holds(value) and name not in self._read]
         return names + self._dropped
 
@@ -127,7 +127,7 @@ class Fields:
 
 
 class Unused:
-    """Counts of the keys that are not used.
+    """Counts of unused keys.
 
     Attributes:
         unread: Keys that no layout reads.
@@ -142,7 +142,7 @@ class Unused:
         (folder / _FILE).write_text(strict_json.dumps(vars(self)))
 
     def add_saved(self, folder: Path) -> None:
-        """Add the counts that `save` wrote. UserError if the file is damaged."""
+        """Add the counts that `save` wrote. Raises UserError if the file is damaged."""
         saved = plain_json.mapping(folder / _FILE)
         for name, counter in vars(self).items():
             counts = saved.get(name)
@@ -153,14 +153,14 @@ class Unused:
     def notes(self) -> list[str]:
         """At most two lines for the user."""
         lines = {
-            "these keys of the data are not used": self.unread,
-            "the chat template leaves out": self.omitted,
+            "unused keys of the data": self.unread,
+            "not used by the chat template": self.omitted,
         }
         return [f"{line}: {_counted(counter)}" for line, counter in lines.items() if counter]
 
 
 def unused_notes(folders: Iterable[Path]) -> list[str]:
-    """The notes about the counts that `Unused.save` wrote into ``folders``."""
+    """Notes about the counts that `Unused.save` wrote to ``folders``."""
     unused = Unused()
     for folder in folders:
         unused.add_saved(folder)
@@ -168,12 +168,12 @@ def unused_notes(folders: Iterable[Path]) -> list[str]:
 
 
 def holds(value: object) -> bool:
-    """Whether a JSON value is anything but null, "", [] and {}."""
+    """Whether a JSON value is not null, "", [] or {}."""
     return value is not None and value != "" and value != [] and value != {}
 
 
 def refuse_media(record: Mapping[str, object], where: str) -> None:
-    """UserError for a record or message with images, videos or sound."""
+    """Raise UserError for a record or message with images, videos or sound."""
     for name in MEDIA:
         if holds(record.get(name)):
             raise UserError(f"{where} has {name}, but only text is supported; remove that field, or the line")

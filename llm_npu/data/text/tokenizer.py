@@ -1,11 +1,12 @@
-"""Tokenizers: loaded from a local folder, or a byte-level BPE trained on the text and cached.
+"""Loads tokenizers from a local folder, or trains and caches a byte-level BPE on the text.
 
-The files of a folder, as Hugging Face and PaddleNLP write it:
+The files of a folder in Hugging Face's and PaddleNLP's layout:
 
-tokenizer.json              the tokenizer; its truncation and padding are not applied: they would cut and fill
-                            training text
+tokenizer.json              the tokenizer; its truncation and padding are ignored, since they would truncate
+and
+                            pad training text
 tokenizer.model, sentencepiece.bpe.model
-                            sentencepiece's model, if there is no tokenizer.json
+                            sentencepiece model, if there is no tokenizer.json
 tokenizer_config.json       roles (eos_token, ...), added tokens, the chat template
 special_tokens_map.json     roles and added tokens that tokenizer_config.json lacks
 added_tokens.json           further tokens (``added_tokens``)
@@ -53,7 +54,7 @@ TRAINED_ROLES = {
     "bos_token": SPECIAL_TOKENS[1],
     "eos_token": SPECIAL_TOKENS[2],
 }
-SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)  # a byte-level vocabulary contains every byte
+SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)  # a byte-level vocabulary contains all bytes
 
 # More text slows training down and hardly changes the vocabulary.
 TRAINING_CHARACTERS = 32 << 20
@@ -62,8 +63,8 @@ TRAINING_CHARACTERS = 32 << 20
 def load_tokenizer(path: str | Path):
     """The tokenizer in a local directory: tokenizer.json, or sentencepiece's tokenizer.model.
 
-    The directory's chat template is attached if there is one. The attribute ``notes`` lists settings in the
-    files that are not applied, and tokens that get new ids. Imports the library of models.
+    The directory's chat template is attached if there is one. The attribute ``notes`` lists ignored settings
+    in the files, and tokens that get new ids. Imports the model library.
 
     Raises:
         UserError: The directory is missing (nothing is downloaded), a file is missing, corrupt or hostile,
@@ -80,14 +81,14 @@ def load_tokenizer(path: str | Path):
     else:
         tokenizer = _sentencepiece(file, SENTENCEPIECE_ROLES | roles, added)
     if tokenizer.eos_token_id is None:
-        raise UserError(f"{folder / CONFIG_FILE} names no eos_token of the vocabulary")
+        raise UserError(f"{folder / CONFIG_FILE} has no eos_token in the vocabulary")
     if (template := chat_template.find(folder)) is not None:
         chat_template.attach(tokenizer, template)
     return tokenizer
 
 
 def tokenizer_file(folder: Path) -> Path:
-    """The file of the tokenizer in ``folder``. UserError if there is none; nothing is downloaded."""
+    """The tokenizer's file in ``folder``. Raises UserError if there is none; nothing is downloaded."""
     if not folder.is_dir():
         raise UserError(f"the tokenizer {str(folder)!r} is not a local directory, and nothing is downloaded")
     files = [folder / name for name in (TOKENIZER_FILE, *SENTENCEPIECE_FILES)]
@@ -109,8 +110,8 @@ def copy_tokenizer(source: str | Path, target: Path) -> None:
 def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None) -> Path:
     """The directory (in the cache) of the byte-level BPE with ``vocab_size`` tokens trained on ``corpus``.
 
-    Every byte is a token, so there is no unknown text, and decoding restores the text. UserError for a corpus
-    without text and for a vocabulary too small for all bytes.
+    Every byte is a token, so there is no unknown text, and decoding restores the text. Raises UserError for a
+    corpus without text, and for a vocabulary that is too small for all bytes.
     """
     import tokenizers
 
@@ -130,7 +131,7 @@ def tokenizer_beside(prefix: Path) -> Path:
 
 
 def vocabulary_size(tokenizer) -> int:
-    """The largest id plus 1. There may be fewer tokens: ids may have gaps."""
+    """The largest id plus 1, which can exceed the number of tokens because ids can have gaps."""
     rust = encoding.backend(tokenizer)
     if rust is not None:
         return max(rust.get_vocab(with_added_tokens=True).values()) + 1
@@ -149,7 +150,7 @@ def fingerprint(tokenizer) -> str:
 
 
 def _fast(file: Path, roles: dict[str, str], added: list[added_tokens.Added], config: Mapping):
-    # A hostile file ends the other process, not this one.
+    # A hostile file crashes the subprocess, not this process.
     TokenizerProcess(file, f"the tokenizer in {file.parent}").close()
     from tokenizers import Tokenizer
 
@@ -182,24 +183,24 @@ def _sentencepiece(file: Path, roles: dict[str, str], added: list[added_tokens.A
 
 
 def _without_training_settings(rust, file: Path) -> list[str]:
-    """Remove settings that would change training text; notes about them."""
+    """Remove settings that would change training text; return notes about them."""
     notes = []
     if rust.truncation is not None:
-        notes.append(f"{file} truncates texts to {rust.truncation['max_length']} tokens; this is not applied")
+        notes.append(f"{file} truncates texts to {rust.truncation['max_length']} tokens; this is ignored")
         rust.no_truncation()
     if rust.padding is not None:
-        notes.append(f"{file} pads texts; this is not applied")
+        notes.append(f"{file} pads texts; this is ignored")
         rust.no_padding()
     if getattr(rust.model, "dropout", None):
-        notes.append(f"{file} drops merges at random (dropout {rust.model.dropout:g}); this is not applied")
+        notes.append(f"{file} drops merges at random (dropout {rust.model.dropout:g}); this is ignored")
         rust.model.dropout = None
     return notes
 
 
 def _put_begin(rust, roles: Mapping[str, str], config: Mapping) -> None:
-    """Put a begin-of-text token in front of prompts, if a Llama's configuration asks for it.
+    """Add a begin-of-text token to prompts if a Llama tokenizer's configuration sets it.
 
-    The class of transformers does so, whatever tokenizer.json says.
+    The class in transformers does this regardless of tokenizer.json.
     """
     from tokenizers.processors import Sequence, TemplateProcessing
 
@@ -214,7 +215,7 @@ def _put_begin(rust, roles: Mapping[str, str], config: Mapping) -> None:
 
 @contextlib.contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """Turn any error of a library into a UserError."""
+    """Convert any error of a library to a UserError."""
     try:
         yield
     except UserError:
@@ -237,7 +238,7 @@ def _mapping(file: Path) -> dict:
 
 
 def _roles(config: Mapping, file: Path) -> dict[str, str]:
-    """The special tokens that a file names, as strings."""
+    """The special tokens in a file, as strings."""
     # A token is a string, or an object with its content and matching options.
     tokens = {role: config.get(role) for role in ROLES}
     tokens = {

@@ -1,12 +1,12 @@
-"""Conversations -> training texts, each divided into prompts and trained answers.
+"""Converts conversations to training texts, divided into prompts and trained answers.
 
     for pieces in turns.samples(tokenizer, messages):
         ids, answers = turns.encode(tokenizer, pieces)
 
 The text before an answer is exactly the model's prompt at inference. Most chat templates render earlier turns
-independently of later ones, so one text contains all answers. Some templates rewrite earlier turns (Qwen3's
-and DeepSeek-R1's drop the thoughts of earlier answers); then a conversation becomes several texts, and each
-answer is trained in one of them.
+independently of later turns, so one text contains all answers. Some templates rewrite earlier turns (Qwen3's
+and DeepSeek-R1's remove the thoughts from earlier answers); then a conversation becomes several texts, and
+each answer is trained in one of them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .records import Unused
 Pieces = list[tuple[str, bool]]  # (text, is trained)
 Tools = Sequence[dict] | None
 
-# A generation prompt that opens a thought, or has an empty one.
+# A generation prompt that opens a thought or contains an empty one.
 THOUGHT = re.compile(r"<(?P<tag>[\w:]*th(?:ink|ought)\w*)>\s*(?P<closed></(?P=tag)>\s*)?\Z")
 ANOTHER = "choose another template with --chat_template"
-_UNIQUE = 8  # characters: a text of this length is not in a rendering by chance
+_UNIQUE = 8  # characters; a text of this length does not appear in a rendering by chance
 
 
 def samples(
@@ -39,14 +39,14 @@ def samples(
 ) -> list[Pieces]:
     """The texts of a conversation, in pieces: prompts and trained answers.
 
-    An answer is the text that the assistant's message adds to the prompt, including its end marker, or the
-    text that the template marks with ``{% generation %}``.
+    An answer is the text that an assistant message adds to the prompt, including its end marker, or the text
+    that the template marks with ``{% generation %}``.
 
     Args:
         context: Indices of answers that are not trained.
 
     Raises:
-        UserError: The template rejects the messages, or renders nothing of an answer.
+        UserError: The template rejects the messages, or does not render an answer.
     """
     if isinstance(chat_template.source_of(tokenizer), dict):
         pieces = _of_pairs(tokenizer, messages, tools, context)
@@ -62,7 +62,7 @@ def samples(
             text = ""
         pieces = _cut(turn, len(text))
         if texts[-1] and not (texts[-1][-1][1] or pieces[0][1]):
-            # The text behind an answer's marks, and the next prompt.
+            # The text after an answer's marks, and the next prompt.
             pieces[0] = (texts[-1].pop()[0] + pieces[0][0], False)
         texts[-1] += pieces
         text = turn.text
@@ -72,8 +72,8 @@ def samples(
 def encode(tokenizer, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of a text, int64 [T], and a mask of the trained tokens, bool [T].
 
-    The text is encoded as a whole if its pieces end between tokens, otherwise piece by piece. In both cases
-    the tokens before an answer equal those of the prompt alone, as in inference.
+    The text is encoded as a whole if its pieces end between tokens, otherwise piece by piece. Either way the
+    tokens before an answer equal the encoding of the prompt alone, as in inference.
     """
     texts = [text for text, _ in pieces]
     prefixes = chat_template.ids_of(tokenizer, list(itertools.accumulate(texts)))
@@ -90,7 +90,7 @@ def encode(tokenizer, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
 
 
 def last_answer(tokenizer, messages: Messages, tools: Tools = None) -> tuple[str, str]:
-    """The prompt of the last message, which is an answer, and the answer's text. UserError as `samples`."""
+    """The prompt of the last message (an answer) and the answer's text. Raises UserError as `samples`."""
     if isinstance(chat_template.source_of(tokenizer), dict):
         *before, (answer, _) = _of_pairs(tokenizer, messages, tools, frozenset())
         return "".join(text for text, _ in before), answer
@@ -104,7 +104,7 @@ def encode_answers(
 ) -> list[np.ndarray]:
     """Token ids of the prompt, int64 [T], and of each answer to it, with its end marker.
 
-    The prompt is encoded alone, as in inference. UserError as `samples`, and for a template that renders
+    The prompt is encoded alone, as in inference. Raises UserError as `samples`, and if the template renders
     different prompts for the answers.
     """
     rendered = [last_answer(tokenizer, [*prompt, answer], tools) for answer in answers]
@@ -123,10 +123,10 @@ def encode_answers(
 
 
 class Omitted:
-    """Counts in ``unused`` the keys and messages that the chat template leaves out.
+    """Counts, in ``unused``, the keys and messages that the chat template does not use.
 
-    ``render(messages, tools)`` returns the training texts of a conversation. A key or message is left out if
-    the result is the same without it.
+    ``render(messages, tools)`` returns the training texts of a conversation. A key or message is unused if
+    removing it does not change the result.
     """
 
     def __init__(self, render: Callable[[Messages, Tools], object], unused: Unused):
@@ -159,7 +159,7 @@ class Omitted:
             ):
                 continue
             if self._renders(_replaced(messages, number, "-" * _UNIQUE), tools, result):
-                self._counts[f"the {message['role']}'s message"] += 1
+                self._counts[f"the {message['role']} message"] += 1
 
     def _renders(self, messages: Messages, tools: Tools, result: object) -> bool:
         try:
@@ -168,7 +168,7 @@ class Omitted:
             return False
 
     def _messages_in_use(self, messages: Messages, tools: Tools) -> frozenset[int]:
-        """The indices of messages in use by the template; equal for all conversations with these roles."""
+        """The indices of messages used by the template; equal for all conversations with these roles."""
         roles = tuple(message["role"] for message in messages)
         if roles not in self._in_use:
             plain = [{"role": role, "content": "-" * _UNIQUE} for role in roles]
@@ -194,9 +194,7 @@ def _turn(tokenizer, messages: Messages, tools: Tools) -> Rendered:
     try:
         before, after = _before_and_after(tokenizer, messages, tools)
     except UserError:
-        as_text = with_text_arguments(
-            messages
-        )  # DeepSeek-R1's template expects the arguments of calls as text
+        as_text = with_text_arguments(messages)  # DeepSeek-R1's template expects call arguments as text
         if as_text == list(messages):
             raise
         before, after = _before_and_after(tokenizer, as_text, tools)
@@ -210,12 +208,12 @@ def _turn(tokenizer, messages: Messages, tools: Tools) -> Rendered:
     elif (turn := _with_thought(before.text, after, marks, messages[-1])) is None:
         if not marked:
             raise UserError(
-                f"the chat template writes answer {number} in another context than its prompt for an answer; "
+                f"the chat template renders answer {number} after a different context than its prompt; "
                 f"{ANOTHER}"
             )
         turn = Rendered(after.text, marks)
     if all(start == stop for start, stop in turn.marks):
-        raise UserError(f"the chat template leaves nothing of answer {number}; {ANOTHER}")
+        raise UserError(f"the chat template does not render answer {number}; {ANOTHER}")
     return turn
 
 
@@ -225,16 +223,16 @@ def _before_and_after(tokenizer, messages: Messages, tools: Tools) -> tuple[Rend
 
 
 def _with_thought(before: str, after: Rendered, marks, message: Message) -> Rendered | None:
-    """The answer to a prompt that opens a thought, if the template drops the thoughts of answers.
+    """The answer to a prompt that opens a thought, for templates that remove thoughts from answers.
 
-    The answer begins with its thought or an empty thought. None for other prompts.
+    The answer begins with its own or an empty thought. Returns None for other prompts.
     """
     opened = THOUGHT.search(before)
     if opened is None or not after.text.startswith(before[: opened.start()]):
         return None
     tag, kept = opened["tag"], after.text[opened.start() :]
     thought = "" if opened["closed"] else f"{_thought(message, tag)}\n</{tag}>\n\n"
-    if kept.startswith(f"<{tag}>"):  # the template kept it, with other whitespace
+    if kept.startswith(f"<{tag}>"):  # the template kept the thought, with different whitespace
         if opened["closed"]:
             return None
         thought, kept = "", kept.removeprefix(f"<{tag}>")
@@ -264,7 +262,7 @@ def _cut(turn: Rendered, start: int) -> Pieces:
 
 
 def _of_pairs(tokenizer, messages: Messages, tools: Tools, context: AbstractSet[int]) -> Pieces:
-    """The pieces of PaddleNLP's templates, which support pairs of question and answer only."""
+    """The pieces for PaddleNLP's templates, which only support question-answer pairs."""
     with chat_template.rendering():
         pieces = list(_pairs(tokenizer.chat_template, messages))
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
@@ -279,7 +277,9 @@ def _pairs(template, messages: Messages) -> Iterator[tuple[str, bool]]:
     turns = messages[system is not None :]
     roles = [message["role"] for message in turns]
     if roles != ["user", "assistant"] * (len(turns) // 2) or any(m["content"] is None for m in turns):
-        raise UserError(f"PaddleNLP's chat template needs user and assistant in turn, not {', '.join(roles)}")
+        raise UserError(
+            f"PaddleNLP's chat template needs alternating user and assistant messages, not {', '.join(roles)}"
+        )
     if system is not None and template.system is None:
         raise UserError("the chat template has no place for a system message")
     context = {"is_training": True} | ({"system": system} if system is not None else {})

@@ -1,19 +1,19 @@
-"""Heartbeats between the machines of a run: a lost machine is detected and all other ranks are ended.
+"""Heartbeats between the machines of a run: detects a lost machine and ends all other ranks.
 
 A separate process sends the heartbeats of each rank, because a thread of the rank cannot run while native
-code holds Python's interpreter lock. The process of rank 0 listens on rank 0's own endpoint, which Paddle
-never opens, and runs the ``Coordinator``. Every rank's process, rank 0's included, runs a ``Worker`` that
-connects to it. Both sides send an empty line every ``INTERVAL``. The coordinator decides which machine is
-lost and tells all workers; a worker that receives nothing from the coordinator decides for itself. Timeouts
-count own intervals instead of seconds: a run that was stopped as a whole and continued has lost no machine.
+code holds the GIL. Rank 0's process listens on rank 0's own endpoint, which Paddle never opens, and runs the
+``Coordinator``. The process of every rank, including rank 0, runs a ``Worker`` that connects to it. Both
+sides send an empty line every ``INTERVAL``. The coordinator decides which machine is lost and notifies all
+workers; a worker that receives nothing from the coordinator decides for itself. Timeouts count own intervals
+instead of seconds, so pausing and continuing a whole run loses no machine.
 
     worker -> coordinator    check_alive (are all ranks alive?), exited (the rank has exited: reason),
                              goodbye (the rank's work is complete),
-                             coordinator_lost (a first machine that was stopped reads it when it continues)
+                             coordinator_lost (read by a paused first machine when it continues)
     coordinator -> worker    alive (answer to check_alive), abort (message, exit_code),
                              shutdown (answer to goodbye, and when the coordinator exits)
 
-The coordinator's port is open to strangers. A worker first proves its identity in a handshake; text that it
+The coordinator's port is reachable by anyone. A worker first proves its identity in a handshake; text that it
 sends is truncated and made printable before it is shown. Time and number of pending handshakes are limited.
 
     protocol.py      which rank is on which machine, messages, handshake
@@ -21,8 +21,8 @@ sends is truncated and made printable before it is shown. Time and number of pen
     worker.py        one rank's connection to the coordinator
     process.py       the process: commands of its rank, end of its rank
 
-``llm_npu.launch.machine_watch`` is the rank's side. The process imports this package by its last name, and
-nothing else but the standard library, so that it starts within a tenth of a second.
+``llm_npu.launch.machine_watch`` is the rank's side. The process imports this package as ``heartbeat``, and
+otherwise only the standard library, so that it starts within a tenth of a second.
 """
 
 import os

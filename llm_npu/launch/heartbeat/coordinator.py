@@ -38,7 +38,7 @@ OnJoin = Callable[[AdmittedRank, asyncio.StreamReader, asyncio.StreamWriter], Aw
 
 
 class Listener:
-    """Accepts connections, and passes those on whose handshake proves that they are ranks of the run.
+    """Accepts connections, and admits those that prove in a handshake that they are ranks of the run.
 
     A handshake is closed after ``HANDSHAKE_TIMEOUT`` seconds, or when it is the oldest of more than
     ``MAX_PENDING``: idle connections cost neither memory nor descriptors, and nothing is logged about them.
@@ -139,7 +139,7 @@ class Coordinator:
     reported: Verdict | None = None
 
     def listen(self) -> Listener:
-        """Listen on rank 0's endpoint. Raises OSError if that is not possible."""
+        """Listen on rank 0's endpoint. Raises OSError on failure."""
         self.peers = [_Peer() for _ in self.layout.endpoints]
         return Listener(self.layout, self._serve_worker, self._note_bad_secret)
 
@@ -174,9 +174,9 @@ class Coordinator:
             peer.state, peer.intervals = "disconnected", 0
 
     async def run(self) -> Verdict | None:
-        """Send heartbeats until all ranks are done, or until a verdict, which all workers are sent.
+        """Send heartbeats until all ranks are done, or until a verdict, which is sent to all workers.
 
-        Ranks that are not done ``DRAIN`` intervals after rank 0 continue without being watched.
+        Ranks that are still running ``DRAIN`` intervals after rank 0 are no longer watched.
         """
         while not all(peer.state == "done" for peer in self.peers):
             await asyncio.sleep(INTERVAL)

@@ -1,4 +1,4 @@
-"""What coordinator and workers share: the layout of the ranks, the messages, and the handshake.
+"""The protocol between coordinator and workers: rank layout, messages and handshake.
 
 Messages are lines of JSON; an empty line is a heartbeat. Before a rank counts as alive, coordinator and
 worker prove to each other that they know the run's secret:
@@ -8,8 +8,8 @@ worker prove to each other that they know the run's secret:
     worker -> coordinator    proof (host, proof)
     coordinator -> worker    welcome
 
-A proof is an HMAC of both nonces and of all ranks' endpoints; the secret itself is never sent. Without a
-secret (an empty one) the proof shows only that both sides have the same endpoints, and the coordinator also
+A proof is an HMAC of both nonces and all rank endpoints; the secret itself is never sent. Without a
+secret the proof only shows that both sides have the same endpoints, and the coordinator also
 compares the worker's address with that of its rank.
 """
 
@@ -57,11 +57,11 @@ class Layout:
         return self.endpoints[rank].rpartition(":")[0]
 
     def may_be(self, rank: int, address: str) -> bool:
-        """Whether a connection from ``address`` may be that of ``rank``; with a secret, the proof decides."""
+        """Whether ``rank`` may connect from ``address``; with a secret, the proof decides."""
         return bool(self.secret) or _ipv4(self.address(rank)) == address
 
     def may_connect(self, address: str) -> bool:
-        """Whether a connection from ``address`` may be that of any rank."""
+        """Whether any rank may connect from ``address``."""
         return bool(self.secret) or address in self._ipv4_addresses
 
     @functools.cached_property

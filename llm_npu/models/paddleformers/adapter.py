@@ -1,6 +1,6 @@
-"""PaddleFormers for the other rooms: arguments, LoRA's classes, hooks. Importing it imports paddleformers.
+"""The interface to PaddleFormers: arguments, LoRA classes, hooks. Importing it imports paddleformers.
 
-The patches come first: they supply what the library's modules import.
+The patches are applied first: the library's modules import what they provide.
 """
 
 # ruff: noqa: E402
@@ -30,12 +30,12 @@ __all__ = ["InitTrackerMeta", "LoRAConfig", "LoRALinear", "LoRAModel", "Training
 __all__ += ["copy_to", "documents_of_parts", "draw_weights", "preference_criterion"]
 __all__ += ["translated", "with_fields_of_models"]
 
-# The attributes of LlmMetaConfig that arguments decide. The others are those of the model itself.
+# Attributes of LlmMetaConfig that are set by arguments; the others belong to the model.
 DECIDED = ("hybrid_parallel_attributes", "recompute_attributes", "loss_attributes")
 
 
 class TrainingArguments(Upstream):
-    """PaddleFormers' ``TrainingArguments``; the rest of this project reads the degrees by these names."""
+    """PaddleFormers' ``TrainingArguments``; with the names of degrees used in this project."""
 
     tensor_parallel_degree = property(operator.attrgetter("tensor_model_parallel_size"))
     pipeline_parallel_degree = property(operator.attrgetter("pipeline_model_parallel_size"))
@@ -46,45 +46,45 @@ class TrainingArguments(Upstream):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.pipeline_parallel_degree > 1:  # evaluation, too, takes all micro batches of a step at once
+        if self.pipeline_parallel_degree > 1:  # evaluation also takes all micro batches of a step at once
             self.per_device_eval_batch_size *= self.gradient_accumulation_steps
 
 
 def translated(values: Mapping[str, object]) -> dict[str, object]:
     """Training arguments that follow from the values of flags."""
     arguments: dict[str, object] = {
-        "split_param": False,  # of sharding; with it, float32 gradients are compulsory
+        "split_param": False,  # for sharding; it would require float32 gradients
         "recompute_granularity": None,
-        # Its own checkpoints, which it would look for on resume.
+        # The library's own checkpoints, which it would look for on resume.
         "save_checkpoint_format": None,
         "load_checkpoint_format": None,
     }
-    if values["recompute"]:  # of every decoder layer by itself
+    if values["recompute"]:  # every decoder layer separately
         arguments |= {
             "recompute_granularity": "full",
             "recompute_method": "uniform",
             "recompute_num_layers": 1,
         }
-    if values["pipeline_parallel_degree"] > 1:  # anything else is an error
+    if values["pipeline_parallel_degree"] > 1:  # any other value is an error
         arguments["per_device_eval_batch_size"] = values["per_device_train_batch_size"]
     return arguments
 
 
 def copy_to(config, arguments: TrainingArguments) -> None:
-    """Set the fields of a model's configuration that the arguments decide."""
+    """Set the fields of a model's configuration that the arguments determine."""
     for attributes in DECIDED:
         for name, _, default, _ in getattr(LlmMetaConfig, attributes):
             setattr(config, name, getattr(arguments, name, default))
     if hasattr(config, "moe_group"):
-        # Tensor parallelism spreads the experts; without it, stages refuse this group.
+        # Tensor parallelism splits the experts; without it, pipeline stages reject this group.
         config.moe_group = "mp" if arguments.tensor_parallel_degree > 1 else "dummy"
 
 
 def draw_weights(model) -> None:
-    """Draw every matrix of ``model`` from a normal distribution with ``initializer_range`` as its deviation.
+    """Draw every matrix of ``model`` from a normal distribution with deviation ``initializer_range``.
 
-    PaddleFormers 1.2 ignores that field: its matrices have the deviations of Xavier's rule, and the output
-    layer a multiple of it, so a new model's loss begins above that of guessing.
+    PaddleFormers 1.2 ignores that field: its matrices use Xavier initialization, and the output layer a
+    multiple of it, so a new model's loss starts above that of a uniform guess.
     """
     normal = paddle.nn.initializer.Normal(0.0, model.config.initializer_range)
     for name, parameter in model.named_parameters():
@@ -93,12 +93,12 @@ def draw_weights(model) -> None:
 
 
 def preference_criterion(config, loss: str, beta: float, label_smoothing: float) -> CriterionLayer:
-    """PaddleFormers' DPO loss for logits of a model of ``config``, which stays as it is.
+    """PaddleFormers' DPO loss for logits of a model of ``config``, which is not modified.
 
     ``preference_criterion(...)(logits, (labels, responses, reference_chosen, reference_rejected))``, with
     logits [1, T, V], labels [1, T] (-100 outside of the answers) and int responses [pairs, 4] as in
     `llm_npu.data.collate.PairCollator`, returns the log-probabilities [pairs] of the chosen and the rejected
-    answers, two parts of the loss, and the loss. Without reference it returns the log-probabilities only.
+    answers, two parts of the loss, and the loss. Without references it returns only the log-probabilities.
     """
     config = copy.copy(config)
     config.dpo_config = SimpleNamespace(
@@ -111,7 +111,7 @@ def preference_criterion(config, loss: str, beta: float, label_smoothing: float)
         normalize_logps=False,
         ignore_eos_token=False,
     )
-    config.use_filtered_label_loss = True  # float32 logits of the answers only
+    config.use_filtered_label_loss = True  # float32 logits only for answers
     config.use_fused_head_and_loss_fn = False
     config.loss_subbatch_sequence_length = -1
     return CriterionLayer(config, loss_type="dpo")

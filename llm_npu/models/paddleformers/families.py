@@ -20,14 +20,14 @@ from llm_npu.models.family import (
 )
 from llm_npu.models.paddlenlp import families as paddlenlp
 
-# One matrix in all families except Llama and DeepSeek-V3.
+# Fused in all families except Llama and DeepSeek-V3.
 JOINED_PROJECTIONS = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
     "up_gate_proj": ("gate_proj", "up_proj"),
 }
 ROPE_SCALINGS = dict.fromkeys(
     ("linear", "dynamic", "yarn", "longrope", "llama3")
-)  # rope_scaling is read itself
+)  # rope_scaling is read directly
 
 
 def layers(
@@ -37,10 +37,10 @@ def layers(
     residual: ResidualVariant = "forward",
     **more,
 ) -> Mapping:
-    """Family.layers of a dense decoder: its own classes (FamilyModel, ...), and those of paddleformers.nn.
+    """``Family.layers`` of a dense decoder: its own classes (FamilyModel, ...) and paddleformers.nn's.
 
-    ``rotary`` of its attention layers, ``residual`` of its decoder layers. ``more``: {operator: {class: way}}
-    of the family's own.
+    ``rotary`` and ``residual``: variants of attention and decoder layers. ``more``: {operator: {class:
+    variant}} specific to the family.
     """
     name = model.removesuffix("Model")
     classes = {
@@ -66,7 +66,7 @@ LLAMA = replace(
     paddlenlp.LLAMA,
     models=("LlamaForCausalLM", "LlamaForCausalLMPipe"),
     layers=layers("LLamaAttention", "LlamaModel"),
-    # PaddleFormers itself ties the embeddings unless a config.json says otherwise; transformers does not.
+    # Unlike transformers, PaddleFormers ties the embeddings by default.
     unsupported_fields=(),
     defaults=paddlenlp.LLAMA_DEFAULTS | {"attention_dropout": 0.0},
     reads=("attention_bias", "mlp_bias"),
@@ -145,7 +145,7 @@ QWEN3_MOE = Family(
         "num_experts": 128,
         "num_experts_per_tok": 8,
     },
-    # The library's model drops the logits of its routers, so it has no auxiliary loss.
+    # The library's model discards the router logits, so it has no auxiliary loss.
     unsupported_fields=("output_router_logits", "use_sliding_window"),
     reads=("attention_bias", "sliding_window", "mlp_only_layers"),
     rope_scalings=ROPE_SCALINGS,
@@ -208,9 +208,8 @@ ERNIE4_5 = Family(
     aliases={"baidu/ERNIE-4.5-0.3B-PT": "ernie4.5-0.3b"},
 )
 
-# ERNIE-4.5-MoE: routed experts beside shared ones.
-# The losses of its routers, summed over layers, are part of the gradient only, not of the loss that is
-# shown.
+# ERNIE-4.5-MoE: routed and shared experts.
+# The router losses, summed over layers, are part of the gradient, but not of the reported loss.
 
 ERNIE4_5_MOE = Family(
     model_type="ernie4_5_moe",
@@ -233,7 +232,7 @@ ERNIE4_5_MOE = Family(
         "moe_k": 6,
         "moe_num_shared_experts": 2,
         "moe_layer_start_index": 1,
-        "num_nextn_predict_layers": 0,  # transformers has no such layers
+        "num_nextn_predict_layers": 0,  # transformers does not have these layers
     },
     reads=("use_bias", "hidden_dropout_prob", "moe_dropout_prob"),
     rope_scalings=ROPE_SCALINGS,
@@ -262,9 +261,9 @@ ERNIE4_5_MOE = Family(
 )
 
 # DeepSeek-V3: latent attention, with queries and keys wider than values, and a mixture of experts.
-# Its routers have no loss: PaddleFormers computes one only where experts are in other processes.
+# Its routers have no loss: PaddleFormers computes one only with experts on other processes.
 
-# PaddleFormers requires a rope_scaling with a factor; this is the released model's.
+# PaddleFormers requires a rope_scaling with a factor; this is the value of the released model.
 _YARN = {
     "rope_type": "yarn",
     "factor": 40.0,

@@ -10,23 +10,22 @@ from tokenizers.models import BPE
 from llm_npu.core.errors import UserError
 
 __all__ = ["Fast", "sentencepiece"]
-SPACE = "▁"  # how pieces write a blank
+SPACE = "▁"  # the space character in pieces
 
 
 def sentencepiece(vocab_file: str, roles: dict[str, str], add) -> tuple[Fast, list[str]]:
-    """The tokenizer of sentencepiece's ``vocab_file``, and the notes of ``add``, which adds tokens to it.
+    """Load sentencepiece's ``vocab_file``: (tokenizer, notes of ``add``, which adds tokens to it).
 
-    It gives the ids that sentencepiece gives.
+    The ids equal sentencepiece's. User-defined symbols are tokens, like control symbols; the text between
+    them is encoded separately.
 
-    Symbols that its model defines are tokens, as those for control are; what is between them is a text each.
-
-    The library's LlamaTokenizer, transformers' of version 5, ignores ``vocab_file`` and gives no ids; its
-    ``from_pretrained`` leaves out the blank that sentencepiece puts in front of a text.
+    The library's LlamaTokenizer, from transformers 5, ignores ``vocab_file`` and returns no ids; its
+    ``from_pretrained`` omits the space that sentencepiece adds in front of a text.
     """
     model = pb.ModelProto.FromString(Path(vocab_file).read_bytes())
     if model.trainer_spec.model_type != pb.TrainerSpec.BPE:
         raise UserError(
-            f"{vocab_file} cannot be read: it is no BPE model, the only kind that is read here; convert it "
+            f"{vocab_file} cannot be read: it is not a BPE model, the only supported kind; convert it "
             "to a tokenizer.json"
         )
     ids = {piece.piece: number for number, piece in enumerate(model.pieces)}
@@ -51,7 +50,7 @@ def sentencepiece(vocab_file: str, roles: dict[str, str], add) -> tuple[Fast, li
 
 
 def _merges(model, ids: dict[str, int]) -> list[tuple[str, str]]:
-    """The pairs that make each piece, the best pieces first: sentencepiece merges by the piece's score."""
+    """The pairs that form each piece, best pieces first: sentencepiece merges by piece score."""
     normal = [piece for piece in model.pieces if piece.type == pb.ModelProto.SentencePiece.NORMAL]
     merges = []
     for piece in sorted(normal, key=lambda candidate: -candidate.score):
@@ -63,7 +62,7 @@ def _merges(model, ids: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def _normalizer(spec) -> normalizers.Sequence:
-    """Characters as ``spec`` maps them, blanks as SPACE, and one in front."""
+    """Map characters by ``spec`` and spaces to SPACE, and add one SPACE in front."""
     steps = []
     if spec.precompiled_charsmap:
         steps.append(normalizers.Precompiled(spec.precompiled_charsmap))

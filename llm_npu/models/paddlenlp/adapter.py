@@ -1,4 +1,4 @@
-"""PaddleNLP for the other rooms: arguments, LoRA's classes, hooks. Importing it imports paddlenlp."""
+"""The interface to PaddleNLP: arguments, LoRA classes, hooks. Importing it imports paddlenlp."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def translated(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def copy_to(config, arguments: TrainingArguments) -> None:
-    """Set the fields of a model's configuration that the arguments decide."""
+    """Set the fields of a model's configuration that the arguments determine."""
     LlmMetaConfig.set_llm_config(config, arguments)
 
 
 def draw_weights(model) -> None:
-    """Do nothing: PaddleNLP's classes draw their weights as the configuration says."""
+    """Do nothing: PaddleNLP's classes initialize weights from the configuration."""

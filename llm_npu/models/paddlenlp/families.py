@@ -45,8 +45,8 @@ _LLAMA_3_2 = _LLAMA_3_1 | {"rope_scaling": _SCALING | {"factor": 32.0}, "tie_wor
 LLAMA_PRESETS = {
     # 9.3 million parameters.
     "llama-tiny": TINY_SIZES,
-    # Layers of the 110M model of karpathy/llama2.c (README, table of models). That one has 32000 tokens and
-    # one matrix for embedding and lm_head; half the tokens and two matrices come to the same size.
+    # Layers of the 110M model of karpathy/llama2.c (README, table of models), which has 32000 tokens and one
+    # matrix for embedding and lm_head; half the tokens and two matrices have the same size.
     "llama-110m": sizes(768, 2048, 12, 12, vocab_size=16384, max_position_embeddings=1024, rms_norm_eps=1e-5),
     # TinyLlama, arXiv 2401.02385, table 1.
     "tinyllama-1.1b": sizes(2048, 5632, 22, 32, 4, rms_norm_eps=1e-5),
@@ -56,7 +56,7 @@ LLAMA_PRESETS = {
     # Llama 2, arXiv 2307.09288, table 1; the feed-forward widths are those of the released models.
     "llama2-7b": {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
     "llama2-13b": _13B | {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
-    # Never released; sizes of MindSpeed-LLM's examples/mcore/llama2/pretrain_llama2_34B_ptd_16p.sh.
+    # Never released; sizes from MindSpeed-LLM's examples/mcore/llama2/pretrain_llama2_34B_ptd_16p.sh.
     "llama2-34b": _34B | {"max_position_embeddings": 4096},
     "llama2-70b": _70B | {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
     # Llama 3, arXiv 2407.21783, table 3; 8192 positions before the context was extended.
@@ -75,7 +75,7 @@ LLAMA = Family(
     model_type="llama",
     name="Llama",
     title="Llama",
-    # With those for auto-parallel (modeling_auto, modeling_network) and for pipelines.
+    # Includes the classes for auto-parallel (modeling_auto, modeling_network) and pipelines.
     models=("LlamaForCausalLM", "LlamaForCausalLM3DAuto", "LlamaForCausalLMNet", "LlamaForCausalLMPipe"),
     layers={
         "attention": {
@@ -209,7 +209,7 @@ MISTRAL = Family(
     defaults=MISTRAL_DEFAULTS,
     unsupported_fields=("tie_word_embeddings",),
     logits_in_float32=True,
-    exported_as="llama",  # computes the same; lengths in PaddleNLP's Mistral cannot stay unknown
+    exported_as="llama",  # equivalent; PaddleNLP's Mistral does not support dynamic lengths
     sequence_parallel=False,
     presets={
         "mistral-tiny": TINY_SIZES | {"num_key_value_heads": 2, "rms_norm_eps": 1e-5},
@@ -326,7 +326,7 @@ def _gpt_sizes(hidden: int, layers: int, heads: int, **other) -> dict:
 
 
 _GPT_2 = {"vocab_size": 50257, "max_position_embeddings": 1024}
-# 50257 tokens and padding, so that degrees of tensor parallelism divide them, as in PaddleNLP's scripts.
+# 50257 tokens padded to a multiple of tensor parallel degrees, as in PaddleNLP's scripts.
 _GPT_3 = {"vocab_size": 50304, "max_position_embeddings": 2048}
 
 GPT = Family(
@@ -363,7 +363,7 @@ GPT = Family(
         "layer_norm_eps": 1e-5,
         "ignore_index": -100,  # the class ignores labels of token 0 by default
     },
-    activations=("gelu", "gelu_new", "gelu_pytorch_tanh"),  # computed by tanh, whatever the name
+    activations=("gelu", "gelu_new", "gelu_pytorch_tanh"),  # all computed with tanh
     gated=False,
     attention_bias=True,
     biases=True,
@@ -416,7 +416,7 @@ GEMMA = Family(
     defaults=sizes(3072, 24576, 28, 16, 16, vocab_size=256000, max_position_embeddings=8192)
     | {"head_dim": 256, "attention_dropout": 0.0, "tie_word_embeddings": True},
     fixed={"tie_word_embeddings": True, "hidden_activation": "gelu"},
-    activations=("gelu",),  # not its approximation by tanh
+    activations=("gelu",),  # not the tanh approximation
     sequence_parallel=False,
     generates_in_stages=False,
     presets={

@@ -1,4 +1,4 @@
-"""GPT-2 checkpoints of Hugging Face's transformers as PaddleNLP's GPT, which is also how a GPT is stored.
+"""Converts GPT-2 checkpoints of transformers to PaddleNLP's GPT; GPT models are stored as GPT-2.
 
     transformers, after "transformer."     PaddleNLP
     wte, wpe                               embeddings.word_embeddings, embeddings.position_embeddings
@@ -55,7 +55,7 @@ DEFAULTS = {
     "activation_function": "gelu_new",
     **dict.fromkeys(DROPOUTS, 0.1),
 }
-# What PaddleNLP's GPT computes: {field: accepted values}.
+# {field: values that PaddleNLP's GPT supports}.
 COMPUTED = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
     "layer_norm_epsilon": (1e-5,),
@@ -63,13 +63,13 @@ COMPUTED = {
     "scale_attn_by_inverse_layer_idx": (False,),
     "tie_word_embeddings": (True,),
 }
-# Fields without a meaning for the logits.
+# Fields that do not affect the logits.
 DROPPED = re.compile(r"summary_.*|task_specific_params|n_ctx|gradient_checkpointing|reorder_and_upcast_attn")
 BUFFERS = re.compile(r".*\.attn\.(masked_)?bias")
 
 
 def upstream_name(name: str) -> tuple[str, int, int]:
-    """Of the parameter ``name``, with the prefix ``model.``: as in ``StockLayout.name``."""
+    """``StockLayout.name`` for the parameter ``name``, which has the prefix ``model.``."""
     path, _, kind = name.removeprefix("model.").rpartition(".")
     layer = re.fullmatch(r"decoder\.layers\.(\d+)\.(.*)", path)
     inner, place = (layer[2], f"h.{layer[1]}.") if layer else (path, "")
@@ -79,16 +79,16 @@ def upstream_name(name: str) -> tuple[str, int, int]:
 
 
 def gpt_fields(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of PaddleNLP's config.json for those of transformers'.
+    """Convert transformers' config.json fields to PaddleNLP's.
 
-    UserError for what PaddleNLP's GPT does not compute.
+    Raises UserError for values that PaddleNLP's GPT does not support.
     """
     stated = {**DEFAULTS, **{name: value for name, value in fields.items() if value is not None}}
     for name, accepted in COMPUTED.items():
         if name in stated and stated[name] not in accepted:
             raise UserError(
-                f"this GPT-2 has {name} {stated[name]!r:.40}, but PaddleNLP's GPT computes with "
-                f"{' or '.join(map(str, accepted))} only"
+                f"this GPT-2 has {name} {stated[name]!r:.40}, but PaddleNLP's GPT supports only "
+                f"{' or '.join(map(str, accepted))}"
             )
     if any(name not in stated for name in OWN_DROPOUTS):
         if len({str(stated[name]) for name in DROPOUTS}) > 1:
@@ -105,9 +105,10 @@ def gpt_fields(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def gpt2_fields(config) -> dict[str, object]:
-    """The fields of transformers' config.json for a ``GPTConfig``.
+    """Convert a ``GPTConfig`` to transformers' config.json fields.
 
-    transformers has one dropout after attention and feed-forward layer. PaddleNLP's own two are beside it.
+    transformers has a single dropout after attention and feed-forward layers; PaddleNLP's two dropouts are
+    stored in addition.
     """
     stated = {name: getattr(config, own) for name, own in FIELDS.items() if own != "hidden_act"}
     hidden, attention = (getattr(config, name) for name in OWN_DROPOUTS)
@@ -130,7 +131,7 @@ def gpt2_fields(config) -> dict[str, object]:
 
 
 class _Prefixed(Mapping):
-    """The arrays of ``stored`` with the prefix that files of the bare model lack, without masks."""
+    """The arrays of ``stored`` without masks, adding the prefix that bare model files lack."""
 
     def __init__(self, stored: Mapping[str, np.ndarray], *_heads: int):
         self.stored = stored

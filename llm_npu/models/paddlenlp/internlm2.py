@@ -1,6 +1,6 @@
-"""InternLM2 checkpoints as Llama checkpoints, and back.
+"""Converts InternLM2 checkpoints to Llama checkpoints, and back.
 
-InternLM2 is a Llama under other names, with query, key and value projections in one matrix (the released
+InternLM2 is a Llama with other names, and query, key and value projections in one matrix (released
 modeling_internlm2.py: "b q (h gs d) -> b q h gs d" with gs = G + 2):
 
     InternLM2                              Llama
@@ -14,7 +14,7 @@ modeling_internlm2.py: "b q (h gs d) -> b q h gs d" with gs = G + 2):
 with H hidden size, D head size, K key/value heads and G query heads per key/value head. The rows of ``wqkv``
 are grouped by key/value head: its G query heads, its key, its value.
 
-Arrays are read on access: a checkpoint is never in memory as a whole.
+Arrays are read on access, so a checkpoint is never completely in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONFIG_FILE = "config.json"
 FUSED = "attention.wqkv"
 PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
-# The suffix of a name here -> in a Llama.
+# InternLM2 name suffix -> Llama name suffix.
 NAMES = {
     "tok_embeddings.weight": "embed_tokens.weight",
     "output.weight": "lm_head.weight",
@@ -55,7 +55,7 @@ WEIGHT_FILES = (".safetensors", ".safetensors.index.json", ".bin", ".pdparams")
 
 
 class _View(Mapping):
-    """The arrays of ``stored`` under the names, and in the layout, of the other kind of checkpoint.
+    """The arrays of ``stored`` with the names and layout of the other kind of checkpoint.
 
     ``stored``: {name: array}. ``num_heads`` and ``num_key_value_heads`` as in config.json.
     """
@@ -65,7 +65,7 @@ class _View(Mapping):
         self.sources = {new: name for name in stored for new in self.names_from(name)}
 
     def names_from(self, name: str) -> list[str]:
-        """The names here of the parts of ``stored[name]``."""
+        """The names in this view for the parts of ``stored[name]``."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[str]:
@@ -76,7 +76,7 @@ class _View(Mapping):
 
 
 class AsLlama(_View):
-    """An InternLM2 checkpoint as a Llama's. UserError for a ``wqkv`` whose rows do not divide into heads."""
+    """An InternLM2 checkpoint viewed as Llama. Raises UserError for invalid rows of ``wqkv``."""
 
     def names_from(self, name):
         if FUSED in name:
@@ -91,8 +91,8 @@ class AsLlama(_View):
         groups, rest = self.heads // self.kv_heads, array.shape[1:]
         if array.shape[0] % (self.kv_heads * (groups + 2)):
             raise UserError(
-                f"{source} is {list(array.shape)}, and its rows are no multiple of {self.kv_heads} key/value "
-                f"heads with {groups} queries, a key and a value each; the file is of another model"
+                f"{source} is {list(array.shape)}, but its rows are not a multiple of {self.kv_heads} "
+                f"key/value heads with {groups} queries, a key and a value each; the file is of another model"
             )
         rows = (slice(groups), slice(-2, -1), slice(-1, None))[self.names_from(source).index(name)]
         heads = array.reshape(self.kv_heads, groups + 2, -1, *rest)
@@ -100,12 +100,12 @@ class AsLlama(_View):
 
 
 class AsInternLM2(_View):
-    """A Llama checkpoint as an InternLM2's. UserError for a layer without one of its three projections."""
+    """A Llama checkpoint viewed as InternLM2. Raises UserError for a layer with a missing projection."""
 
     def names_from(self, name):
         query, key, value = PARTS
         if key in name or value in name:
-            return []  # in wqkv, which stands where the queries did
+            return []  # part of wqkv, which takes the place of the queries
         return [name.replace(query, FUSED) if query in name else _renamed(name, LLAMA_NAMES)]
 
     def __getitem__(self, name):
@@ -116,7 +116,7 @@ class AsInternLM2(_View):
             return self.stored[source]
         parts = [name.replace(FUSED, part) for part in PARTS]
         if lacking := [part for part in parts if part not in self.stored]:
-            raise UserError(f"the Llama checkpoint lacks {lacking[0]}; it is not whole")
+            raise UserError(f"the Llama checkpoint lacks {lacking[0]}; it is incomplete")
         arrays = [self.stored[part] for part in parts]
         size, rest = arrays[0].shape[0] // self.heads, arrays[0].shape[1:]
         heads = [array.reshape(self.kv_heads, -1, size, *rest) for array in arrays]
@@ -124,11 +124,10 @@ class AsInternLM2(_View):
 
 
 def to_llama(folder: str | Path, target: str | Path) -> None:
-    """Write the InternLM2 checkpoint in ``folder`` as a Llama checkpoint into the new folder ``target``.
+    """Convert the InternLM2 checkpoint in ``folder`` to a Llama checkpoint in the new folder ``target``.
 
-    Weights keep their dtype, their bits and their files; other files (the tokenizer) are copied. ``target``
-    appears complete or not at all. UserError for a folder without such a checkpoint, and when ``target``
-    exists.
+    Weights keep their dtype, bits and files; other files (the tokenizer) are copied. ``target`` appears
+    atomically. Raises UserError for a folder without an InternLM2 checkpoint, and if ``target`` exists.
     """
     folder = Path(folder)
     fields = _read_config(folder, MODEL_TYPE)
@@ -136,9 +135,9 @@ def to_llama(folder: str | Path, target: str | Path) -> None:
 
 
 def from_llama(folder: str | Path, target: str | Path) -> None:
-    """Write the Llama checkpoint in ``folder`` as an InternLM2 checkpoint; otherwise as ``to_llama``.
+    """Convert the Llama checkpoint in ``folder`` to an InternLM2 checkpoint, as ``to_llama`` does.
 
-    Hugging Face's transformers reads the result with the modeling files that are released with InternLM2.
+    Hugging Face's transformers reads the result with InternLM2's released modeling files.
     """
     folder = Path(folder)
     fields = _read_config(folder, "llama")
@@ -146,7 +145,7 @@ def from_llama(folder: str | Path, target: str | Path) -> None:
 
 
 def llama_config(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a Llama's config.json for those of an InternLM2's. UserError for one with biases."""
+    """Convert InternLM2's config.json fields to Llama's. Raises UserError for a model with biases."""
     if fields.get("bias"):
         raise UserError("this InternLM2 has biases (bias true), which PaddleNLP's Llama does not have")
     kept = {name: value for name, value in fields.items() if name not in ("auto_map", "bias")}
@@ -154,10 +153,10 @@ def llama_config(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def internlm2_config(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of an InternLM2's config.json for those of a Llama's. UserError for one with biases."""
+    """Convert Llama's config.json fields to InternLM2's. Raises UserError for a model with biases."""
     for name in ("attention_bias", "mlp_bias"):
         if fields.get(name):
-            raise UserError(f"this Llama has biases ({name} true), which this conversion does not know")
+            raise UserError(f"this Llama has biases ({name} true), which this conversion does not support")
     kept = {name: value for name, value in fields.items() if name not in LLAMA_ONLY}
     return kept | {"model_type": MODEL_TYPE, "architectures": ["InternLM2ForCausalLM"], "bias": False}
 
@@ -183,7 +182,7 @@ def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: ty
     from llm_npu.models.stored import Stored, write  # they import paddle
 
     if target.exists():
-        raise UserError(f"{target} exists already; name a folder that does not")
+        raise UserError(f"{target} exists already; give a new folder")
     stored = Stored(folder)
     heads = fields.get("num_attention_heads")
     kv_heads = fields.get("num_key_value_heads") or heads

@@ -11,13 +11,13 @@ TRAINER_SPEC, MODEL_TYPE, BPE = 2, 3, 2  # fields and a value of sentencepiece_m
 
 
 def sentencepiece(vocab_file: str, roles: dict[str, str], add) -> tuple[LlamaTokenizer, list[str]]:
-    """The tokenizer of sentencepiece's ``vocab_file``, and the notes of ``add``, which adds tokens to it."""
+    """Load sentencepiece's ``vocab_file``: (tokenizer, notes of ``add``, which adds tokens to it)."""
     tokenizer = LlamaTokenizer(vocab_file, **roles)
     return tokenizer, add(tokenizer)
 
 
 def is_bpe(tokenizer: LlamaTokenizer) -> bool:
-    """Whether its model is BPE; sentencepiece has others.
+    """Whether the sentencepiece model is BPE.
 
     sentencepiece's own module of the format needs a newer protobuf than Paddle before 3.3.1 works with.
     """
@@ -28,7 +28,7 @@ def is_bpe(tokenizer: LlamaTokenizer) -> bool:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and the value of each field of a message of protobuf."""
+    """Yield the number and value of each field of a protobuf message."""
     position = 0
 
     def varint() -> int:

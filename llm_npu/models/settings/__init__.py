@@ -1,7 +1,7 @@
-"""What a config.json asks of its model: applied, or refused. Importing it imports no framework.
+"""Model settings in config.json that are applied or rejected. Importing it imports no framework.
 
-rotary   the scaling of the rotary embedding
-fields   fields that some class of transformers computes with, and the library's does not
+rotary   scaling of the rotary embedding
+fields   fields used by a transformers class but not by the library's class
 """
 
 from . import fields, rotary

@@ -1,7 +1,7 @@
-"""Fields that change what some class of transformers computes, and that the library's class may ignore.
+"""Fields that change the computation of a transformers class, and that the library's class may ignore.
 
-``check`` refuses a value that asks for something else than the class computes. A family names the fields that
-its class reads in ``Family.reads``.
+``check`` rejects a value that requests something other than what the class computes. A family lists the
+fields that its class reads in ``Family.reads``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ BOOLS = (
     *("tie_word_embeddings", "attention_bias", "qkv_bias", "mlp_bias", "use_bias", "use_sliding_window"),
     *("norm_topk_prob", "output_router_logits"),
 )
-# {field: the values that ask for nothing}; null never does.
+# {field: neutral values}; null is always neutral.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(DROPOUTS, (0,)),
     **dict.fromkeys(("mlp_bias", "use_bias", "bias", "use_sliding_window", "output_router_logits"), (False,)),
-    # Weights that are stored otherwise
+    # Weights with other storage
     **dict.fromkeys(("quantization_config", "compression_config", "pruned_heads"), ({},)),
     # Positions
     **dict.fromkeys(("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"), (1,)),
@@ -45,13 +45,13 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("embedding_multiplier", "residual_multiplier", "scale_emb", "width_scale"), (1,)),
     **dict.fromkeys(("final_logit_softcapping", "attn_logit_softcapping", "scale_depth"), ()),
     "dim_model_base": (),
-    # Layers of other kinds
+    # Other kinds of layers
     **dict.fromkeys(("text_config", "vision_config", "audio_config", "thinker_config"), ()),
     **dict.fromkeys(("mlp_only_layers", "n_future_tokens"), ([], 0)),
     "moe_layer_freq": (1,),
 }
 FULL = "full_attention"
-# Fields that change nothing that is computed here, or that others check.
+# Fields without effect on the computation, or checked elsewhere.
 KNOWN = (
     *("architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "_name_or_path"),
     *("auto_map", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "use_cache"),
@@ -67,7 +67,7 @@ KNOWN = (
 
 
 def check(family: Family, fields: Mapping[str, object], file: object, library: str) -> None:
-    """UserError for a field of ``file`` that the family's class would ignore, or read as another value."""
+    """Raise UserError for a field of ``file`` that the family's class would ignore or misread."""
     for name in BOOLS:
         if not isinstance(fields.get(name, False), bool) and fields[name] is not None:
             raise UserError(f"{file} has {name} {fields[name]!r:.{SHOWN}}, but it must be true or false")
@@ -95,7 +95,7 @@ def check(family: Family, fields: Mapping[str, object], file: object, library: s
 
 
 def unknown(family: Family, fields: Mapping[str, object]) -> list[str]:
-    """The fields that ask for something, and that nothing here reads or checks, in alphabetical order."""
+    """The non-neutral fields that are neither read nor checked, in alphabetical order."""
     known = {*KNOWN, *NEUTRAL, *BOOLS, *family.defaults, *family.expert_fields, *family.unsupported_fields}
     known |= {*family.reads, *family.fixed, *family.derived, *family.required_by_transformers}
     return sorted(name for name, value in fields.items() if value and name not in known)
@@ -107,12 +107,13 @@ def _check_share(file: object, name: str, value: object) -> None:
 
 
 def _check_windows(family: Family, fields: Mapping[str, object], file: object, library: str) -> None:
-    """The kinds of layers, and the window of those that have one."""
+    """Check the kinds of layers, and their window."""
     window, used = fields.get("sliding_window"), fields.get("use_sliding_window") or family.has_sliding_window
     whole = isinstance(window, int) and not isinstance(window, bool)
     if window is not None and used and not (whole and window > 0):
         raise UserError(
-            f"{file} has sliding_window {window!r:.{SHOWN}}, but it must be null or a whole number above 0"
+            f"{file} has sliding_window {window!r:.{SHOWN}}, but it must be null or a whole number greater "
+            "than 0"
         )
     kinds = fields.get("layer_types")
     if kinds is None:
@@ -136,7 +137,7 @@ def _json(value: object) -> str:
 
 
 def as_library(family: Family, fields: Mapping[str, object]) -> dict[str, object]:
-    """``fields`` with those that follow from others; null is false, as in transformers."""
+    """Add derived fields to ``fields``; null means false, as in transformers."""
     values = {name: False if value is None and name in BOOLS else value for name, value in fields.items()}
     if "head_dim" in family.defaults and values.get("head_dim") is None:
         values["head_dim"] = values["hidden_size"] // values["num_attention_heads"]

@@ -1,8 +1,8 @@
-"""The scaling of the rotary embedding that a config.json asks for.
+"""The scaling of the rotary embedding in a config.json.
 
-``rope_scaling`` (or ``rope_parameters``, of transformers 5) names a kind and its numbers. ``normalized``
-gives one form of both, ``check`` refuses what the family's class would not compute, and ``as_library`` gives
-the fields under the names that the class reads.
+``rope_scaling`` (or ``rope_parameters`` in transformers 5) has a kind and its parameters. ``normalized``
+converts both to one form, ``check`` rejects what the family's class does not support, and ``as_library``
+renames the fields for the class.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from llm_npu.core.errors import UserError
 from llm_npu.models.family import Family
 
-# {kind: (fields that it needs, fields that it may have)}
+# {kind: (required fields, optional fields)}
 KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": (("factor",), ()),
     "dynamic": (("factor",), ("original_max_position_embeddings",)),
@@ -33,7 +33,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 AT_LEAST_1 = ("factor", "original_max_position_embeddings")
 LISTS = ("short_factor", "long_factor")
-IGNORED = ("finetuned",)  # says how the weights were made
+IGNORED = ("finetuned",)  # describes the origin of the weights
 ORIGINAL = "original_max_position_embeddings"
 OWN = ("rope_scaling_type", "rope_scaling_factor")  # fields of PaddleNLP
 SHOWN = 40
@@ -60,17 +60,17 @@ def normalized(fields: Mapping[str, object], family: Family | None, file: object
         entries.append(own)
     if any(entry != entries[0] for entry in entries):
         raise UserError(
-            f"{file} asks for two scalings of its rotary embedding, {entries[0]} and "
-            f"{next(entry for entry in entries if entry != entries[0])}; leave one"
+            f"{file} has two scalings of the rotary embedding, {entries[0]} and "
+            f"{next(entry for entry in entries if entry != entries[0])}; keep one"
         )
     if len(thetas) > 1:
-        raise UserError(f"{file} has two values of rope_theta, {' and '.join(map(str, thetas))}; leave one")
+        raise UserError(f"{file} has two values of rope_theta, {' and '.join(map(str, thetas))}; keep one")
     scaled = entries and entries[0]["rope_type"] != "default"
     return fields | {"rope_scaling": entries[0] if scaled else None}
 
 
 def _entry(name: str, value: object, file: object) -> dict[str, object] | None:
-    """The scaling that the field ``name`` asks for, under the key ``rope_type``; None for an empty one."""
+    """The scaling in the field ``name``, with the key ``rope_type``; None if it is empty."""
     if value is None or value == {}:
         return None
     if not isinstance(value, dict):
@@ -79,7 +79,7 @@ def _entry(name: str, value: object, file: object) -> dict[str, object] | None:
             '{"rope_type": "linear", "factor": 2.0}'
         )
     if any(isinstance(item, dict) for item in value.values()):
-        raise UserError(f"{file} gives {name} for each kind of layer; accepted: one for all layers")
+        raise UserError(f"{file} has a {name} for each kind of layer; accepted: one for all layers")
     kinds = {value[key] if isinstance(value[key], str) else repr(value[key]) for key in ("rope_type", "type")
              if value.get(key) is not None}  # fmt: skip
     rest = {key: item for key, item in value.items() if key not in ("rope_type", "type", *IGNORED)}
@@ -98,7 +98,7 @@ def _entry(name: str, value: object, file: object) -> dict[str, object] | None:
 
 
 def _own(fields: dict[str, object], family: Family | None, file: object) -> dict[str, object] | None:
-    """What PaddleNLP's own fields ask for, which its checkpoints have beside those of transformers."""
+    """The scaling in PaddleNLP's own fields, which its checkpoints have in addition to transformers'."""
     own, factor = (fields.pop(name, None) for name in OWN)
     if own is None:
         if factor not in (None, 1):
@@ -113,32 +113,36 @@ def _own(fields: dict[str, object], family: Family | None, file: object) -> dict
 
 
 def check(family: Family, fields: Mapping[str, object], file: object, library: str) -> None:
-    """UserError if the family's class does not compute the scaling, or a number of it is missing or wrong."""
+    """Raise UserError if the class does not support the scaling, or a parameter is missing or invalid."""
     scaling = fields.get("rope_scaling")
     if scaling is None:
         return
     kind = scaling["rope_type"]
     if kind not in family.rope_scalings:
-        accepted = f"reads {', '.join(family.rope_scalings)} only" if family.rope_scalings else "has none"
-        raise UserError(f"{file} asks for rope_scaling {kind:.{SHOWN}}, but {library} {accepted}")
+        accepted = (
+            f"supports only {', '.join(family.rope_scalings)}" if family.rope_scalings else "supports none"
+        )
+        raise UserError(f"{file} has rope_scaling {kind:.{SHOWN}}, but {library} {accepted}")
     needed, optional = KINDS[kind]
-    what = f"{file} asks for rope_scaling {kind}"
+    what = f"{file} has rope_scaling {kind}"
     if missing := [name for name in needed if name not in scaling]:
-        raise UserError(f"{what} without {', '.join(missing)}; add what is missing")
+        raise UserError(f"{what} without {', '.join(missing)}; add the missing fields")
     if extra := [name for name in scaling if name not in ("rope_type", *needed, *optional)]:
         raise UserError(f"{what} with {extra[0]!r:.{SHOWN}}, which that kind does not have; leave it out")
     for name, value in scaling.items():
         if name not in ("rope_type", "truncate", *LISTS):
             _check_number(what, name, value)
     if not isinstance(scaling.get("truncate", True), bool):
-        raise UserError(f"{what} with truncate {scaling['truncate']!r:.{SHOWN}}, but it is true or false")
+        raise UserError(
+            f"{what} with truncate {scaling['truncate']!r:.{SHOWN}}, but it must be true or false"
+        )
     if kind == "llama3" and not scaling["low_freq_factor"] < scaling["high_freq_factor"]:
         raise UserError(
             f"{what} with low_freq_factor {scaling['low_freq_factor']}, but it must be below "
             f"high_freq_factor {scaling['high_freq_factor']}"
         )
     if kind == "yarn" and scaling.get("beta_fast", 32) <= scaling.get("beta_slow", 1):
-        raise UserError(f"{what} with a beta_fast that is not above beta_slow; they are 32 and 1 by default")
+        raise UserError(f"{what} with beta_fast not greater than beta_slow; the defaults are 32 and 1")
     if kind == "longrope":
         _check_longrope(family, fields, what)
     _check_positions(family, fields, what)
@@ -170,7 +174,7 @@ def _check_longrope(family: Family, fields: Mapping[str, object], what: str) -> 
 
 
 def _check_positions(family: Family, fields: Mapping[str, object], what: str) -> None:
-    """Factors that follow from the positions before and after scaling, which the library's classes use."""
+    """Check factors that the library's classes derive from the positions before and after scaling."""
     scaling, kind = fields["rope_scaling"], fields["rope_scaling"]["rope_type"]
     positions = fields.get("max_position_embeddings", family.defaults.get("max_position_embeddings"))
     outside = fields.get(ORIGINAL) if kind == "longrope" else None
@@ -179,7 +183,7 @@ def _check_positions(family: Family, fields: Mapping[str, object], what: str) ->
         return
     if outside is not None and outside != original:
         raise UserError(
-            f"{what} with two values of {ORIGINAL}, {original} and {outside!r:.{SHOWN}}; leave one"
+            f"{what} with two values of {ORIGINAL}, {original} and {outside!r:.{SHOWN}}; keep one"
         )
     _check_number(what, ORIGINAL, original)
     if kind == "dynamic" and original != positions:
@@ -190,14 +194,14 @@ def _check_positions(family: Family, fields: Mapping[str, object], what: str) ->
     factor = scaling.get("factor")
     if kind in ("yarn", "longrope") and factor is not None and factor != positions / original:
         raise UserError(
-            f"{what} with factor {factor}, but the library computes with max_position_embeddings / "
+            f"{what} with factor {factor}, but the library uses max_position_embeddings / "
             f"{ORIGINAL} = {positions} / {original}; set max_position_embeddings to "
             f"{round(factor * original)}"
         )
 
 
 def _pairs(family: Family, fields: Mapping[str, object]) -> int:
-    """Half the size of the rotated part of a head; 0 if the sizes are no numbers, which others refuse."""
+    """Half the size of the rotated part of a head; 0 for invalid sizes, which are rejected elsewhere."""
     stated = {**family.defaults, **fields}
     size = stated.get("qk_rope_head_dim") or stated.get("head_dim")
     if size is None and all(
@@ -208,17 +212,17 @@ def _pairs(family: Family, fields: Mapping[str, object]) -> int:
 
 
 def as_library(family: Family, fields: Mapping[str, object]) -> dict[str, object]:
-    """``fields`` of a config.json as the family's configuration class takes them."""
+    """Convert ``fields`` of a config.json for the family's configuration class."""
     fields, scaling = dict(fields), fields.get("rope_scaling")
     if scaling is None and family.needs_rope_scaling:
-        scaling = fields["rope_scaling"] = {"rope_type": "linear", "factor": 1.0}  # changes nothing
+        scaling = fields["rope_scaling"] = {"rope_type": "linear", "factor": 1.0}  # neutral
     if scaling is None:
         return fields
     if own := family.rope_scalings.get(scaling["rope_type"]):
         del fields["rope_scaling"]
         return fields | {"rope_scaling_type": own, "rope_scaling_factor": scaling["factor"]}
     if scaling["rope_type"] == "longrope" and ORIGINAL in scaling:
-        fields[ORIGINAL] = scaling[ORIGINAL]  # the library looks for it there only
+        fields[ORIGINAL] = scaling[ORIGINAL]  # the library reads it only there
     if family.reads_rope_parameters:
         fields["rope_parameters"] = dict(scaling)
     return fields

@@ -1,10 +1,10 @@
-"""Merges the parts of a checkpoint, from the disks of several machines, into one complete folder.
+"""Merges the parts of a checkpoint from several machines' disks into one complete folder.
 
     llm-npu merge_checkpoint machine0/checkpoint-20 machine1/checkpoint-20 --output_dir merged
 
-The result, merged/checkpoint-20, is the checkpoint that a run on a shared disk would have written. The source
-folders are not changed. Exit codes: 0 merged; 2 bad input, with one sentence on stderr and a list of missing
-or damaged files.
+The result, merged/checkpoint-20, is identical to a checkpoint written on a shared disk. The source folders
+are not changed. Exit codes: 0 merged; 2 bad input, with an error on stderr that lists missing or damaged
+files.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def main(argv: list[str]) -> int:
 
 
 def merge(sources: Sequence[Path], output_dir: Path) -> Path:
-    """The complete checkpoint in ``output_dir`` of the parts in ``sources``.
+    """Merge the parts in ``sources`` into a complete checkpoint in ``output_dir``.
 
-    UserError unless these are parts of one checkpoint and contain all of its files, undamaged.
+    Raises UserError unless the parts belong to one checkpoint and contain all its files undamaged.
     """
     step, files = _manifest(sources)
     final = folders.path_of(output_dir, step)
@@ -63,7 +63,7 @@ def merge(sources: Sequence[Path], output_dir: Path) -> Path:
 
 
 def _manifest(sources: Sequence[Path]) -> tuple[int, dict[str, dict]]:
-    """The step and the files in the marks of all ``sources``. UserError if the marks differ."""
+    """The step and files in the marks of all ``sources``. Raises UserError if the marks differ."""
     marks = {}
     for folder in sources:
         mark = folders.MARK if (folder / folders.MARK).is_file() else folders.PREPARED
@@ -74,20 +74,20 @@ def _manifest(sources: Sequence[Path]) -> tuple[int, dict[str, dict]]:
     for folder, (_, other_step, other_files) in marks.items():
         if (other_step, other_files) != (step, files):
             raise UserError(
-                f"{first} is of step {step} and {folder} of step {other_step}; give parts of one checkpoint."
+                f"{first} has step {step}, but {folder} has step {other_step}; give parts of one checkpoint."
                 if other_step != step
                 else f"{first} and {folder} were written by different runs; give parts of one checkpoint."
             )
     if all(mark == folders.PREPARED for mark, *_ in marks.values()):
         raise UserError(
-            f"no folder has a {folders.MARK}; add the folder of the first machine, which has one if all "
+            f"no folder has a {folders.MARK}; add the folder of the first machine, which contains it if all "
             "machines have completed the checkpoint."
         )
     return step, files
 
 
 def _undamaged(sources: Sequence[Path], files: dict[str, dict]) -> dict[str, Path]:
-    """An undamaged copy of each of the ``files``. UserError with a list of files without one."""
+    """An undamaged copy of each file in ``files``. Raises UserError that lists files without one."""
     copies, lines = {}, []
     for name in sorted(files):
         damage = {folder: folders.damage_of(folder / name, files[name]) for folder in sources}

@@ -1,8 +1,8 @@
-"""Which ranks see the same folder: all ranks, or only the ranks of one machine.
+"""Detects which ranks see the same folder: all ranks, or only the ranks of one machine.
 
 The first rank of every machine creates an entry in the folder, and every rank checks which entries it sees.
-This is measured, because a setting could be wrong; some machines may share a disk while others have their
-own.
+This is measured because a setting could be wrong; some machines may share a disk while others have separate
+disks.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ class Disks:
 
     @classmethod
     def shared(cls, ranks: Ranks) -> Disks:
-        """One disk that all ``ranks`` see."""
+        """A single disk shared by all ``ranks``."""
         return cls((0,) * ranks.size, ranks)
 
     @classmethod
     def of(cls, folder: Path, ranks: Ranks) -> Disks:
-        """The disks of ``folder``, which is created if necessary. Collective; one machine touches nothing.
+        """Detect the disks of ``folder``, which is created if necessary. Collective; no-op on one machine.
 
-        OSError if a machine cannot write there. UserError if ranks of one machine see different folders.
+        Raises OSError if a machine cannot write there, and UserError if ranks of one machine see different
+        folders.
         """
         here = machines.read()
         if len(here.all) == 1:
@@ -49,21 +50,21 @@ class Disks:
                     entry = stack.enter_context(unfinished(folder / f"probe-{here.rank}")).name
             entries = ranks.gather(entry)
             seen = tuple(machine.ranks[0] for machine in here.all if _sees(folder, entries, machine))
-            views = ranks.gather(seen)  # and the entries are no longer needed
+            views = ranks.gather(seen)  # the entries are no longer needed
         for machine in here.all:
             for rank in machine.ranks:
                 if machine.ranks[0] not in views[rank] or views[rank] != views[views[rank][0]]:
                     raise ErrorOfAllRanks(
-                        f"rank {rank} on {machine} does not see the {folder} that rank {machine.ranks[0]} "
-                        "sees; give one that all ranks of a machine see."
+                        f"rank {rank} on {machine} does not see the {folder} of rank {machine.ranks[0]}; "
+                        "give a folder that all ranks of a machine share."
                     )
         return cls(tuple(view[0] for view in views), ranks)
 
     @classmethod
     def to_read(cls, folder: Path, ranks: Ranks) -> Disks:
-        """The disks of a ``folder`` that may be missing or read-only. Collective.
+        """Assume the disks of a ``folder`` that may be missing or read-only. Collective.
 
-        A shared folder cannot be recognized without writing; one disk per machine is correct for reading.
+        A shared folder cannot be detected without writing; assuming one disk per machine is safe for reading.
         """
         if not any(ranks.gather(folder.is_dir())):
             return cls.shared(ranks)
@@ -80,7 +81,7 @@ class Disks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the first rank of its disk, which acts for the other ranks there."""
+        """Whether this is the first rank of its disk, which acts for the disk's other ranks."""
         return self.own == self.ranks.rank
 
     @property
@@ -98,12 +99,12 @@ class Disks:
         return [rank for rank, disk in enumerate(self.of_rank) if disk == self.own]
 
     def share(self, items: list) -> list:
-        """This rank's share of ``items``, the items of its disk."""
+        """This rank's share of its disk's ``items``."""
         members = self.members
         return items[members.index(self.ranks.rank) :: len(members)]
 
     def from_first(self, value):
-        """The value of the first rank of this disk. Collective."""
+        """Broadcast the value of the first rank of this disk. Collective."""
         return self.ranks.gather(value if self.first else None)[self.own]
 
 

@@ -1,17 +1,17 @@
-"""The folder of a checkpoint: complete or absent, verified, rotated.
+"""Checkpoint folders: atomic completion, verification and rotation.
 
-A checkpoint is written into a hidden staging folder, marked complete, flushed to the disk, and only then
-renamed. The mark, ``complete.json``, holds the size and the SHA-256 of every file:
+A checkpoint is written to a hidden staging folder, marked complete, flushed to disk, and only then renamed.
+The mark, ``complete.json``, contains the size and SHA-256 of every file:
 
     {"step": 200, "files": {"model.safetensors": {"bytes": 19013432, "sha256": "9f86..."}, ...}}
 
-A process killed during a save leaves its staging folder; it is never read, and the next save removes it.
-``llm_npu.training.resume`` decides which checkpoint a run may continue from.
+A process killed during a save leaves its staging folder, which is never read and is removed by the next save.
+``llm_npu.training.resume`` decides which checkpoint a run may resume from.
 
-If each machine has its own disk, each disk has a part of the files, and all have the same mark. The commit
-has three phases: the other disks rename their folders with the mark named ``prepared.json``; then the first
-disk renames its folder with ``complete.json``, which completes the checkpoint; then the others rename their
-marks.
+If each machine has its own disk, each disk has some of the files, and all disks have the same mark. The
+commit has three phases: the other disks rename their folders, with the mark named ``prepared.json``; then the
+first disk renames its folder with ``complete.json``, which completes the checkpoint; then the other disks
+rename their marks.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from llm_npu.launch import folder_lock
 from paddle_fused import strict_json
 
 MARK = "complete.json"
-PREPARED = "prepared.json"  # the mark of a written part while other machines may still write theirs
+PREPARED = "prepared.json"  # the mark of a written part while other machines may still be writing
 NEWEST = True  # as in PaddleNLP's scripts
-IF_ANY = "auto"  # the newest, or step 0 without any: for commands that are restarted
+IF_ANY = "auto"  # the newest, or step 0 if there is none; for commands that are restarted
 MISSING = "is missing"
 # Prefixes of the files that a run reads from a checkpoint: each must have a checksum.
 READ = (
@@ -51,7 +51,7 @@ def path_of(output_dir: str | Path, step: int) -> Path:
 
 @contextmanager
 def staging_folder(output_dir: str | Path, step: int) -> Iterator[Path]:
-    """The hidden folder of an unfinished checkpoint, removed at the end unless ``commit`` has renamed it."""
+    """The hidden folder of an unfinished checkpoint, removed on exit unless ``commit`` has renamed it."""
     final = path_of(output_dir, step)
     remove_leftovers(final.parent, "checkpoint-*")
     with unfinished(final) as folder:
@@ -75,7 +75,7 @@ def commit(
     mark: str = MARK,
     step: int | None = None,
 ) -> None:
-    """Mark ``folder`` complete and rename it to ``final``.
+    """Mark ``folder`` as complete and rename it to ``final``.
 
     Args:
         files: The `checksums` of the files of all disks.
@@ -83,12 +83,12 @@ def commit(
         step: By default the step in the name of ``final``.
 
     Raises:
-        OSError: A file has no checksum: its damage would not be detected.
-        UserError: Another run has acquired the lock of the output folder in the meantime.
+        OSError: A file has no checksum, so damage to it could not be detected.
+        UserError: Another run has acquired the lock of the output folder.
     """
     folder_lock.check(final.parent)
     if unread := sorted(set(contents(folder)) - files.keys()):
-        raise OSError(errno.EIO, "it has not been read back", str(folder / unread[0]))
+        raise OSError(errno.EIO, "no checksum was computed", str(folder / unread[0]))
     step = step_of(final) if step is None else step
     with naming(folder / mark):
         (folder / mark).write_text(strict_json.dumps({"step": step, "files": files}, indent=1))
@@ -96,7 +96,7 @@ def commit(
 
 
 def confirm(final: Path) -> None:
-    """Mark the prepared part in ``final`` as a part of a complete checkpoint."""
+    """Mark the prepared part in ``final`` as belonging to a complete checkpoint."""
     (final / PREPARED).rename(final / MARK)
     flush(final)
 
@@ -107,9 +107,9 @@ def digests(folder: str | Path) -> dict[str, str]:
 
 
 def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
-    """The step of the complete checkpoint ``folder``; UserError names a missing or damaged file.
+    """The step of the complete checkpoint ``folder``. Raises UserError that names a missing or damaged file.
 
-    Collective: the ranks share the reading.
+    Collective: the ranks divide the reading.
     """
     folder = Path(folder)
     with ranks.raise_on_all_ranks():
@@ -125,11 +125,11 @@ def _verify(folder: Path, ranks: Ranks) -> int:
                 f"{folder} is not a checkpoint of this trainer: {pickle.name} {pickles.REASON}. To start "
                 f"from its weights with --model_name_or_path, {pickles.WEIGHTS}."
             )
-        raise UserError(f"{folder} has no {MARK}: it was not written to the end.")
+        raise UserError(f"{folder} has no {MARK}: it was not completely written.")
     step, files = manifest(folder)
     if _NAME.fullmatch(folder.name) and step_of(folder) != step:
-        raise UserError(f"{folder} holds step {step}: it has been renamed; give it back its name.")
-    entries = sorted(entry.name for entry in folder.iterdir())  # FIFOs and devices as well
+        raise UserError(f"{folder} contains step {step}; restore the folder's original name.")
+    entries = sorted(entry.name for entry in folder.iterdir())  # includes FIFOs and devices
     unlisted = [name for name in entries if name.startswith(READ) and name not in files]
     if unlisted:
         raise UserError(f"{folder} is corrupt: {unlisted[0]} is not in its {MARK}; remove the added file.")
@@ -140,16 +140,16 @@ def _verify(folder: Path, ranks: Ranks) -> int:
 
 
 def damage_of(file: Path, expected: Mapping[str, int | str]) -> str | None:
-    """The damage of a file with the ``expected`` size and SHA-256; None if it is undamaged."""
+    """Describe the damage of a file with the ``expected`` size and SHA-256; None if undamaged."""
     if not file.is_file():
         return MISSING
     if (size := file.stat().st_size) != expected.get("bytes"):
         return f"has {size} bytes instead of {expected.get('bytes')}"
-    return None if _describe(file) == expected else "has another SHA-256"
+    return None if _describe(file) == expected else "has a different SHA-256"
 
 
 def manifest(folder: Path, mark: str = MARK) -> tuple[int, dict[str, dict]]:
-    """The step, and the size and digest of each file. UserError for an incomplete mark."""
+    """The step, and the size and digest of each file. Raises UserError for an incomplete mark."""
     try:
         content = plain_json.mapping(folder / mark)
         step, files = content["step"], {name: dict(about) for name, about in content["files"].items()}
@@ -188,8 +188,8 @@ def to_resume(
     """The verified checkpoint for ``--resume_from_checkpoint wanted``, the same on all ``ranks``.
 
     ``wanted`` is a folder, or True for the newest complete and undamaged checkpoint in ``output_dir``;
-    ``say`` gets a line for each newer, damaged one. UserError if there is none, or if the named folder is
-    damaged. ``auto`` is as True, or None without a complete checkpoint.
+    ``say`` gets a line for each newer, damaged checkpoint. Raises UserError if there is none, or if the named
+    folder is damaged. ``auto`` is like True, but returns None if there is no complete checkpoint.
     """
     if wanted not in (NEWEST, IF_ANY):
         chosen = Path(wanted)
@@ -208,13 +208,13 @@ def to_resume(
         reasons = "; ".join(str(error).rstrip(".") for error in damaged)
         raise UserError(
             f"{output_dir} has no undamaged checkpoint to resume from: {reasons}. "
-            "Bring back what is missing, or start at step 0 with --overwrite_output_dir and without "
+            "Restore the missing files, or start at step 0 with --overwrite_output_dir and without "
             "--resume_from_checkpoint."
         )
     if wanted == IF_ANY:
         return None
     raise UserError(
-        f"{output_dir} holds no complete checkpoint to resume from; "
+        f"{output_dir} has no complete checkpoint to resume from; "
         "leave --resume_from_checkpoint out to start at step 0."
     )
 
@@ -236,12 +236,12 @@ def _newest_undamaged(folders: list[Path], ranks: Ranks, damaged: list[UserError
 
 
 def _alternative(folder: Path, ranks: Ranks) -> str:
-    """The advice to resume from a verified checkpoint instead of the damaged ``folder``. Collective."""
+    """Advice on which verified checkpoint to use instead of the damaged ``folder``. Collective."""
     others = [other for other in _of_all(folder.parent, ranks) if other.name != folder.name]
     undamaged = _newest_undamaged(others, ranks, [])
     if undamaged is not None:
         return f" Resume from {undamaged} instead."
-    return f" There is no {'undamaged' if others else 'complete'} checkpoint beside it."
+    return f" There is no {'undamaged' if others else 'complete'} checkpoint in its folder."
 
 
 def prune(output_dir: str | Path, keep: int | None) -> None:
@@ -251,10 +251,10 @@ def prune(output_dir: str | Path, keep: int | None) -> None:
 
 
 def clear(output_dir: str | Path, above: int = -1) -> None:
-    """Remove every written checkpoint of a step after ``above``, newest first.
+    """Remove all checkpoints of steps after ``above``, newest first.
 
-    They belong to an earlier run, or to this run before it was resumed from an earlier step. Pruning and
-    resuming would mistake them for this run's newest.
+    They belong to an earlier run, or to this run before it resumed from an earlier step. Pruning and resuming
+    would mistake them for this run's newest checkpoints.
     """
     for folder in reversed(written(output_dir)):
         if step_of(folder) > above:

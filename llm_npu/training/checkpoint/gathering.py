@@ -1,7 +1,7 @@
-"""The checkpoint to resume from if each machine has its own disk: chosen, and gathered onto every disk.
+"""Selects the checkpoint to resume from if each machine has its own disk, and gathers it onto every disk.
 
 A checkpoint is complete if one disk has its mark and each of its files is undamaged on some disk. Files are
-sent from disk to disk over the communicator of the run in chunks, and every disk makes whole tensors of the
+sent between disks in chunks over the communicator of the run, and every disk assembles whole tensors from the
 parts (`write_plan.Assembly`). The new folder has the layout of a shared disk, and replaces the parts
 atomically.
 """
@@ -39,7 +39,7 @@ class LocalCheckpoint(NamedTuple):
     Attributes:
         name: The folder's name.
         step, files, complete: The content of its mark.
-        present: The files with the right size.
+        present: Files with the expected size.
     """
 
     name: str
@@ -50,7 +50,7 @@ class LocalCheckpoint(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A checkpoint on all disks; ``absent`` is the number of its ``files`` that no disk seems to have."""
+    """A checkpoint over all disks; ``absent`` is the number of ``files`` that seem to be on no disk."""
 
     name: str
     step: int
@@ -61,9 +61,9 @@ class Candidate(NamedTuple):
 def to_resume(
     wanted: bool | str, output_dir: str | Path, disks: Disks, say: Callable[[str], None] = print
 ) -> Path | None:
-    """`folder.to_resume` for the ``disks`` of ``output_dir``: the folder on this disk, with all files.
+    """`folder.to_resume` for several ``disks``: the folder on this disk, with all files.
 
-    Collective. UserError for missing or damaged parts, with a list of the files that no machine has.
+    Collective. Raises UserError that lists files for which no machine has an undamaged copy.
     """
     ranks, newest = disks.ranks, wanted in (folders.NEWEST, folders.IF_ANY)
     place = Path(output_dir) if newest else Path(wanted).parent
@@ -118,7 +118,7 @@ def _local_checkpoint(folder: Path) -> LocalCheckpoint | None:
 
 
 def _candidates(of_ranks: list[list[LocalCheckpoint]]) -> list[Candidate]:
-    """The checkpoints that are marked as complete, newest first, then by the number of absent files."""
+    """The checkpoints marked as complete, newest first, then by number of absent files."""
     same: dict[tuple, list[LocalCheckpoint]] = {}
     for local in (local for of_rank in of_ranks for local in of_rank):
         same.setdefault((local.step, strict_json.dumps(local.files, sort_keys=True)), []).append(local)
@@ -132,7 +132,7 @@ def _candidates(of_ranks: list[list[LocalCheckpoint]]) -> list[Candidate]:
 
 
 def _holders(files: Manifest, folder: Path, disks: Disks) -> tuple[Holders, dict[str, str]]:
-    """The disks with an undamaged copy of each file, and the damage of files without one. All ranks read."""
+    """The disks with an undamaged copy of each file, and the damage of files without one. Collective."""
     own = {}
     with disks.ranks.raise_on_all_ranks():
         own = {name: folders.damage_of(folder / name, files[name]) for name in disks.share(sorted(files))}
@@ -210,7 +210,7 @@ def _gather(candidate: Candidate, folder: Path, holders: Holders, disks: Disks) 
 
 
 def _contents_of(parts: list[str], folder: Path, holders: Holders, disks: Disks) -> dict[str, Contents]:
-    """The contents of all files of parts; each is read by the first rank of the first disk that has it."""
+    """The contents of all part files, each read by the first rank of the first disk with a copy."""
     own = {}
     with disks.ranks.raise_on_all_ranks():
         own = {name: contents(folder / name) for name in parts if holders[name][0] == disks.ranks.rank}
@@ -218,9 +218,9 @@ def _contents_of(parts: list[str], folder: Path, holders: Holders, disks: Disks)
 
 
 def _send(file: Path, target: Path | None, about: Mapping, source: int, ranks: run_ranks.Ranks) -> None:
-    """Send ``file`` from the rank ``source``; ranks with a ``target`` write it there. Collective.
+    """Send ``file`` from rank ``source``; ranks with a ``target`` write it there. Collective.
 
-    An error of a file is raised after the last chunk, so that no rank waits for another.
+    File errors are raised after the last chunk, so that no rank waits for another.
     """
     errors: list[OSError] = []
     digest = hashlib.sha256()
@@ -235,7 +235,7 @@ def _send(file: Path, target: Path | None, about: Mapping, source: int, ranks: r
     with ExitStack() as stack:
         stream = attempt((target or file).open, "wb" if receives else "rb") if sends or receives else None
         if stream is not None:
-            stack.callback(attempt, stream.close)  # may write
+            stack.callback(attempt, stream.close)  # closing may write
         for begin in range(0, about["bytes"], CHUNK):
             length = min(CHUNK, about["bytes"] - begin)
             words = np.zeros(-(-length // 4), np.int32)
@@ -248,4 +248,4 @@ def _send(file: Path, target: Path | None, about: Mapping, source: int, ranks: r
     if errors:
         raise errors[0]
     if receives and digest.hexdigest() != about["sha256"]:
-        raise OSError(f"{target.name} arrived with another SHA-256")
+        raise OSError(f"{target.name} was received with a different SHA-256")

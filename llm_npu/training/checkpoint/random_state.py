@@ -1,13 +1,13 @@
-"""The state of every random number generator that a training step may use.
+"""Saves and restores all random number generators that a training step can use.
 
-Checkpoints contain it as plain data (`as_plain`), bit for bit:
+Checkpoints contain the exact state as plain data (`as_plain`):
 
     {"python": [3, [625 words of 32 bits], null], "numpy": ["MT19937", [624 words], position, 0, 0.0],
      "host": {"device": -1, "seed": 42, "offset": 0, "engine": "312 words of 64 bits, and the position"},
      "device": {...}, "named": {"global_seed": [{...} for each device], ...}}
 
-Words and positions are checked before they are set: numpy and the C++ library do not check them, and would
-read beyond the state.
+Words and positions are validated before they are set: numpy and the C++ library do not validate them, and
+would read out of bounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from llm_npu.core.errors import UserError
 
 
 def random_state() -> dict:
-    """The state of Python, numpy, the host, the device, and tensor parallelism's named generators."""
+    """The state of the generators of Python, numpy, host, device and tensor parallelism."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
@@ -35,7 +35,7 @@ def random_state() -> dict:
 
 
 def set_random_state(state: dict) -> None:
-    """Restore what ``random_state`` returned."""
+    """Restore a result of ``random_state``."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     core.default_cpu_generator().set_state(state["host"])
@@ -44,7 +44,7 @@ def set_random_state(state: dict) -> None:
 
 
 def as_plain(state: dict) -> dict:
-    """The result of ``random_state`` as numbers, text, lists and mappings."""
+    """Convert the result of ``random_state`` to numbers, text, lists and mappings."""
     name, words, *rest = state["numpy"]
     return {
         "python": list(state["python"]),
@@ -59,7 +59,7 @@ def as_plain(state: dict) -> dict:
 
 
 def from_plain(state: Mapping, where: str) -> dict:
-    """The inverse of ``as_plain``. UserError, which names ``where``, for another kind of ``state``."""
+    """The inverse of ``as_plain``. Raises UserError, naming ``where``, for an invalid ``state``."""
     try:
         version, words, gauss = state["python"]
         name, numpy_words, position, has_gauss, cached = state["numpy"]
@@ -82,7 +82,7 @@ def from_plain(state: Mapping, where: str) -> dict:
             "named": named,
         }
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise UserError(f"{where} holds no state of the random number generators of this run.") from None
+        raise UserError(f"{where} has no valid state of this run's random number generators.") from None
 
 
 def _of_generator(state) -> dict:
@@ -102,7 +102,7 @@ def _generator(plain: Mapping):
 
 
 def _unsigned(values, count: int, bits: int) -> list[int]:
-    """``values`` as ``count`` unsigned integers of ``bits`` bits."""
+    """Validate ``values`` as ``count`` unsigned integers of ``bits`` bits."""
     values = [int(value) if isinstance(value, np.integer) else value for value in values]
     _check(len(values) == count and all(type(value) is int and 0 <= value < 1 << bits for value in values))
     return values

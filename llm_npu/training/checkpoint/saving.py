@@ -1,19 +1,19 @@
-"""Writes a checkpoint: files of whole tensors; every rank writes its parts.
+"""Writes a checkpoint as files of whole tensors; every rank writes its own parts.
 
-    1  the ranks agree on a write plan: every part once, evenly shared
+    1  the ranks agree on a write plan: each part once, evenly distributed
     2  rank 0 creates the staging folder, the files at full size, and the small files
-    3  every rank writes its parts, and flushes them
+    3  every rank writes and flushes its parts
     4  every rank computes the checksums of some of the files
-    5  rank 0 flushes the folder, marks it complete and renames it
+    5  rank 0 flushes the folder, marks it as complete and renames it
 
-If each machine has its own disk (``disks``), the first rank of each disk performs 2 and 5 there, with the
-files of its ranks' parts; only rank 0 writes the small files. In step 5 the other disks commit first, with a
-preliminary mark (``folder``).
+If each machine has its own disk (``disks``), the first rank of each disk performs steps 2 and 5 there, for
+the files of its ranks' parts; only rank 0 writes the small files. In step 5 the other disks commit first,
+with a preliminary mark (``folder``).
 
-The ranks synchronize between the steps. A failure on one rank is raised on all ranks, and the folder is
-removed. Steps 3 and 4 can run in a background thread: the parts are copied to host memory first, and after
-every training step the ranks check whether all threads are done. The threads never communicate, because
-collectives from two threads have no order that all ranks agree on.
+The ranks synchronize between steps. A failure on one rank is raised on all ranks, and the folder is removed.
+Steps 3 and 4 can run in a background thread: the parts are copied to host memory first, and after every
+training step the ranks check whether all threads are done. The threads never communicate, because collectives
+from two threads have no common order on all ranks.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from llm_npu.training.checkpoint.disks import Disks
 from llm_npu.training.checkpoint.tensors import LocalTensor
 from llm_npu.training.checkpoint.write_plan import WritePlan, create_files
 
-# {name of a file: the function that writes it into a folder}
+# {name of a file: a function that writes it to a folder}
 Files = Mapping[str, Callable[[Path], None]]
 
 
 class Saved(NamedTuple):
-    """A complete checkpoint: the seconds to write it, and the seconds that the training was stalled."""
+    """A completed checkpoint: the seconds it took, and the seconds that training was stalled."""
 
     step: int
     seconds: float
@@ -51,7 +51,7 @@ class Saved(NamedTuple):
 
 
 def _prepare(folder: Path, plan: WritePlan, kinds: Iterable[str], files: Files) -> None:
-    """Step 2, on the first rank of a disk."""
+    """Perform step 2 on the first rank of a disk."""
     create_files(folder, plan.files, kinds)
     _write_files(folder, files)
 
@@ -63,7 +63,7 @@ def _write_files(folder: Path, files: Files) -> None:
 
 
 def _write(folder: Path, content: Iterable[tuple[str, object, np.ndarray]], own_files: Files) -> list[str]:
-    """Step 3. Returns the names of the files that this rank has written to."""
+    """Perform step 3 and return the names of the files that this rank has written to."""
     writers: dict[str, Writer] = {}
     with ExitStack() as stack:
         for file, block, values in content:
@@ -78,7 +78,7 @@ def _write(folder: Path, content: Iterable[tuple[str, object, np.ndarray]], own_
 def export(folder: Path, held: Sequence[LocalTensor], files: Files, ranks: Ranks) -> None:
     """Write the model sharded over ``ranks``, and the small ``files``; ``folder`` appears atomically.
 
-    The result equals the weights of a checkpoint. Collective.
+    The result equals the weights in a checkpoint. Collective.
     """
     from llm_npu.core.atomic import replace, unfinished
 
@@ -124,12 +124,12 @@ class _Current:
 
 
 class Checkpoints:
-    """Writes the checkpoints of a run into ``output_dir``, and keeps the newest ``keep``.
+    """Writes the checkpoints of a run to ``output_dir``, and keeps the newest ``keep``.
 
     At most one checkpoint is in progress. All ``ranks`` make the same calls.
 
     Args:
-        async_save: A thread writes; call ``poll`` after every training step and ``finish`` at the end.
+        async_save: Write in a thread; call ``poll`` after every training step and ``finish`` at the end.
         disks: The disks of ``output_dir``; by default all ranks see one folder.
     """
 
@@ -161,19 +161,19 @@ class Checkpoints:
         own_files: Files | None = None,
         prune: bool = True,
     ) -> list[Saved]:
-        """Begin the checkpoint of ``step``; without ``async_save``, also complete it.
+        """Start the checkpoint of ``step``; without ``async_save``, also complete it.
 
         Args:
-            held: {"model": the parameters, "optimizer": its states}.
-            files: Written by rank 0.
-            own_files: Written by this rank.
-            prune: Whether the checkpoint may replace the oldest.
+            held: {"model": parameters, "optimizer": optimizer states}.
+            files: Files that rank 0 writes.
+            own_files: Files that this rank writes.
+            prune: Whether to remove the oldest checkpoint afterwards.
 
         Returns:
-            The checkpoints that have become complete.
+            The checkpoints completed by this call.
 
         Raises:
-            OSError: The checkpoint cannot be written; with the file and the rank. The staging folder is
+            OSError: The checkpoint cannot be written; names the file and the rank. The staging folder is
             removed.
         """
         done = self.finish()
@@ -198,15 +198,15 @@ class Checkpoints:
         return done if self._async_save else done + self.finish()
 
     def poll(self) -> list[Saved]:
-        """Advance the checkpoint in progress without waiting; returns those that became complete."""
+        """Advance the checkpoint in progress without waiting; return completed checkpoints."""
         return self._advance(wait=False)
 
     def finish(self) -> list[Saved]:
-        """Wait for the checkpoint in progress, if there is one."""
+        """Wait for the checkpoint in progress, if any."""
         return self._advance(wait=True)
 
     def abandon(self) -> None:
-        """Discard the checkpoint in progress, if there is one. Not collective."""
+        """Discard the checkpoint in progress, if any. Not collective."""
         if self._current is not None:
             futures.wait([self._current.future])
             self._current.hold.close()
@@ -242,7 +242,7 @@ class Checkpoints:
         return saved
 
     def _next_phase(self, current: _Current, wait: bool) -> bool | None:
-        """None while a rank has not finished the phase; whether the checkpoint is complete otherwise."""
+        """Advance one phase; returns whether the checkpoint is complete, None if a rank is not done."""
         if wait:
             futures.wait([current.future])
         done = current.future.done()
@@ -254,7 +254,7 @@ class Checkpoints:
             return None
         if not current.written:
             current.written = True
-            # One list for all ranks of a disk: some may see an older state of a shared folder.
+            # All ranks of a disk use one list: some may see an older state of a shared folder.
             with self._ranks.raise_on_all_ranks():
                 names = folders.contents(current.folder) if self._disks.first else []
             written = [states[rank][2] for rank in self._disks.members]
@@ -270,7 +270,7 @@ class Checkpoints:
         return True
 
     def _commit(self, current: _Current, files: dict[str, dict[str, int | str]]) -> None:
-        """Step 5. Rank 0's rename commits: before it no disk has the mark, after it all files exist."""
+        """Perform step 5. Rank 0's rename commits: no disk has the mark before; all files exist after."""
         final, ranks = folders.path_of(self._output_dir, current.step), self._ranks
         if self._disks.several:
             with ranks.raise_on_all_ranks():
@@ -285,17 +285,19 @@ class Checkpoints:
                     folders.confirm(final)
 
     def _prune(self) -> None:
-        """A failure to remove old checkpoints does not stop the run: the new one is complete."""
+        """Remove old checkpoints. A failure does not stop the run, since the new checkpoint is complete."""
         try:
             folders.prune(self._output_dir, self._keep)
         except OSError as error:
-            warnings.warn(f"old checkpoints in {self._output_dir} cannot be removed: {error}", stacklevel=2)
+            warnings.warn(f"cannot remove old checkpoints in {self._output_dir}: {error}", stacklevel=2)
 
     def _with_remaining(self, error: OSError, step: int) -> OSError:
-        """``error`` with its checkpoint, and the checkpoint that remains."""
+        """Add the failed and the remaining checkpoint to ``error``."""
         try:
             complete = folders.complete(self._output_dir)
-            kept = f"{complete[-1]} is complete and stays" if complete else "there is no complete one"
+            kept = (
+                f"{complete[-1]} is complete and is kept" if complete else "there is no complete checkpoint"
+            )
         except OSError:
             kept = f"{self._output_dir} cannot be read"
         file = f"{error.filename}: " if error.filename else ""

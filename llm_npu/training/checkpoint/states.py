@@ -1,11 +1,11 @@
-"""The JSON files of a checkpoint: learning rate schedule, loss scale, random numbers, and the run's settings.
+"""The JSON files of a checkpoint: learning rate schedule, loss scale, random state and run settings.
 
     scheduler.json             {"last_epoch": 100, "last_lr": 0.0018}
     scaler.json                {"scale": [65536.0], "incr_count": 12, ...}
     rng_state_<rank>.json      ``llm_npu.training.checkpoint.random_state``
     run.json                   ``llm_npu.training.resume.settings``
 
-Numbers are restored bit for bit: Python writes as many digits as a float64 needs, which covers float32.
+Numbers are restored exactly: Python writes all digits that a float64 needs, which covers float32.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ RUN_FILE = "run.json"
 
 
 def rng_name(rank: int) -> str:
-    """The name of the state of a rank's random number generators."""
+    """The state's name for the random number generators of ``rank``."""
     return f"rng_state_{rank}"
 
 
 def file_of(name: str) -> str:
-    """The file of the state ``name``."""
+    """The file name of the state ``name``."""
     return f"{name}.json"
 
 
 def text(state: Mapping) -> str:
-    """``state``, of numbers, text, arrays of numbers and mappings of them, as JSON."""
+    """Serialize ``state`` (numbers, text, numeric arrays, and mappings of these) as JSON."""
     return strict_json.dumps(_plain(state)) + "\n"
 
 
 def read(folder: Path, name: str) -> Mapping:
-    """The state ``name`` of the checkpoint ``folder``. UserError for a state that is missing or damaged."""
+    """Read the state ``name`` of the checkpoint ``folder``. Raises UserError if it is missing or damaged."""
     if not (folder / file_of(name)).is_file():
-        raise UserError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has one.")
+        raise UserError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has it.")
     return plain_json.mapping(folder / file_of(name))
 
 
 def write_run(settings: dict[str, dict], folder: Path) -> None:
-    """Add ``run.json`` to the files of a checkpoint."""
+    """Write ``run.json`` to a checkpoint."""
     (folder / RUN_FILE).write_text(strict_json.dumps(settings, indent=1) + "\n")
 
 
 def read_run(folder: Path) -> dict[str, dict]:
-    """The settings of the run that wrote the checkpoint ``folder``. UserError if they are missing."""
+    """The settings of the run that wrote the checkpoint ``folder``. Raises UserError if they are missing."""
     try:
         settings = plain_json.mapping(folder / RUN_FILE)
     except FileNotFoundError:
         raise UserError(
-            f"{folder} has no {RUN_FILE}, the settings of the run that wrote it; resume from a checkpoint "
-            "that has one."
+            f"{folder} has no {RUN_FILE} with the settings of the run that wrote it; resume from a "
+            "checkpoint that has it."
         ) from None
     if not all(isinstance(settings.get(part), dict) for part in ("fixed", "schedule", "mesh")):
-        raise UserError(f"{folder / RUN_FILE} must hold fixed, schedule and mesh.")
+        raise UserError(f"{folder / RUN_FILE} must have fixed, schedule and mesh.")
     return settings
 
 
 def like(stored: object, own: object, where: str):
-    """``stored`` in the types of ``own``, a state of the same kind. UserError, with ``where``, if not."""
+    """Convert ``stored`` to the types of ``own``. Raises UserError, naming ``where``, on a mismatch."""
     if isinstance(own, Mapping):
         if isinstance(stored, Mapping) and own.keys() <= stored.keys():
             return {key: like(stored[key], value, f"{where}, {key}") for key, value in own.items()}

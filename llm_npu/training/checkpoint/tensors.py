@@ -1,17 +1,17 @@
-"""This rank's part of a model and its optimizer, as named parts of whole tensors.
+"""Describes this rank's part of a model and its optimizer as named parts of whole tensors.
 
-The optimizer's states belong to parameters, and are named after the upstream tensors in them:
+Optimizer states belong to parameters and are named after the upstream tensors in them:
 
-    model.layers.0.self_attn.q_proj.weight.master           the fp32 weights of a low-precision parameter
+    model.layers.0.self_attn.q_proj.weight.master           fp32 master weight of a low-precision parameter
     model.layers.0.self_attn.q_proj.weight.moment1          first moment of Adam, ...
     model.layers.0.self_attn.q_proj.weight.beta1_pow_acc    beta1 to the power of the step, [1]
 
-Paddle's distributed optimizers differ in which rank has which states, and under which names:
+Paddle's distributed optimizers differ in which states a rank has, and in their names:
 
-    sharding stage 1            the parameters that _partition_parameters gave to the rank
-    stage 1 with split_param    a slice of each parameter's elements, in the communication buffers
+    sharding stage 1            the parameters that _partition_parameters assigned to the rank
+    stage 1 with split_param    a slice of each parameter's elements, in communication buffers
     sharding stage 2            the parameters of param2rank
-    sharding stage 3            large parameters: a slice of the elements, fw_storage, in their place
+    sharding stage 3            for large parameters a slice of the elements, fw_storage
     everything else             all parameters of the rank
 """
 
@@ -38,13 +38,14 @@ MASTER = "master"
 
 @dataclass
 class LocalTensor:
-    """A tensor of this rank, and the places of its parts in whole tensors.
+    """A tensor of this rank, and the locations of its parts in whole tensors.
 
     Attributes:
         shape: The shape of this rank's part of the parameter.
         places: The blocks of an array of ``shape``.
-        begin: If set, the tensor has only the elements of that array from ``begin`` on, in row order, and
-            possibly padding.
+        begin: If set, the tensor contains only the elements of that array from ``begin`` on, in row-major
+        order,
+            possibly followed by padding.
     """
 
     tensor: paddle.Tensor
@@ -54,7 +55,7 @@ class LocalTensor:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """The part of ``places`` that the tensor actually holds."""
+        """The part of ``places`` that the tensor actually contains."""
         if self.begin is None:
             return self.places
         return layout.clipped(self.places, self.shape, self.begin, self.begin + self._count)
@@ -64,7 +65,7 @@ class LocalTensor:
         return str(self.tensor.dtype).removeprefix("paddle.")
 
     def array(self) -> np.ndarray:
-        """The values on the host; elements that the tensor does not hold are undefined."""
+        """The values on the host; elements outside the tensor are undefined."""
         values = layout.local(self.tensor).numpy()
         if self.begin is None:
             return values
@@ -73,7 +74,7 @@ class LocalTensor:
         return array
 
     def fill(self, array: np.ndarray) -> None:
-        """Set the tensor from ``array``, of ``shape`` and any dtype (uint16 is bfloat16)."""
+        """Set the tensor from ``array``, which has ``shape`` and any dtype (uint16 means bfloat16)."""
         if self.begin is not None:
             values = self.tensor.numpy()
             part = layout.as_dtype(array.reshape(-1)[self._range], self.tensor.dtype)
@@ -84,7 +85,7 @@ class LocalTensor:
 
     @property
     def _count(self) -> int:
-        """The number of elements that are not padding."""
+        """The number of non-padding elements."""
         return max(0, min(math.prod(self.tensor.shape), math.prod(self.shape) - self.begin))
 
     @property
@@ -95,7 +96,7 @@ class LocalTensor:
 def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[LocalTensor]:
     """This rank's part of ``parameters``, named as in ``llm_npu.models.layout.parameters``.
 
-    ``config``: the model's, or None for parameters that are stored under their own names (LoRA).
+    ``config``: the model's configuration, or None for parameters stored under their own names (LoRA).
     """
     held = []
     for name, parameter in parameters.items():
@@ -110,7 +111,7 @@ def of_parameters(parameters: Mapping[str, paddle.Tensor], config) -> list[Local
 def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> list[LocalTensor]:
     """This rank's part of the states of ``optimizer`` for ``parameters``, as in ``of_parameters``.
 
-    Creates the states if the optimizer has not made a step yet.
+    Creates the states if the optimizer has not taken a step yet.
     """
     wrappers = list(optimizer_wrappers(optimizer))
     inner = wrappers[-1]
@@ -138,9 +139,9 @@ def of_optimizer(optimizer, parameters: Mapping[str, paddle.Tensor], config) -> 
 
 
 def load(folder: Path, kind: str, tensors: list[LocalTensor]) -> None:
-    """Set ``tensors`` from the files of ``kind`` in a checkpoint of any mesh.
+    """Set ``tensors`` from a checkpoint's files of ``kind``, written by any mesh.
 
-    UserError if a tensor is missing or has another shape.
+    Raises UserError if a tensor is missing or has a different shape.
     """
     files = sorted(folder.glob(f"{kind}.safetensors")) or sorted(folder.glob(f"{kind}-*.safetensors"))
     stored = Reader(files)
@@ -163,7 +164,7 @@ def load(folder: Path, kind: str, tensors: list[LocalTensor]) -> None:
 
 
 def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | None:
-    """This rank's tensor that the optimizer updates for ``parameter``, and the begin of a slice; or None."""
+    """(tensor that this rank's optimizer updates for ``parameter``, start of a slice), or None."""
     if (part := getattr(parameter, "fw_storage", None)) is not None:  # stage 3
         stand_in = EagerParamBase(shape=part.shape, dtype=part.dtype, name=f"slice@{parameter.name}")
         return stand_in, _sharding_rank() * math.prod(part.shape)
@@ -171,7 +172,7 @@ def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | No
         inside = vars(wrapper)
         if inside.get("tensor_fusion"):
             raise UserError(
-                "--sharding_parallel_config enable_tensor_fusion keeps one state for many parameters, which "
+                "--sharding_parallel_config enable_tensor_fusion fuses the states of many parameters, which "
                 "cannot be stored by name; leave it out."
             )
         if "_slice_params" in inside:  # stage 1 with split_param
@@ -196,11 +197,11 @@ def _slice(parameter, wrapper) -> tuple[paddle.Tensor, int] | None:
         target = wrapper._slice_params[parameter.name]
         view.fill_slice_param(target)
         return target, view._param_begin - view._index
-    raise AssertionError(f"{parameter.name} is in no communication buffer")
+    raise AssertionError(f"{parameter.name} is not in a communication buffer")
 
 
 def _states(inner, target) -> Iterator[tuple[str, paddle.Tensor]]:
-    """(kind, tensor) of every state that the optimizer keeps for ``target``."""
+    """(kind, tensor) of every optimizer state of ``target``."""
     master = inner._master_weights.get(target.name)
     if master is not None:
         yield MASTER, master

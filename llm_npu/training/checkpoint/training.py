@@ -1,17 +1,17 @@
-"""The methods of PaddleNLP's Trainer that save and load, with checkpoints independent of the mesh.
+"""Saving and loading for PaddleNLP's Trainer, with mesh-independent checkpoints.
 
     model.safetensors, config.json      the weights, in Hugging Face's format
     tokenizer.json, ...                 the tokenizer
-    optimizer.safetensors               fp32 weights and moments, named after the weights
+    optimizer.safetensors               fp32 master weights and moments, named after the weights
     scheduler.json                      the learning rate schedule
     scaler.json                         the loss scale of fp16
     rng_state_<rank>.json               the random number generators of each rank
-    trainer_state.json                  the step, which determines the position in the data
+    trainer_state.json                  the step, which determines the data position
     run.json                            the run's settings and mesh (``llm_npu.training.resume``)
     complete.json                       the mark (``llm_npu.training.checkpoint.folder``)
 
-On the same mesh a run continues bit for bit; on another mesh up to rounding, with new dropout masks. Reading
-a checkpoint executes no code from it.
+On the same mesh a run resumes bit for bit; on another mesh it matches up to rounding, with new dropout masks.
+Reading a checkpoint runs no code from it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import strict_json
 
 OPTIMIZER = "optimizer"
-MERGED = "merged"  # LoRA's merged model in a run's output folder
+MERGED = "merged"  # the merged LoRA model in a run's output folder
 
 
 class Checkpointing:
     """A mixin for a Trainer: saves and loads checkpoints as described above.
 
-    The Trainer has ``settings``, the content of ``run.json``, a ``recorder`` of saved checkpoints, and
+    The Trainer has ``settings``, the content of ``run.json``, a ``recorder`` for saved checkpoints, and
     ``skipped``, which counts skipped steps.
 
     Attributes:
@@ -51,7 +51,7 @@ class Checkpointing:
 
     disks: Disks | None = None
 
-    _random_state: dict | None = None  # of a checkpoint of the same mesh, until it is set
+    _random_state: dict | None = None  # from a checkpoint of the same mesh, until it is restored
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
@@ -65,7 +65,7 @@ class Checkpointing:
         )
 
     def wait_for_checkpoints(self) -> None:
-        """Wait until the checkpoint in progress is complete; OSError if it fails."""
+        """Wait until the checkpoint in progress is complete. Raises OSError if it fails."""
         self._record(self.checkpoints.finish())
 
     def _save_checkpoint(self, model, metrics=None):
@@ -80,11 +80,11 @@ class Checkpointing:
             own = states.file_of(states.rng_name(ranks.rank))
             state = states.text(as_plain(random_state()))
         own_files = {own: lambda folder: (folder / own).write_text(state)}
-        prune = not self.skipped.in_a_row  # the older ones are good
+        prune = not self.skipped.in_a_row  # older checkpoints are good
         self._record(self.checkpoints.save(self.state.global_step, held, files, own_files, prune))
 
     def _small_files(self) -> Files:
-        """The files of rank 0, with the current values, whenever they are written."""
+        """The files that rank 0 writes, with the values at the time of writing."""
 
         def tokenizer(folder: Path) -> None:
             chat_template.save(self.tokenizer, folder)
@@ -110,7 +110,7 @@ class Checkpointing:
         return files
 
     def _write_state(self, folder: Path) -> None:
-        """Replaces the upstream ``save_to_json``, which writes NaN."""
+        """Replacement of the upstream ``save_to_json``, which writes NaN."""
         text = strict_json.dumps(dataclasses.asdict(self.state), indent=2, sort_keys=True)
         (folder / "trainer_state.json").write_text(text + "\n")
 
@@ -122,7 +122,7 @@ class Checkpointing:
         else:
             weights.load(self.model, resume_from_checkpoint)
         folder = Path(resume_from_checkpoint)
-        # Read early, so that errors show before anything changes.
+        # Read early, so that errors are raised before anything changes.
         if states.read_run(folder)["mesh"] == self.settings["mesh"]:
             name = states.rng_name(Ranks.of_run().rank)
             state = states.read(folder, name)
@@ -134,7 +134,7 @@ class Checkpointing:
         folder = Path(checkpoint)
         load(folder, OPTIMIZER, of_optimizer(self.optimizer, *self._named()))
         self.lr_scheduler.set_state_dict(self._state(folder, states.SCHEDULER, self.lr_scheduler))
-        # The state also holds the former run's next rate; the schedule may have changed.
+        # The state also contains the next learning rate of the previous run; the schedule may have changed.
         self.lr_scheduler.last_lr = self.lr_scheduler.get_lr()
         if self.do_grad_scaling:
             self.scaler.load_state_dict(self._state(folder, states.SCALER, self.scaler))
@@ -150,7 +150,7 @@ class Checkpointing:
             set_random_state(self._random_state)
 
     def _named(self) -> tuple[dict, object]:
-        """The trained parameters by name, and the configuration that their names belong to."""
+        """The trained parameters by name, and the configuration for those names."""
         if lora.is_wrapped(self.model):
             return self.model.get_trainable_state_dict(), None
         return layout.parameters(self.model), self.model.config
@@ -171,9 +171,9 @@ class AsyncSave(TrainerCallback):
 
 
 def export_model(model, folder: str | Path, tokenizer=None) -> None:
-    """Write a model that may be sharded over the ranks: weights, configuration and tokenizer.
+    """Write weights, configuration and tokenizer of a model that may be sharded over ranks.
 
-    In the Hugging Face layout, like the weights of a checkpoint; ``folder`` appears atomically. Collective.
+    Uses the Hugging Face layout, as in checkpoints; ``folder`` appears atomically. Collective.
     """
     files: Files = {"config.json": lambda folder: weights.save_config(model, folder)}
     if tokenizer is not None:
@@ -182,7 +182,7 @@ def export_model(model, folder: str | Path, tokenizer=None) -> None:
 
 
 def export_merged(model, tokenizer, folder: Path) -> None:
-    """Write LoRA's merged model and its tokenizer in the Hugging Face layout, atomically."""
+    """Write the merged LoRA model and its tokenizer in the Hugging Face layout, atomically."""
     with unfinished(folder) as new:
         with paddle.no_grad(), lora.merged(model):
             weights.save(lora.unwrapped(model), new)

@@ -1,10 +1,10 @@
-"""Which rank writes which part of a checkpoint: every part once, evenly shared, in files of whole tensors.
+"""Assigns each part of a checkpoint to one rank, evenly, for files of whole tensors.
 
 ``WritePlan`` and ``WriteItem`` correspond to SavePlan and WriteItem of torch.distributed.checkpoint.
 
-If each machine has its own disk, a disk has its ranks' parts in separate files: for example
-``optimizer.part-1-of-2.safetensors``. Each part is a tensor there, and its name contains the box:
-``lm_head.weight [0:48, 0:64] of [96, 64]``. ``Assembly`` makes whole tensors of such files.
+If each machine has its own disk, each disk stores its ranks' parts in separate files, such as
+``optimizer.part-1-of-2.safetensors``. There each part is a tensor whose name contains its box:
+``lm_head.weight [0:48, 0:64] of [96, 64]``. ``Assembly`` assembles whole tensors from these files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DTYPE = {np.dtype(kind): name for name, (_, kind) in DTYPES.items()}
 _PART_FILE = re.compile(r"(\w+)\.part-\d+-of-\d+(-\d{5}-of-\d{5})?\.safetensors")
 _PIECE = re.compile(r"(.+) \[([\d:, ]*)\] of \[([\d, ]*)\]")
 
-# {name of a part: its dtype (Paddle's name) and its shape}
+# {name of a part: dtype (Paddle's name) and shape}
 Contents = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
@@ -59,13 +59,13 @@ class WritePlan:
     def of(
         cls, held: Mapping[str, Sequence[LocalTensor]], ranks: Ranks, disks: Disks | None = None
     ) -> WritePlan:
-        """The plan for {kind: tensors}, whose kinds name the files. Collective.
+        """Create the plan for {kind: tensors}; file names start with the kind. Collective.
 
         Args:
             disks: The disks of the output folder; by default all ranks see one folder.
 
         Raises:
-            UserError: The ranks do not hold every tensor exactly once, apart from replicas.
+            UserError: The ranks do not have every tensor exactly once, apart from replicas.
         """
         own = {}
         with ranks.raise_on_all_ranks():
@@ -117,7 +117,7 @@ class WritePlan:
 
 
 def whole_tensors(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, TensorSpec]]:
-    """{kind: {name: TensorSpec}} of all tensors that the ranks hold. UserError for gaps and overlaps."""
+    """{kind: {name: TensorSpec}} of all tensors of the ranks. Raises UserError for gaps and overlaps."""
     specs: dict[str, dict[str, TensorSpec]] = {}
     boxes: dict[tuple[str, str], list[tuple]] = {}
     for kind, name, dtype, shape, offset, extent in holders:
@@ -136,7 +136,7 @@ def whole_tensors(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Ten
         if pair := _overlapping(parts):
             first, second = sorted(pair)
             raise UserError(
-                f"the processes hold the parts {_range(*first)} and {_range(*second)} of {name}, of shape "
+                f"the processes have the parts {_range(*first)} and {_range(*second)} of {name}, of shape "
                 f"{list(shape)}, which overlap; it cannot be stored"
             )
     return specs
@@ -145,7 +145,7 @@ def whole_tensors(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Ten
 def _overlapping(parts: list[tuple]) -> tuple[tuple, tuple] | None:
     """Two boxes (offset, extent) that share an element, or None.
 
-    A fused projection split by elements has a thousand parts, so only neighbours are compared, along the
+    A fused projection split by elements has a thousand parts, so only neighbors are compared, along the
     dimension with the most distinct offsets.
     """
     dims = len(parts[0][0])
@@ -173,7 +173,7 @@ def _range(offset: Sequence[int], extent: Sequence[int]) -> str:
 
 
 def in_files(kind: str, tensors: Mapping[str, TensorSpec]) -> dict[str, dict[str, TensorSpec]]:
-    """{file: {name: TensorSpec}}: one file, or several of at most ``LARGEST`` bytes."""
+    """{file: {name: TensorSpec}}, in one or more files of at most ``LARGEST`` bytes."""
     groups: list[dict[str, TensorSpec]] = [{}]
     size = 0
     for name in sorted(tensors):
@@ -203,19 +203,19 @@ def create_files(folder: Path, files: Mapping[str, Mapping[str, TensorSpec]], ki
 
 
 def kind_of_part(file: str) -> str | None:
-    """The kind of tensors in a file of parts; None for another file."""
+    """The kind of tensors in a part file; None for other files."""
     match = _PART_FILE.fullmatch(file)
     return match and match[1]
 
 
 def _piece(key: tuple) -> str:
-    """The name of a part in a file of parts."""
+    """The name of a part in a part file."""
     _, name, _, shape, offset, extent = key
     return f"{name} {_range(offset, extent)} of {list(map(int, shape))}"
 
 
 def read_piece(name: str) -> tuple[str, tuple, tuple, tuple]:
-    """(name, shape, offset, extent) of a part in a file of parts. UserError for another name."""
+    """Parse a part's name to (name, shape, offset, extent). Raises UserError for other names."""
     if match := _PIECE.fullmatch(name):
         shape = tuple(int(word) for word in match[3].split(", ") if word)
         ranges = [word.split(":") for word in match[2].split(", ") if word]
@@ -227,7 +227,7 @@ def read_piece(name: str) -> tuple[str, tuple, tuple, tuple]:
 
 
 def _index_of(files: Mapping[str, Mapping[str, TensorSpec]]) -> str:
-    """The index of several files of a kind, in Hugging Face's format."""
+    """The index of several files of one kind, in Hugging Face's format."""
     size = sum(whole.bytes for tensors in files.values() for whole in tensors.values())
     file_of = {name: file for file, tensors in files.items() for name in tensors}
     index = {"metadata": {"total_size": size}, "weight_map": file_of}
@@ -235,18 +235,18 @@ def _index_of(files: Mapping[str, Mapping[str, TensorSpec]]) -> str:
 
 
 def contents(file: Path) -> Contents:
-    """The contents of a file of parts. UserError if it cannot be read."""
+    """The contents of a part file. Raises UserError if it cannot be read."""
     return {name: (_DTYPE[slot.dtype], slot.shape) for name, slot in places(file).items()}
 
 
 class Assembly:
-    """Files of whole tensors in ``folder``, created here and filled from one file of parts after another.
+    """Files of whole tensors in ``folder``, created here and filled from one part file after another.
 
-    The result has the files, byte for byte, that a run on one shared disk would have written. Closing the
-    context closes the files.
+    The files are byte for byte identical to those written on a shared disk. Leaving the context closes the
+    files.
 
     Args:
-        part_files: {file of parts: its contents}.
+        part_files: {part file: contents}.
 
     Raises:
         UserError: The parts do not cover every tensor exactly once.
@@ -279,7 +279,7 @@ class Assembly:
         self._stack.close()
 
     def add(self, name: str, file: Path) -> None:
-        """Write the parts in ``file``, a copy of the file of parts ``name``."""
+        """Write the parts in ``file``, a copy of the part file ``name``."""
         for piece, array in Reader([file]).items():
             whole, _, offset, _ = read_piece(piece)
             self._writer(self._file_of[kind_of_part(name), whole]).write(whole, offset, array)

@@ -1,5 +1,5 @@
-"""Dry runs: the training program without its arithmetic, recorded call by call.
+"""Dry runs: the training program without arithmetic, with every call recorded.
 
-features    what the training script attaches to a run: marks in the journal, and a run without results
+features    features for the training script: journal marks, and a run without results
 journal     reads a journal (VIRTUAL_NPU_JOURNAL); imports no framework
 """

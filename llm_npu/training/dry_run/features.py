@@ -1,10 +1,10 @@
-"""A dry run of training: the program runs without computing, and its memory and device calls are recorded.
+"""A dry run of training: nothing is computed; memory and device calls are recorded.
 
     VIRTUAL_NPU_DRY=1 VIRTUAL_NPU_JOURNAL=step.jsonl \\
         python scripts/run_llama_npu.py --model_name_or_path llama2-7b --max_steps 1 ...
 
-The program, its shapes, allocations and calls are the real ones. Its numbers are meaningless: there is no
-loss, no text, no checkpoint, and no measured speed. ``llm_npu.training.dry_run.journal`` reads the journal.
+The program, its shapes, allocations and calls are real. Its numbers are meaningless: there is no loss, text,
+checkpoint or measured speed. ``llm_npu.training.dry_run.journal`` reads the journal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TERA = 1e12
 
 
 class Journal(Feature):
-    """Marks the steps in the journal, if one is kept (VIRTUAL_NPU_JOURNAL)."""
+    """Marks the steps in the journal, if enabled (VIRTUAL_NPU_JOURNAL)."""
 
     def takes_part(self, run: Run) -> bool:
         return virtual_npu.journal_file() is not None
@@ -51,7 +51,7 @@ class DryRun(Feature):
         return run.device.dry
 
     def configure(self, run: Run) -> None:
-        """UserError for settings that depend on values or measured times: a dry run has neither."""
+        """Raise UserError for settings that depend on values or measured times, which a dry run lacks."""
         training = run.arguments.training
         if FAMILIES[run.model_config.model_type].experts:
             raise UserError(
@@ -61,13 +61,13 @@ class DryRun(Feature):
             )
         if training.overlap == "auto":
             raise UserError(
-                "--overlap auto chooses by measured times, and a dry run (VIRTUAL_NPU_DRY=1) computes "
+                "--overlap auto needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
                 "nothing; choose serial, mc2 or pipelined:N"
             )
         if training.peak_tflops == MEASURED:
             raise UserError(
-                "--peak_tflops measured times products, and a dry run (VIRTUAL_NPU_DRY=1) computes none; "
-                "omit it"
+                "--peak_tflops measured needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
+                "nothing; leave it out"
             )
 
     def on_model(self, run: Run) -> None:
@@ -78,15 +78,15 @@ class DryRun(Feature):
         trainer.remove_callback(type(trainer.recorder))
         trainer.add_callback(DisableOutputs())
         trainer.keep_results = lambda: None
-        trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # keep its checkpoints
+        trainer.args.output_dir = str(Path(trainer.args.output_dir) / FOLDER)  # keep existing checkpoints
 
     def report(self, run: Run) -> None:
-        """With pipeline parallelism, one process of each pipeline stage reports."""
+        """Report; with pipeline parallelism, one process of each stage does."""
         virtual_npu.flush_journal()
         say()
         if ranks.count() > 1:
-            say(f"rank     {ranks.number()} of {ranks.count()}, representing the ranks with the same work")
-        say(f"dry run  {run.trainer.state.global_step} steps recorded, nothing computed: there is no loss")
+            say(f"rank     {ranks.number()} of {ranks.count()}, representing all ranks with the same work")
+        say(f"dry run  {run.trainer.state.global_step} steps recorded, nothing computed")
         say(f"memory   peak {mib(paddle_release.max_memory_allocated(paddle.device.get_device()))}")
         file = virtual_npu.journal_file()
         if file is not None:
@@ -96,13 +96,13 @@ class DryRun(Feature):
 
 
 class StepMarks(TrainerCallback):
-    """Writes the purpose of each process group, and the begin and end of each step."""
+    """Writes the purpose of each process group, and the start and end of each step."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         device = int(paddle.device.get_device().rpartition(":")[2])
         for use, group in _groups().items():
             if group is not None and group.nranks > 1 and group.process_group is not None:
-                name = group.process_group.get_comm_name(device)  # of this process, whatever its rank
+                name = group.process_group.get_comm_name(device)  # of this process
                 virtual_npu.mark_journal(f"{journal.GROUP} {name} {use}")
 
     def on_step_begin(self, args, state, control, **kwargs):
@@ -113,7 +113,7 @@ class StepMarks(TrainerCallback):
 
 
 def _groups() -> dict:
-    """The groups of fleet, by their purpose."""
+    """fleet's groups by purpose."""
     hcg = getattr(fleet.fleet, "_hcg", None)
     if hcg is None:
         return {}

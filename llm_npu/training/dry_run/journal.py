@@ -4,8 +4,8 @@
     journal.steps[0].calls[0].flops
     journal.peak_bytes
 
-The trainer's marks (``features.StepMarks``) divide it into steps. The journals of a real run and of a dry run
-of the same program contain the same calls.
+The trainer's marks (``features.StepMarks``) divide the journal into steps. The journals of a real run and a
+dry run of the same program contain the same calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tensor = tuple[str, tuple[int, ...]]  # dtype, shape
 
 @dataclass(frozen=True)
 class Call:
-    """One operator call. ``allocated``: bytes of all tensors on the device at its end."""
+    """One operator call. ``allocated``: bytes of all tensors on the device when it ends."""
 
     name: str
     dtype: str
@@ -48,9 +48,9 @@ class Call:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of matmuls and attention; else one per element of the largest tensor.
+        """FLOPs of matmuls and attention; for other operators, one per element of the largest tensor.
 
-        Attention counts every query-key pair, whatever the mask.
+        Attention counts every query-key pair, regardless of the mask.
         """
         products = _products(self.name, [shape for _, shape in self.inputs], [s for _, s in self.outputs])
         if products is not None:
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def kind(self) -> str:
-        """A kind of operation, as the planner names it: ``llm_npu.plan.step_model.operations.KINDS``."""
+        """The kind of operation, from the planner's ``llm_npu.plan.step_model.operations.KINDS``."""
         if self.placement != "npu":
             return "host"
         if self.name in UPDATES:
@@ -78,7 +78,7 @@ class Collective:
 
     Attributes:
         group: "tp", "pp", "sharding", "dp", or "" for all processes.
-        elements: As in the interface: of one rank's part for all_gather and reduce_scatter.
+        elements: Number of elements as in the API: those of one rank for all_gather and reduce_scatter.
         bytes: Bytes of ``elements``.
         stream: 0 is the compute stream.
     """
@@ -94,7 +94,7 @@ class Collective:
 
     @property
     def payload(self) -> int:
-        """Bytes of the whole tensor, as the planner's operations count them."""
+        """Bytes of the whole tensor, as in the planner's operations."""
         return self.bytes * (self.ranks if self.kind in ("all_gather", "reduce_scatter") else 1)
 
 
@@ -115,7 +115,7 @@ class Allocation:
 
 @dataclass
 class RecordedStep:
-    """The device calls of one step, in order. ``first`` and ``last``: its lines."""
+    """The device calls of one step, in order; ``first`` and ``last`` are line numbers."""
 
     first: int
     last: int = 0
@@ -134,7 +134,7 @@ class Journal:
     peak_bytes: int  # of all tensors on the device at the end of a call
 
     def held_at(self, line: int) -> dict[str, int]:
-        """Bytes by the operator that allocated them, of the allocations that are live at a line."""
+        """Bytes of the allocations that are live at a line, by allocating operator."""
         held: dict[str, int] = {}
         for life in self.lives:
             if life.begin <= line and (life.end is None or line < life.end):
@@ -143,7 +143,7 @@ class Journal:
 
 
 def read(file: str | Path) -> Journal:
-    """Read the journal in ``file``. UserError, with the line, if it is not a journal."""
+    """Read the journal in ``file``. Raises UserError, with the line, if it is not a journal."""
     with Path(file).open(encoding="utf-8", errors="replace") as lines:
         return _read(iter(lambda: lines.readline(LONGEST), ""), str(file))
 
@@ -159,7 +159,7 @@ def _read(lines: Iterable[str], name: str) -> Journal:
             what = _text(event.pop("event"))
             if what == "operator":
                 call = _call(event)
-                _ = call.flops  # refuses shapes that no such operator has
+                _ = call.flops  # raises for invalid shapes
                 peak = max(peak, call.allocated)
                 if step:
                     step.calls.append(call)
@@ -182,7 +182,7 @@ def _read(lines: Iterable[str], name: str) -> Journal:
                 step.last = number
                 step = None
         except (ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError):
-            raise UserError(f"{name}, line {number + 1}, is not a line of a journal: {line[:80]!r}") from None
+            raise UserError(f"{name}, line {number + 1}, is not a journal line: {line[:80]!r}") from None
     return Journal(steps, list(lives.values()), peak)
 
 
@@ -214,7 +214,7 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    """A 64-bit integer as the plugin writes it; -1 for a missing peer."""
+    """Parse a 64-bit integer written by the plugin; -1 means no peer."""
     if type(value) is not int or not -1 <= value < 1 << 64:
         raise TypeError
     return value
@@ -226,7 +226,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _products(name: str, inputs: list, outputs: list) -> int | None:
-    """The flops of an operator that multiplies matrices; None for others."""
+    """The FLOPs of an operator that multiplies matrices; None for other operators."""
     if name in ("matmul", "bmm") and len(inputs) > 1:
         return _matmul(inputs[0], outputs[0])
     if name in ("matmul_grad", "bmm_grad") and len(inputs) > 2:
@@ -251,7 +251,7 @@ def _products(name: str, inputs: list, outputs: list) -> int | None:
 
 
 def _matmul(x: tuple[int, ...], out: tuple[int, ...]) -> int:
-    """2 M N K for every matrix of the batch; x is [..., M, K] or its transpose."""
+    """2 M N K for each matrix in the batch; x is [..., M, K] or its transpose."""
     if len(x) < 2:
         return 2 * math.prod(x) * (math.prod(out) or 1)
     rows = out[-2] if len(out) > 1 else 1

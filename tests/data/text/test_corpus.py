@@ -114,7 +114,7 @@ def test_linked_folders_and_capital_suffixes_are_read_once(tmp_path):
     (folder / "again").symlink_to(folder / "sub")
     linked = corpus(folder)
     assert texts(linked) == ["a.TXT", "b.Md", "d.txt", "deep/e.txt", "deep/e.txt", "sub/c.txt"]
-    assert linked.notes == (f"skipped in {folder}: 2 (linked folders that are read already 2)",)
+    assert linked.notes == (f"skipped in {folder}: 2 (linked folders that were already read 2)",)
     assert texts(corpus(folder / "a.TXT")) == ["a.TXT"]
 
 

@@ -285,7 +285,7 @@ def test_a_sentencepiece_model_is_loaded(tmp_path, name):
         ({"tokenizer.model": "no model"}, "cannot be read"),
         ({"tokenizer.json": None, "tokenizer_config.json": "{"}, "tokenizer_config.json cannot be read"),
         ({"tokenizer.json": None, "tokenizer_config.json": "[]"}, "tokenizer_config.json cannot be read"),
-        ({"tokenizer.json": None}, "names no eos_token"),
+        ({"tokenizer.json": None}, "has no eos_token"),
     ],
 )
 def test_directories_without_a_usable_tokenizer_are_refused(trained, tmp_path, files, words):
@@ -306,7 +306,7 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
     cache = str(tmp_path / "cache")
     preset = ModelArguments()
     assert len(tokenizer_for(preset, text, 300, cache)) == len(load_tokenizer(trained))
-    message = r"ids\.bin contains .* but .*/ids-tokenizer does not exist; name the tokenizer"
+    message = r"ids\.bin contains .* but .*/ids-tokenizer does not exist; give the tokenizer"
     with pytest.raises(ValueError, match=message):
         tokenizer_for(preset, tmp_path / "ids", 300, cache)
     named = ModelArguments(tokenizer_name_or_path=str(trained))

@@ -163,7 +163,7 @@ def test_tokens_without_an_id_become_new_ones_and_that_is_said(trained, folder):
     ("file", "fields", "words"),
     [
         ("added_tokens.json", {"<a>": 9000}, "the next free id is"),
-        ("added_tokens.json", {"<|end_of_text|>": 7}, "in the vocabulary it has 2"),
+        ("added_tokens.json", {"<|end_of_text|>": 7}, "its id in the vocabulary is 2"),
         ("added_tokens.json", {"<a>": -1}, "not a whole number"),
         ("added_tokens.json", {"<a>": "7"}, "not a whole number"),
         ("tokenizer_config.json", {"added_tokens_decoder": [1]}, "must be an object"),

@@ -185,7 +185,7 @@ def test_the_cache_is_verified(started, finished):
     written, logps = (folder / "reference.json").read_text(), np.load(folder / "0.npy")
     (folder / "reference.json").write_text(json.dumps({**json.loads(written), "weights": "others"}))
     refused = started(cache=out.parent / "cache")[0]
-    assert refused.returncode == 2 and "another model or other data" in refused.stderr
+    assert refused.returncode == 2 and "a different model or data" in refused.stderr
     (folder / "reference.json").write_text(written)
     for damaged in (logps[:-1], np.full_like(logps, np.nan)):
         np.save(folder / "0.npy", damaged)

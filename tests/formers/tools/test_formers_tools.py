@@ -68,23 +68,23 @@ def test_the_planner_takes_no_overlap(run_python):
     done = run_python(*PLAN, "--tensor_parallel_degree", 2, "--overlap", "mc2")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "--overlap works with PaddleNLP's models" in line
-    assert "Only with PaddleNLP" in " ".join(run_python(*PLAN, "--help").stdout.split())
+    assert "--overlap needs PaddleNLP" in line
+    assert "PaddleNLP only" in " ".join(run_python(*PLAN, "--help").stdout.split())
 
 
 def test_help_says_which_flags_are_for_paddlenlp_only(run_python):
     help_text = " ".join(run_python(SCRIPT, "--help").stdout.split())
     for name, instead in other_library.ONLY_PADDLENLP.items():
         about = help_text.rpartition(f" --{name} ")[2]
-        assert f"Only with PaddleNLP; beside PaddleFormers, {instead}." in about[:400], name
-    assert help_text.count("Only with PaddleNLP") == len(other_library.ONLY_PADDLENLP)
+        assert f"PaddleNLP only; with PaddleFormers, {instead}." in about[:400], name
+    assert help_text.count("PaddleNLP only") == len(other_library.ONLY_PADDLENLP)
     assert "Keep the layers of PaddleFormers" in help_text
 
 
 @pytest.mark.parametrize("name", other_library.ONLY_PADDLENLP)
 def test_flags_for_paddlenlp_only_are_refused(name):
     value = ["auto"] if name == "overlap" else []
-    with pytest.raises(UserError, match=rf"--{name} works with PaddleNLP's models"):
+    with pytest.raises(UserError, match=rf"--{name} needs PaddleNLP"):
         config.read([f"--{name}", *value])
 
 

@@ -46,7 +46,7 @@ def test_a_directory_is_read(tmp_path):
     sizes = {"hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 3}
     shape = ModelShape.of(model(tmp_path, **sizes, num_key_value_heads=None))
     assert (shape.hidden_size, shape.head_dim, shape.num_key_value_heads) == (512, 64, 8)
-    with pytest.raises(ValueError, match="hidden_size 500 is no multiple of num_attention_heads 8"):
+    with pytest.raises(ValueError, match="hidden_size 500 is not a multiple of num_attention_heads 8"):
         ModelShape.of(model(tmp_path, **sizes | {"hidden_size": 500}))
 
 

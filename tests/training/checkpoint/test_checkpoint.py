@@ -137,8 +137,8 @@ def test_a_save_replaces_an_earlier_runs(tmp_path, monkeypatch, error):
     [
         (lambda folder: (folder / "a.bin").unlink(), "a.bin is missing"),
         (lambda folder: (folder / "b.bin").write_bytes(bytes(999)), "b.bin has 999 bytes instead of 1000"),
-        (lambda folder: (folder / "b.bin").write_bytes(bytes(999) + b"x"), "b.bin has another SHA-256"),
-        (lambda folder: (folder / "complete.json").unlink(), "was not written to the end"),
+        (lambda folder: (folder / "b.bin").write_bytes(bytes(999) + b"x"), "b.bin has a different SHA-256"),
+        (lambda folder: (folder / "complete.json").unlink(), "was not completely written"),
         (
             lambda folder: (folder / "complete.json").rename(folder / "optimizer.pdopt"),
             "optimizer.pdopt is a pickle",
@@ -210,11 +210,11 @@ def test_a_renamed_checkpoint_is_refused(tmp_path):
     (tmp_path / "checkpoint-5").rename(tmp_path / "checkpoint-9")
     notes = []
     assert checkpoint.to_resume(True, tmp_path, say=notes.append).name == "checkpoint-3"
-    assert len(notes) == 1 and "checkpoint-9 holds step 5" in notes[0]
+    assert len(notes) == 1 and "checkpoint-9 contains step 5" in notes[0]
 
 
 def test_nothing_to_resume_from(tmp_path):
-    with pytest.raises(ValueError, match="holds no complete checkpoint"):
+    with pytest.raises(ValueError, match="has no complete checkpoint"):
         checkpoint.to_resume(True, tmp_path / "none")
     with pytest.raises(ValueError, match="is not a folder"):
         checkpoint.to_resume(str(tmp_path / "none"), tmp_path)

@@ -25,7 +25,7 @@ def test_what_one_rank_cannot_write_fails_on_all(reports, how, fault):
     for error, left in (rank[f"{how}, {fault}"] for rank in reports):
         assert error.startswith("OSError") and "checkpoint-2 cannot be written: " in error
         assert f"rank {fault[-1]}: " in error and file in error and why in error
-        assert "checkpoint-1 is complete and stays" in error
+        assert "checkpoint-1 is complete and is kept" in error
         assert left == ["checkpoint-1"]
 
 
@@ -36,7 +36,7 @@ def test_ranks_that_do_not_fit_together(reports):
 
 
 @pytest.mark.parametrize(
-    ("damage", "sentence"), [("flipped", "another SHA-256"), ("cut off", "bytes instead of")]
+    ("damage", "sentence"), [("flipped", "a different SHA-256"), ("cut off", "bytes instead of")]
 )
 def test_a_damaged_checkpoint_is_passed_over_by_all(reports, damage, sentence):
     for chosen, notes, by_name in (rank[damage] for rank in reports):
@@ -50,7 +50,7 @@ def test_the_next_checkpoint_is_written(reports):
     assert [rank["end"] for rank in reports] == [["checkpoint-1", "checkpoint-3", "checkpoint-4"]] * 2
 
 
-@pytest.mark.parametrize(("closed", "left"), [("output", "no complete one"), (".", "cannot be read")])
+@pytest.mark.parametrize(("closed", "left"), [("output", "no complete checkpoint"), (".", "cannot be read")])
 def test_a_folder_that_may_not_be_written_to(run_program, closed, left):
     # Not among pytest's folders: each of its runs closes them to the user that the superuser becomes here.
     with tempfile.TemporaryDirectory() as folder:

@@ -102,7 +102,7 @@ def test_headers_of_tensors(refused, tmp_path, kind):
 @pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", 7, None, ["a"]])
 def test_an_index_names_files_beside_it(refused, tmp_path, name):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-    refused("no file beside it|cannot be read", Stored, tmp_path)
+    refused("not a file next to it|cannot be read", Stored, tmp_path)
 
 
 def test_arrays_of_the_cache(refused, tmp_path):
@@ -117,7 +117,7 @@ def test_arrays_of_the_cache(refused, tmp_path):
     write(ends=np.array([4, 10**12]))
     refused("inconsistent sizes", answers.count, tmp_path)
     write(ids=np.arange(9.0))
-    refused("other dtypes", answers.count, tmp_path)
+    refused("unexpected dtypes", answers.count, tmp_path)
     write()
     content = (tmp_path / "ids.npy").read_bytes()
     (tmp_path / "ids.npy").write_bytes(content.replace(b"(9,)", b"(9999999999999,)").replace(b" " * 12, b""))
@@ -323,7 +323,7 @@ def test_states_of_generators(refused):
         {"named": []},
     ]
     for changed in wrong:
-        refused("rng.json holds no state", from_plain, state | changed, "rng.json")
+        refused("rng.json has no valid state", from_plain, state | changed, "rng.json")
     set_random_state(from_plain(state, "rng.json"))
     assert as_plain(random_state()) == state
 

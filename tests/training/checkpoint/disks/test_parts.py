@@ -104,7 +104,7 @@ def test_what_is_missing_or_damaged_is_listed(disks, tmp_path):
         merge(disks, tmp_path / "merged")
     assert str(refused.value).splitlines()[1:] == [
         f"  model.part-2-of-2.safetensors  {size} bytes  is missing",
-        f"  rng_state_2.json  2 bytes  has another SHA-256 in {disks[1]}",
+        f"  rng_state_2.json  2 bytes  has a different SHA-256 in {disks[1]}",
     ]
     assert not (tmp_path / "merged").exists()
 
@@ -119,7 +119,7 @@ def test_folders_that_do_not_belong_together(disks, tmp_path):
     marks = [disk / folders.MARK for disk in disks]
     content = json.loads(marks[1].read_text())
     marks[1].write_text(json.dumps(content | {"step": STEP + 1}))
-    assert f"is of step {STEP} and" in refusal(disks, tmp_path / "merged")
+    assert f"has step {STEP}, but" in refusal(disks, tmp_path / "merged")
     content["files"]["rng_state_2.json"]["sha256"] = "0" * 64
     marks[1].write_text(json.dumps(content))
     assert "written by different runs" in refusal(disks, tmp_path / "merged")

@@ -14,6 +14,7 @@ from .activation import PACKAGE_FOLDER, is_active, loaded_plugin
 from .settings import aclnn_kernels
 
 Placement = Literal["npu", "host", "aicpu"]
+Interface = Literal["aclnn", "aclop", ""]
 # dtypes that a card's cores do not support, and the supported one to cast to
 NARROWER = {"float64": "float32", "complex128": "complex64"}
 
@@ -24,12 +25,15 @@ class KernelRecord(NamedTuple):
     Attributes:
         placement: where paddle-custom-npu would run the kernel. "npu" is the card's cores, "aicpu" the card's
             slow control processor (float64), "host" the host's CPU (the plugin for cards has no such kernel).
+        path: the interface of CANN through which paddle-custom-npu runs the kernel. "" for kernels that call
+            neither, such as views and collectives, and for those on the host.
     """
 
     name: str
     dtype: str
     placement: Placement
     calls: int
+    path: Interface = ""
 
 
 def kernel_record() -> list[KernelRecord]:

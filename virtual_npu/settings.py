@@ -90,6 +90,7 @@ def _is_cann_release(text: str) -> bool:
 
 
 WARNINGS = ("0", "1", "host")
+LIBOPAPI = ("present", "gone")
 FLASH_ATTENTION_FORMS = ("tensor13", "v10")
 INSTRUCTION_SETS = ("baseline", "neon", "avx2", "avx512", "avx512_bf16", "amx")
 
@@ -194,6 +195,12 @@ SETTINGS: dict[str, Setting] = {
         "allowed",
         "one of " + ", ".join(FLOAT_STATUS),
         FLOAT_STATUS.__contains__,
+    ),
+    "VIRTUAL_NPU_LIBOPAPI": Setting(
+        "gone: a CANN without libopapi.so; kernels that check for it run aclop, others end the run",
+        "present",
+        "one of " + ", ".join(LIBOPAPI),
+        LIBOPAPI.__contains__,
     ),
     "VIRTUAL_NPU_FLASH_ATTENTION_ABI": Setting(
         "form of flash_attention_npu: 13 arguments, with lengths of sequences, or 10",

@@ -104,7 +104,7 @@ def test_host_operators_are_on_the_record_of_the_virtual_npu():
     virtual_npu.reset_kernel_record()
     with use_backend("native", strict=True):
         paddle_fused.rms_norm(x, weight)
-    assert virtual_npu.kernel_record() == [("pf_rms_norm", "float32", "host", 1)]
+    assert virtual_npu.kernel_record() == [("pf_rms_norm", "float32", "host", 1, "")]
 
 
 def test_a_user_s_captured_model_with_gradient():

@@ -44,7 +44,7 @@ def test_trace_and_record_name_each_operator_once_and_not_what_it_calls(run_prog
         print([tuple(row) for row in virtual_npu.kernel_record()])
     """
     done = run_program(program, VIRTUAL_NPU_TRACE="1")
-    assert done.stdout.strip().endswith("[('my_add_n', 'float16', 'npu', 1)]"), done.stderr
+    assert done.stdout.strip().endswith("[('my_add_n', 'float16', 'npu', 1, 'aclop')]"), done.stderr
     assert "virtual npu: my_add_n float16 on npu" in done.stderr
 
 

@@ -175,7 +175,7 @@ def test_record_counts_kernels_and_says_where_a_card_would_run_them():
     for _ in range(3):
         paddle.add(x, x)
     record = {(row.name, row.dtype): row for row in virtual_npu.kernel_record()}
-    assert record["add", "float32"] == virtual_npu.KernelRecord("add", "float32", "npu", 3)
+    assert record["add", "float32"] == virtual_npu.KernelRecord("add", "float32", "npu", 3, "aclnn")
     paddle.add(x.astype("float64"), x.astype("float64"))
     record = {(row.name, row.dtype): row for row in virtual_npu.kernel_record()}
     assert record["add", "float64"].placement == "aicpu"
@@ -313,6 +313,7 @@ def test_installed_paddle_is_read_without_importing_it():
         ("VIRTUAL_NPU_CANN", "8.1.RC2"),
         ("VIRTUAL_NPU_CANN", "9"),
         ("VIRTUAL_NPU_FLASH_ATTENTION_ABI", "v9"),
+        ("VIRTUAL_NPU_LIBOPAPI", "0"),
         ("PADDLE_FUSED_ISA", "sse9"),
         ("PADDLE_FUSED_ISA", "AVX2"),
     ],

@@ -8,6 +8,7 @@
 
 #include "paddle/phi/core/enforce.h"
 #include "bridge/kernel_entry.h"
+#include "observe/kernel_path.h"
 #include "runtime/config.h"
 
 namespace virtual_npu {
@@ -46,12 +47,14 @@ bool record_call(KernelEntry& entry) {
         "paddle-custom-npu registers no kernel '%s' for %s: on a card it would fall back to the host CPU, which "
         "VIRTUAL_NPU_STRICT=1 refuses. Use another operator or dtype, or unset VIRTUAL_NPU_STRICT.",
         entry.name, dtype_name(entry.dtype)));
+  if (entry.placement != Placement::kHost) check_path(entry.name);
   entry.calls.fetch_add(1, std::memory_order_relaxed);
   trace(entry.name, entry.dtype, entry.placement);
   return true;
 }
 
 void record_operator(const std::string& name, phi::DataType dtype, Placement placement) {
+  if (placement != Placement::kHost) check_path(name);
   auto& recorded = operator_calls();
   std::lock_guard<std::mutex> lock(recorded.mutex);
   ++recorded.calls.try_emplace({name, dtype}, placement, 0).first->second.second;
@@ -60,8 +63,8 @@ void record_operator(const std::string& name, phi::DataType dtype, Placement pla
 
 }  // namespace virtual_npu
 
-// For virtual_npu.kernel_record(): a JSON array of [name, dtype, placement, calls]; valid until the next
-// call on the same thread.
+// For virtual_npu.kernel_record(): a JSON array of [name, dtype, placement, calls, path]; valid until the next call on
+// the same thread.
 extern "C" const char* virtual_npu_kernel_record() {
   using namespace virtual_npu;
   Calls rows;
@@ -82,7 +85,8 @@ extern "C" const char* virtual_npu_kernel_record() {
   for (const auto& [kernel, row] : rows) {
     if (json.size() > 1) json += ",";
     json += "[\"" + kernel.first + "\",\"" + dtype_name(kernel.second) + "\",\"" + placement_name(row.first) +
-            "\"," + std::to_string(row.second) + "]";
+            "\"," + std::to_string(row.second) + ",\"" +
+            (row.first == Placement::kHost ? "" : path_of(kernel.first)) + "\"]";
   }
   json += "]";
   return json.c_str();

@@ -102,7 +102,7 @@ class VerifiedOperators(Feature):
 
     def takes_part(self, run: Run) -> bool:
         chosen = run.arguments.training.verify_operators
-        return run.device.kind == "card" if chosen is None else chosen
+        return not run.device.dry and (run.device.kind == "card" if chosen is None else chosen)
 
     def on_trainer(self, run: Run) -> None:
         run.trainer.add_callback(OperatorVerification(say))

@@ -182,6 +182,17 @@ def test_a_run_stops_at_the_refused_operator(run_python, words, tmp_path, kernel
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["", "matmul_grad"])
+def test_two_ranks(run_python, words, tmp_path, kernel):
+    arguments = [SCRIPT, *words, *CHECKS, "--nproc", "2", "--output_dir", tmp_path / "out"]
+    done = run_python(*arguments, VIRTUAL_NPU_REFUSE=kernel)
+    if kernel:
+        assert done.returncode == 2 and "step 1: CANN refused matmul_grad" in done.stderr
+    else:
+        assert done.returncode == 0 and done.stdout.count("agree with their definitions") == 1
+
+
+@pytest.mark.slow
 def test_a_kernel_that_does_not_run_through_aclnn_cannot_be_refused(run_python, words, tmp_path):
     done = run_python(SCRIPT, *words, "--output_dir", tmp_path / "out", VIRTUAL_NPU_REFUSE="squared_l2_norm")
     assert done.returncode == 2 and "VIRTUAL_NPU_REFUSE" in done.stderr

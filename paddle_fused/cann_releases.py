@@ -28,6 +28,9 @@ RELEASES = (
 # paddle_custom_device.npu.version() prints "cann: 8.0.0". Source:
 # https://github.com/PaddlePaddle/docs/blob/develop/docs/hardware_support/npu/install_cn.md (2026-11).
 DEFAULT = "8.0.0"
+# Paddle has no image for these cards. The first release with fused matmul-collective operators for the 910C
+# (document of aclnnAllGatherMatmul), and the first one for the 950 (release notes of 9.0.0).
+DEFAULTS_BY_CARD = {"910c": "8.2.RC1", "950": "9.0.0"}
 # 8.1 for 8.1.RC1; 8.0 is 8.0.0, not its release candidate.
 SHORT_NAMES = {".".join(release.split(".")[:2]): release for release in RELEASES}
 ACCEPTED = f"{', '.join(RELEASES[:-1])} or {RELEASES[-1]}, also in the short form {', '.join(SHORT_NAMES)}"
@@ -64,5 +67,9 @@ def _two_numbers(release: str) -> tuple[int, ...]:
 
 
 def emulated(environ: Mapping[str, str] = os.environ) -> str:
-    """The release whose limits apply (VIRTUAL_NPU_CANN). Raises ValueError for another value."""
-    return release_of(environ.get(VARIABLE) or DEFAULT)
+    """The release whose limits apply: VIRTUAL_NPU_CANN, by default that of VIRTUAL_NPU_CARD.
+
+    Raises ValueError for a value that is not a release.
+    """
+    card = environ.get("VIRTUAL_NPU_CARD", "")
+    return release_of(environ.get(VARIABLE) or DEFAULTS_BY_CARD.get(card, DEFAULT))

@@ -179,7 +179,8 @@ SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_QUIET": Setting("1 suppresses the banner", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_CANN": Setting(
         "the emulated release of CANN",
-        cann_releases.DEFAULT,
+        f"{cann_releases.DEFAULT}; "
+        + ", ".join(f"{release} for the {card}" for card, release in cann_releases.DEFAULTS_BY_CARD.items()),
         cann_releases.ACCEPTED,
         _is_cann_release,
         cann_releases.nearest,

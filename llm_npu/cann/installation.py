@@ -71,8 +71,9 @@ def content(file: Path) -> str:
 
 VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(RC|T)?(\d+))?(?:\.(alpha|beta)?(\d+))?", re.IGNORECASE)
 STAGES = {"T": 0, "RC": 1, "": 2}  # trials and release candidates come before the release
-# the first versions that document products fused with collectives
-MC2_CANN, MC2_DRIVER = "8.0.RC2", "24.1.RC2"
+# the first versions that document products fused with collectives, by family of chips
+MC2_CANN = {"A2": "8.0.RC2", "A3": "8.2.RC1"}
+MC2_DRIVER = "24.1.RC2"
 
 
 def is_before(version: str, other: str) -> bool:

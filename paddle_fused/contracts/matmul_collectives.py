@@ -4,24 +4,17 @@ Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. The limi
 (910C) has no aclnnMatmulAllReduce, and its other two take more ranks.
 """
 
-from .rule import OPS_TRANSFORMER, PARAM_INVALID, Change, ContractRule, listed
+from .rule import OPS_TRANSFORMER, PARAM_INVALID, ByRelease, Change, ContractRule, listed
 
 LIMITS = {
     "mc2.depth": 256,  # at least
     "mc2.depth_below": 65535,
     "mc2.all_reduce_size": 2147483647,
     "mc2.most_ranks": 8,
-    "mc2.most_ranks_a3": 32,
+    # aclnnAllGatherMatmul and aclnnMatmulReduceScatter, absent before; A3 never has aclnnMatmulAllReduce.
+    "mc2.most_ranks_a3": ByRelease(0, since="8.2.RC1", later=32, source=OPS_TRANSFORMER),
 }
-# aclnnMatmulAllReduce is on A2 only, in every release.
 CHANGES = (
-    Change(
-        "`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter` on A3",
-        "absent",
-        "8.2.RC1",
-        "present",
-        OPS_TRANSFORMER,
-    ),
     Change(
         "`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`: x2 that is not contiguous",
         "accepted",

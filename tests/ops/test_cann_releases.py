@@ -63,7 +63,14 @@ def test_spellings(text, release, monkeypatch):
     monkeypatch.setenv("VIRTUAL_NPU_CANN", text)
     check_settings()
     assert virtual_npu.cann_level() == cann_releases.emulated() == release
-    assert virtual_npu.settings.SETTINGS["VIRTUAL_NPU_CANN"].default == "8.0.0"
+
+
+def test_the_default_of_each_card():
+    levels = {
+        card: virtual_npu.cann_level({"VIRTUAL_NPU_CARD": card}) for card in ("", "910b", "910c", "950")
+    }
+    assert levels == {"": "8.0.0", "910b": "8.0.0", "910c": "8.2.RC1", "950": "9.0.0"}
+    assert virtual_npu.cann_level({"VIRTUAL_NPU_CARD": "910c", "VIRTUAL_NPU_CANN": "8.1"}) == "8.1.RC1"
 
 
 @pytest.mark.parametrize(
@@ -204,6 +211,33 @@ def test_the_virtual_npu_follows_the_release(text, sizes, run_program):
     assert result.stdout.split() == sizes.split(), result.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("card", "text", "is_refused"),
+    [("910c", "8.1", True), ("910c", "8.2", False), ("910c", "", False), ("910b", "8.1", False)],
+)
+def test_the_910c_has_products_with_collectives_since_8_2(card, text, is_refused, run_program):
+    result = run_program(GATHER, VIRTUAL_NPU_CARD=card, VIRTUAL_NPU_CANN=text)
+    operator, reason = result.stdout.splitlines()
+    assert ("910C from 8.2.RC1 on" in operator) is ("910C from 8.2.RC1 on" in reason) is is_refused, (
+        result.stdout
+    )
+    assert is_refused or "hcom is nobody" in operator, result.stdout
+
+
+GATHER = """
+import paddle
+from llm_npu.parallel.overlap import mc2
+from llm_npu.parallel.overlap.product import GATHER, Product
+from paddle_custom_device.npu import ops
+paddle.set_device("npu:0")
+x = paddle.ones([8, 256], "bfloat16")
+try:
+    ops.fused_allgather_mm(x, x.t(), None, "nobody", 2, 0, True, 0)
+except Exception as error:
+    print(" ".join(str(error).split()))
+print(mc2.reason(Product(GATHER, 8, 256, 8, "bfloat16", 2), None))
+"""
 HEAD_DIM = """
 import paddle, paddle_custom_device
 paddle.set_device("npu:0")

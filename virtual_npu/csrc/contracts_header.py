@@ -56,6 +56,8 @@ releases = ", ".join(
 )
 lines = [f"inline constexpr Release kReleases[] = {{{releases}}};"]
 lines += [f"inline constexpr char kDefaultRelease[] = {text(cann_releases.DEFAULT)};"]
+defaults = ", ".join(f"{{{text(c)}, {text(r)}}}" for c, r in cann_releases.DEFAULTS_BY_CARD.items())
+lines += [f"inline constexpr CardDefault kDefaultsByCard[] = {{{defaults}}};"]
 lines += [f"inline constexpr char kAcceptedReleases[] = {text(cann_releases.ACCEPTED)};"]
 rules = [rule for rule in contracts.RULES.values() if set(rule.operators) & set(contracts.PLUGIN_OPERATORS)]
 lines += ["namespace rules {", *map(rule_line, rules), "}"]

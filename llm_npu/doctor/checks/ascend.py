@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+import virtual_npu
 from llm_npu.cann.chip import Chip, of_board, of_npu_smi
 from llm_npu.cann.installation import MC2_CANN, MC2_DRIVER, content, field, is_before
 from llm_npu.models.library import names
@@ -253,8 +254,8 @@ def installed(package: str) -> str | None:
 def mc2(setup: Setup) -> Iterator[Finding]:
     """`FLAGS_NPU_MC2`, and whether CANN and the driver have products fused with collectives.
 
-    A problem: MC2 on CANN below 8.0.RC2 or a driver below 24.1.RC2: a card ends in a bus error, and plugins
-    that were built with an older CANN return memory that nobody has written to.
+    A problem: MC2 on CANN below 8.0.RC2 (910C: 8.2.RC1) or a driver below 24.1.RC2: a card ends in a bus
+    error, and plugins that were built with an older CANN return memory that nobody has written to.
     """
     requested = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
     if requested and not setup.environ[MC2_VARIABLE].strip().isdecimal():
@@ -267,7 +268,7 @@ def mc2(setup: Setup) -> Iterator[Finding]:
     if not old:
         yield ok("mc2", f"products fused with collectives are supported{' and enabled' * requested}")
         return
-    needs = f"Install CANN {MC2_CANN} or later with driver {MC2_DRIVER} or later"
+    needs = f"Install CANN {_first_with_mc2(setup)} or later with driver {MC2_DRIVER} or later"
     if requested:
         what = (
             f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} requests MC2, which {' and '.join(old)} cannot run"
@@ -278,8 +279,15 @@ def mc2(setup: Setup) -> Iterator[Finding]:
         yield warning("mc2", what, f"{needs}, or use --overlap pipelined instead of mc2.")
 
 
+def _first_with_mc2(setup: Setup) -> str:
+    if setup.kind == "virtual":
+        return MC2_CANN["A3" if virtual_npu.card(setup.environ) == "910c" else "A2"]
+    chip = _chip(setup)
+    return MC2_CANN["A3" if chip is not None and chip.name == "A3" else "A2"]
+
+
 def _too_old(setup: Setup) -> Iterator[str]:
-    required = [("CANN", setup.cann_level, MC2_CANN)]
+    required = [("CANN", setup.cann_level, _first_with_mc2(setup))]
     if setup.kind == "card":
         required.append(("the driver", driver_version(setup.root), MC2_DRIVER))
     for name, version, first in required:

@@ -45,6 +45,8 @@ def reason(product: Product, group) -> str | None:
         return contracts.reason("mc2.dtype", operator, f"x1 is {product.dtype}")
     if product.beside:
         return None
+    if product.kind != ALL_REDUCE and is_910c() and contracts.limit("mc2.most_ranks_a3") == 0:
+        return f"{operator}: CANN has it for the 910C from 8.2.RC1 on, not in {virtual_npu.cann_level()}"
     if product.kind == ALL_REDUCE:
         if is_910c():
             return f"{operator}: CANN has no aclnnMatmulAllReduce for the 910C"

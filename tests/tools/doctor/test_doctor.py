@@ -151,6 +151,13 @@ def test_every_release_of_the_virtual_npu_has_mc2(host, release):
     assert problems("mc2", setup) == []  # of a value that is no release, the check of the device reports
 
 
+def test_a_910c_has_mc2_since_8_2(host):
+    variables = {"VIRTUAL_NPU_CARD": "910c", "VIRTUAL_NPU_CANN": "8.1", "FLAGS_NPU_MC2": "1"}
+    ((level, what),) = problems("mc2", Setup(variables, "virtual_npu", root=host))
+    assert level == "error" and "CANN 8.1.RC1 cannot run" in what
+    assert problems("mc2", Setup(variables | {"VIRTUAL_NPU_CANN": ""}, "virtual_npu", root=host)) == []
+
+
 def test_the_order_of_versions():
     ascending = ["7.0.0", "8.0.RC1", "8.0.RC2.alpha001", "8.0.RC2", "8.0.RC3", "8.0.0", "8.1.RC1", "8.2.RC1"]
     for before, after in itertools.pairwise(ascending):

@@ -1,6 +1,7 @@
 #include "custom_ops/checks.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <sstream>
 
@@ -16,8 +17,11 @@ bool is_npu(const phi::Place& place) {
 }  // namespace
 
 int emulated_release() {
-  const char* variable = std::getenv("VIRTUAL_NPU_CANN");
-  const std::string text = variable && *variable ? variable : contract::kDefaultRelease;
+  const char *variable = std::getenv("VIRTUAL_NPU_CANN"), *card = std::getenv("VIRTUAL_NPU_CARD");
+  std::string text = contract::kDefaultRelease;
+  for (const auto& of_card : contract::kDefaultsByCard)
+    if (card && std::strcmp(card, of_card.card) == 0) text = of_card.release;
+  if (variable && *variable) text = variable;
   for (size_t i = 0; i < std::size(contract::kReleases); ++i)
     if (text == contract::kReleases[i].name || text == contract::kReleases[i].short_name) return int(i);
   PADDLE_THROW(common::errors::InvalidArgument("VIRTUAL_NPU_CANN is '%s'; it accepts %s.", text,

@@ -34,6 +34,12 @@ struct Release {
   const char* short_name;
 };
 
+// The release that is emulated by default for a value of VIRTUAL_NPU_CARD.
+struct CardDefault {
+  const char* card;
+  const char* release;
+};
+
 #include "contracts.inc"
 
 }  // namespace contract

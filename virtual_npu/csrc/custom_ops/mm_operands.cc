@@ -49,7 +49,13 @@ void check_no_bias(const char* op, bool has_bias) {
 }
 
 void check_world_size(const char* op, int64_t world_size) {
-  const int64_t most = config().card == Card::k910C ? limits::mc2_most_ranks_a3 : limits::mc2_most_ranks;
+  const bool is_a3 = config().card == Card::k910C;
+  const int64_t most = is_a3 ? at_release(limits::mc2_most_ranks_a3) : limits::mc2_most_ranks;
+  if (most == 0)
+    PADDLE_THROW(common::errors::Unavailable(
+        "%s: CANN has this operator for the 910C from 8.2.RC1 on (VIRTUAL_NPU_CANN). Run the product and the collective "
+        "one after the other.",
+        op));
   const bool is_power_of_two = (world_size & (world_size - 1)) == 0;
   if (is_power_of_two && world_size >= 2 && world_size <= most) return;
   refuse(rules::mc2_world_size, op, "world_size is " + std::to_string(world_size));

@@ -83,6 +83,7 @@ def test_each_type_that_is_missing_is_named(installed, name):
     else:
         (gap,) = gaps
         assert (gap.kind, gap.name, gap.stops) == ("type", name, True)
+        assert ("LLM_NPU_FLOAT_STATUS" in gap.fix) is (name == "NPUAllocFloatStatus")
 
 
 def test_half_a_function_counts_as_missing(installed):

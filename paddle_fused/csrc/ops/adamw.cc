@@ -6,7 +6,7 @@
 
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::adamw {
 namespace {
 
 using OptionalTensor = paddle::optional<Tensor>;
@@ -123,7 +123,7 @@ void adamw_many(Tensors& params, const Tensors& grads, const Tensor& learning_ra
 }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::adamw
 
 PD_BUILD_OP(pf_adamw_)
     .Inputs({"param", "grad", "learning_rate", "moment1", "moment2", paddle::Optional("moment2_max"), "beta1_pow",
@@ -139,7 +139,7 @@ PD_BUILD_OP(pf_adamw_)
                     {"beta1_pow", "beta1_pow_out"},
                     {"beta2_pow", "beta2_pow_out"},
                     {paddle::Optional("master"), paddle::Optional("master_out")}})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::adamw));
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::adamw::adamw));
 
 PD_BUILD_OP(pf_adamw_many_)
     .Inputs({paddle::Vec("params"), paddle::Vec("grads"), "learning_rate", paddle::Vec("moments1"),
@@ -157,4 +157,4 @@ PD_BUILD_OP(pf_adamw_many_)
                     {paddle::Vec("beta1_pows"), paddle::Vec("beta1_pows_out")},
                     {paddle::Vec("beta2_pows"), paddle::Vec("beta2_pows_out")},
                     {paddle::Optional(paddle::Vec("masters")), paddle::Optional(paddle::Vec("masters_out"))}})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::adamw_many));
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::adamw::adamw_many));

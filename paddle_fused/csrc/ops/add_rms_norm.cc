@@ -5,7 +5,7 @@
 #include "ops/operator.h"
 #include "ops/rms_norm_shapes.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::add_rms_norm {
 namespace {
 
 constexpr char kOp[] = "pf_add_rms_norm";
@@ -76,21 +76,21 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataTy
 }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::add_rms_norm
 
 PD_BUILD_OP(pf_add_rms_norm)
     .Inputs({"x", "residual", "weight"})
     .Outputs({"y", "sum", "rstd"})
     .Attrs({"epsilon: float"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::add_rms_norm::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::add_rms_norm::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::add_rms_norm::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_add_rms_norm)
     .Inputs({paddle::Grad("y"), paddle::Grad("sum"), "sum", "rstd", "weight"})
     .Outputs({paddle::Grad("x"), paddle::Grad("residual"), paddle::Grad("weight")})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::add_rms_norm::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::add_rms_norm::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::add_rms_norm::infer_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_add_rms_norm, "x", "y");

@@ -14,7 +14,7 @@
 
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::dropout_add_norm {
 namespace {
 
 constexpr char kOp[] = "pf_dropout_add_norm";
@@ -205,15 +205,15 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*out_grad*/, const 
 }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::dropout_add_norm
 
 PD_BUILD_OP(pf_dropout_add_norm)
     .Inputs({"x0", "residual", "weight", "bias", "rowscale", "layerscale", "seed"})
     .Outputs({"out", "pre", "mask", "mean", "rstd"})
     .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float", "with_mask: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::dropout_add_norm::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::dropout_add_norm::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::dropout_add_norm::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_dropout_add_norm)
     .Inputs({paddle::Grad("out"), paddle::Grad("pre"), "x0", "weight", "rowscale", "layerscale", "seed", "pre", "mean",
@@ -221,8 +221,8 @@ PD_BUILD_GRAD_OP(pf_dropout_add_norm)
     .Outputs({paddle::Grad("x0"), paddle::Grad("residual"), paddle::Grad("weight"), paddle::Grad("bias"),
               paddle::Grad("rowscale"), paddle::Grad("layerscale")})
     .Attrs({"has: int64_t", "is_rms: bool", "dropout: float", "epsilon: float"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::dropout_add_norm::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::dropout_add_norm::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::dropout_add_norm::infer_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_dropout_add_norm, "x0", "out");

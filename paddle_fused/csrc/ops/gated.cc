@@ -4,7 +4,7 @@
 
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::gated {
 namespace {
 
 using kernels::Activation;
@@ -114,7 +114,7 @@ std::vector<Shape> infer_halves_gradient_shapes(const Shape& x, const Shape& /*d
 std::vector<DataType> infer_halves_gradient_dtypes(const DataType& x, const DataType& /*dy*/) { return {x}; }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::gated
 
 #define PF_GATED_OPERATOR(activation, op)                                                                     \
   namespace paddle_fused::ops::gated {                                                                        \
@@ -135,27 +135,27 @@ std::vector<DataType> infer_halves_gradient_dtypes(const DataType& x, const Data
       .Inputs({"gate", "up"})                                                                                 \
       .Outputs({"y"})                                                                                         \
       .SetKernelFn(PF_KERNEL(paddle_fused::ops::gated::op))                                                   \
-      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))                                       \
-      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));                                      \
+      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::gated::infer_shapes))                                \
+      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::gated::infer_dtypes));                               \
   PD_BUILD_GRAD_OP(op)                                                                                        \
       .Inputs({"gate", "up", paddle::Grad("y")})                                                              \
       .Outputs({paddle::Grad("gate"), paddle::Grad("up")})                                                    \
       .SetKernelFn(PF_KERNEL(paddle_fused::ops::gated::op##_grad))                                            \
-      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))                              \
-      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));                             \
+      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::gated::infer_gradient_shapes))                       \
+      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::gated::infer_gradient_dtypes));                      \
   PF_FIRST_DERIVATIVE_ONLY(op, "gate", "y");                                                                  \
   PD_BUILD_OP(op##_halves)                                                                                    \
       .Inputs({"x"})                                                                                          \
       .Outputs({"y"})                                                                                         \
       .SetKernelFn(PF_KERNEL(paddle_fused::ops::gated::op##_halves))                                          \
-      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_half_shapes))                                  \
-      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_half_dtypes));                                 \
+      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::gated::infer_half_shapes))                           \
+      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::gated::infer_half_dtypes));                          \
   PD_BUILD_GRAD_OP(op##_halves)                                                                               \
       .Inputs({"x", paddle::Grad("y")})                                                                       \
       .Outputs({paddle::Grad("x")})                                                                           \
       .SetKernelFn(PF_KERNEL(paddle_fused::ops::gated::op##_halves_grad))                                     \
-      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_halves_gradient_shapes))                       \
-      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_halves_gradient_dtypes));                      \
+      .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::gated::infer_halves_gradient_shapes))                \
+      .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::gated::infer_halves_gradient_dtypes));               \
   PF_FIRST_DERIVATIVE_ONLY(op##_halves, "x", "y");
 
 PF_ACTIVATIONS(PF_GATED_OPERATOR)

@@ -9,7 +9,7 @@
 
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::grouped_matmul {
 namespace {
 
 constexpr char kForward[] = "pf_grouped_matmul", kDweight[] = "pf_grouped_matmul_dweight";
@@ -186,34 +186,34 @@ std::vector<Shape> infer_dweight_shapes(const Shape& x, const Shape& dout, const
 std::vector<DataType> infer_dweight_dtypes(const DataType& x, const DataType&, const DataType&) { return {x}; }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::grouped_matmul
 
 PD_BUILD_OP(pf_grouped_matmul)
     .Inputs({paddle::Vec("factors"), "group_list"})
     .Outputs({"out"})
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::grouped_matmul::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::grouped_matmul::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::grouped_matmul::infer_dtypes));
 
 // Paddle infers a list of gradients itself: the shapes and dtypes of what they are the gradients of.
 PD_BUILD_GRAD_OP(pf_grouped_matmul)
     .Inputs({paddle::Grad("out"), paddle::Vec("factors"), "group_list"})
     .Outputs({paddle::Grad(paddle::Vec("factors"))})
     .Attrs({"group_list_type: int", "x_gradient: bool", "weight_gradient: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::grouped_matmul::backward));
 
 PD_BUILD_DOUBLE_GRAD_OP(pf_grouped_matmul)
     .Inputs({paddle::Grad(paddle::Grad(paddle::Vec("factors")))})
     .Outputs({paddle::Grad(paddle::Grad("out"))})
-    .SetKernelFn(PD_KERNEL(paddle_fused::ops::second_derivative))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_second_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_second_dtypes));
+    .SetKernelFn(PD_KERNEL(paddle_fused::ops::grouped_matmul::second_derivative))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::grouped_matmul::infer_second_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::grouped_matmul::infer_second_dtypes));
 
 PD_BUILD_OP(pf_grouped_matmul_dweight)
     .Inputs({"x", "dout", "group_list"})
     .Outputs({"dweight"})
     .Attrs({"group_list_type: int"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::dweight))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_dweight_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dweight_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::grouped_matmul::dweight))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::grouped_matmul::infer_dweight_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::grouped_matmul::infer_dweight_dtypes));

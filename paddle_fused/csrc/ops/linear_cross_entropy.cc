@@ -16,7 +16,7 @@
 
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::linear_cross_entropy {
 namespace {
 
 constexpr char kOp[] = "pf_linear_cross_entropy", kWithBackward[] = "pf_linear_cross_entropy_with_backward";
@@ -171,25 +171,25 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& hidden, const DataTy
 }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::linear_cross_entropy
 
 PD_BUILD_OP(pf_linear_cross_entropy)
     .Inputs({"hidden", "weight", "labels", "first_ids"})
     .Outputs({"lse", "target"})
     .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool", "hidden_gradient: bool",
             "weight_gradient: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::linear_cross_entropy::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::linear_cross_entropy::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::linear_cross_entropy::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_linear_cross_entropy)
     .Inputs({"hidden", "weight", "labels", "first_ids", "lse", paddle::Grad("lse"), paddle::Grad("target")})
     .Outputs({paddle::Grad("hidden"), paddle::Grad("weight")})
     .Attrs({"ignore_index: int64_t", "vocabulary: int64_t", "transpose_weight: bool", "hidden_gradient: bool",
             "weight_gradient: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::linear_cross_entropy::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::linear_cross_entropy::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::linear_cross_entropy::infer_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_linear_cross_entropy, "hidden", "lse");
 
@@ -198,6 +198,6 @@ PD_BUILD_OP(pf_linear_cross_entropy_with_backward)
     .Outputs({"losses", "dhidden", "dweight"})
     .Attrs({"ignore_index: int64_t", "transpose_weight: bool", "mean: bool", "hidden_gradient: bool",
             "weight_gradient: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::gradients))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradients_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradients_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::linear_cross_entropy::gradients))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::linear_cross_entropy::infer_gradients_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::linear_cross_entropy::infer_gradients_dtypes));

@@ -6,7 +6,7 @@
 #include "kernels/indexing/moe.h"
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::moe_token_permute {
 namespace {
 
 constexpr char kOp[] = "pf_moe_token_permute";
@@ -112,22 +112,22 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& dpermuted, const Dat
 }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::moe_token_permute
 
 PD_BUILD_OP(pf_moe_token_permute)
     .Inputs({"tokens", "indices"})
     .Outputs({"permuted", "sorted_indices"})
     .Attrs({"num_out_tokens: int64_t"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::moe_token_permute::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::moe_token_permute::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::moe_token_permute::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_permute)
     .Inputs({paddle::Grad("permuted"), "indices", "sorted_indices"})
     .Outputs({paddle::Grad("tokens")})
     .Attrs({"num_out_tokens: int64_t"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::moe_token_permute::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::moe_token_permute::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::moe_token_permute::infer_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_moe_token_permute, "tokens", "permuted");

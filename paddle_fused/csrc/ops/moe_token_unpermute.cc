@@ -6,7 +6,7 @@
 #include "kernels/indexing/moe.h"
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::moe_token_unpermute {
 namespace {
 
 constexpr char kUnpermute[] = "pf_moe_token_unpermute", kRestore[] = "pf_moe_token_restore";
@@ -150,36 +150,36 @@ std::vector<DataType> restore_gradient_dtypes(const DataType&, const DataType& p
 }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::moe_token_unpermute
 
 PD_BUILD_OP(pf_moe_token_unpermute)
     .Inputs({"permuted", "sorted_indices", "probs"})
     .Outputs({"out"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::unpermute))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::moe_token_unpermute::unpermute))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::moe_token_unpermute::unpermute_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::moe_token_unpermute::unpermute_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_unpermute)
     .Inputs({paddle::Grad("out"), "permuted", "sorted_indices", "probs"})
     .Outputs({paddle::Grad("permuted"), paddle::Grad("probs")})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::unpermute_backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::unpermute_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::unpermute_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::moe_token_unpermute::unpermute_backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::moe_token_unpermute::unpermute_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::moe_token_unpermute::unpermute_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_moe_token_unpermute, "permuted", "out");
 
 PD_BUILD_OP(pf_moe_token_restore)
     .Inputs({"permuted", "sorted_indices"})
     .Outputs({"out"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::restore))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::moe_token_unpermute::restore))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::moe_token_unpermute::restore_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::moe_token_unpermute::restore_dtypes));
 
 PD_BUILD_GRAD_OP(pf_moe_token_restore)
     .Inputs({paddle::Grad("out"), "permuted", "sorted_indices"})
     .Outputs({paddle::Grad("permuted")})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::restore_backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::restore_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::restore_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::moe_token_unpermute::restore_backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::moe_token_unpermute::restore_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::moe_token_unpermute::restore_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_moe_token_restore, "permuted", "out");

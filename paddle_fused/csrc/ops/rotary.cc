@@ -7,7 +7,7 @@
 
 #include "ops/operator.h"
 
-namespace paddle_fused::ops {
+namespace paddle_fused::ops::rotary {
 namespace {
 
 constexpr char kOp[] = "pf_rotary";
@@ -94,22 +94,22 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& x, const DataType& c
 }
 
 }  // namespace
-}  // namespace paddle_fused::ops
+}  // namespace paddle_fused::ops::rotary
 
 PD_BUILD_OP(pf_rotary)
     .Inputs({"x", "cos", "sin"})
     .Outputs({"y"})
     .Attrs({"interleave: bool", "angle_gradients: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::rotary::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::rotary::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::rotary::infer_dtypes));
 
 PD_BUILD_GRAD_OP(pf_rotary)
     .Inputs({"x", "cos", "sin", paddle::Grad("y")})
     .Outputs({paddle::Grad("x"), paddle::Grad("cos"), paddle::Grad("sin")})
     .Attrs({"interleave: bool", "angle_gradients: bool"})
-    .SetKernelFn(PF_KERNEL(paddle_fused::ops::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::rotary::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::rotary::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::rotary::infer_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_rotary, "x", "y");

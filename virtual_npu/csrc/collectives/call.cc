@@ -3,7 +3,7 @@
 namespace virtual_npu {
 namespace {
 
-const char* name_of(C_CCLReduceOp reduce) {
+const char* reduction_name(C_CCLReduceOp reduce) {
   switch (reduce) {
     case SUM: return "sum";
     case AVG: return "avg";
@@ -16,8 +16,8 @@ const char* name_of(C_CCLReduceOp reduce) {
 std::string kind_of(const Call& call) {
   const std::string word = word_of(call.kind), peer = std::to_string(call.peer);
   switch (call.kind) {
-    case CallKind::kAllReduce: case CallKind::kReduceScatter: return word + "(" + name_of(call.reduce) + ")";
-    case CallKind::kReduce: return word + "(" + name_of(call.reduce) + ") to rank " + peer;
+    case CallKind::kAllReduce: case CallKind::kReduceScatter: return word + "(" + reduction_name(call.reduce) + ")";
+    case CallKind::kReduce: return word + "(" + reduction_name(call.reduce) + ") to rank " + peer;
     case CallKind::kSend: return word + " to rank " + peer;
     case CallKind::kBroadcast: case CallKind::kReceive: return word + " from rank " + peer;
     default: return word;

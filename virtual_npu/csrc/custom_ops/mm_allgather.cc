@@ -14,7 +14,7 @@
 #include "custom_ops/mm_communication.h"
 #include "observe/operator_call.h"
 
-namespace virtual_npu {
+namespace virtual_npu::fused_allgather_mm {
 namespace {
 
 constexpr char kOp[] = "fused_allgather_mm";
@@ -92,13 +92,13 @@ std::vector<paddle::DataType> infer_dtypes(const paddle::DataType& x1, const pad
 }
 
 }  // namespace
-}  // namespace virtual_npu
+}  // namespace virtual_npu::fused_allgather_mm
 
 PD_BUILD_OP(fused_allgather_mm)
     .Inputs({"x1", "x2", paddle::Optional("bias")})
     .Outputs({"out_gather_mm", "out_gather"})
     .Attrs({"hcom: std::string", "world_size: int64_t", "gather_index: int64_t", "gather_output: bool",
             "comm_turn: int64_t"})
-    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::fused_allgather_mm::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::fused_allgather_mm::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::fused_allgather_mm::infer_dtypes));

@@ -12,7 +12,7 @@
 #include "observe/operator_call.h"
 #include "runtime/config.h"
 
-namespace virtual_npu {
+namespace virtual_npu::fused_mm_allreduce {
 namespace {
 
 constexpr char kOp[] = "fused_mm_allreduce";
@@ -82,12 +82,12 @@ std::vector<paddle::DataType> infer_dtypes(const paddle::DataType& x1, const pad
 }
 
 }  // namespace
-}  // namespace virtual_npu
+}  // namespace virtual_npu::fused_mm_allreduce
 
 PD_BUILD_OP(fused_mm_allreduce)
     .Inputs({"x1", "x2", paddle::Optional("bias")})
     .Outputs({"result"})
     .Attrs({"hcom: std::string", "reduce_op: std::string", "comm_turn: int64_t"})
-    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::fused_mm_allreduce::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::fused_mm_allreduce::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::fused_mm_allreduce::infer_dtypes));

@@ -10,7 +10,7 @@
 #include "custom_ops/mm_communication.h"
 #include "observe/operator_call.h"
 
-namespace virtual_npu {
+namespace virtual_npu::fused_mm_reduce_scatter {
 namespace {
 
 constexpr char kOp[] = "fused_mm_reduce_scatter";
@@ -71,12 +71,12 @@ std::vector<paddle::DataType> infer_dtypes(const paddle::DataType& x1, const pad
 }
 
 }  // namespace
-}  // namespace virtual_npu
+}  // namespace virtual_npu::fused_mm_reduce_scatter
 
 PD_BUILD_OP(fused_mm_reduce_scatter)
     .Inputs({"x1", "x2", paddle::Optional("bias")})
     .Outputs({"result"})
     .Attrs({"hcom: std::string", "world_size: int64_t", "reduce_op: std::string", "comm_turn: int64_t"})
-    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::fused_mm_reduce_scatter::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::fused_mm_reduce_scatter::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::fused_mm_reduce_scatter::infer_dtypes));

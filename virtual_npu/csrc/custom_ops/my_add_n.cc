@@ -4,7 +4,7 @@
 #include "custom_ops/checks.h"
 #include "observe/operator_call.h"
 
-namespace virtual_npu {
+namespace virtual_npu::my_add_n {
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -29,11 +29,11 @@ std::vector<paddle::DataType> infer_dtypes(const paddle::DataType& x, const padd
 }
 
 }  // namespace
-}  // namespace virtual_npu
+}  // namespace virtual_npu::my_add_n
 
 PD_BUILD_OP(my_add_n)
     .Inputs({"X", "Y", "Z"})
     .Outputs({"Out"})
-    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::my_add_n::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::my_add_n::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::my_add_n::infer_dtypes));

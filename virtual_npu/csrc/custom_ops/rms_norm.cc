@@ -12,7 +12,7 @@
 #include "element_type.h"
 #include "observe/operator_call.h"
 
-namespace virtual_npu {
+namespace virtual_npu::rms_norm_npu {
 namespace {
 
 namespace kernels = paddle_fused::kernels;
@@ -101,19 +101,19 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& /*dy*/, const DataTy
 }
 
 }  // namespace
-}  // namespace virtual_npu
+}  // namespace virtual_npu::rms_norm_npu
 
 PD_BUILD_OP(rms_norm_npu)
     .Inputs({"x", "gamma"})
     .Outputs({"y", "rstd"})
     .Attrs({"epsilon: float"})
-    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::rms_norm_npu::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::rms_norm_npu::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::rms_norm_npu::infer_dtypes));
 
 PD_BUILD_GRAD_OP(rms_norm_npu)
     .Inputs({paddle::Grad("y"), "x", "rstd", "gamma"})
     .Outputs({paddle::Grad("x"), paddle::Grad("gamma")})
-    .SetKernelFn(PF_KERNEL(virtual_npu::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::rms_norm_npu::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::rms_norm_npu::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::rms_norm_npu::infer_gradient_dtypes));

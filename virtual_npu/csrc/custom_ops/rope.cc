@@ -9,7 +9,7 @@
 #include "element_type.h"
 #include "observe/operator_call.h"
 
-namespace virtual_npu {
+namespace virtual_npu::fused_rope {
 namespace {
 
 namespace kernels = paddle_fused::kernels;
@@ -97,18 +97,18 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& query, const DataTyp
 }
 
 }  // namespace
-}  // namespace virtual_npu
+}  // namespace virtual_npu::fused_rope
 
 PD_BUILD_OP(fused_rope)
     .Inputs({"query", "cos", "sin"})
     .Outputs({"query_out"})
-    .SetKernelFn(PF_KERNEL(virtual_npu::forward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::fused_rope::forward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::fused_rope::infer_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::fused_rope::infer_dtypes));
 
 PD_BUILD_GRAD_OP(fused_rope)
     .Inputs({"query", paddle::Grad("query_out"), "cos", "sin"})
     .Outputs({paddle::Grad("query")})
-    .SetKernelFn(PF_KERNEL(virtual_npu::backward))
-    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::infer_gradient_shapes))
-    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::infer_gradient_dtypes));
+    .SetKernelFn(PF_KERNEL(virtual_npu::fused_rope::backward))
+    .SetInferShapeFn(PD_INFER_SHAPE(virtual_npu::fused_rope::infer_gradient_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(virtual_npu::fused_rope::infer_gradient_dtypes));

@@ -26,8 +26,8 @@ namespace kernels = paddle_fused::kernels;
 using phi::DenseTensor;
 using phi::distributed::ReduceOp;
 
-// The labels as classes of this rank; kElsewhere for those of other ranks, kIgnored for ignore_index.
-constexpr int64_t kElsewhere = -1, kIgnored = -2;
+// The labels as classes of this rank; kOnOtherRank for those of other ranks, kIgnored for ignore_index.
+constexpr int64_t kOnOtherRank = -1, kIgnored = -2;
 
 std::vector<int64_t> own_classes(const DenseTensor& label, int64_t classes, int rank, int ranks, int64_t ignore_index) {
   std::vector<int64_t> values = integer_values(label, "c_softmax_with_cross_entropy: labels");
@@ -41,7 +41,7 @@ std::vector<int64_t> own_classes(const DenseTensor& label, int64_t classes, int 
                           "c_softmax_with_cross_entropy: a label is %ld; accepted: 0 to %ld (the classes of all ranks) "
                           "and ignore_index %ld. Check the labels, or the size of the vocabulary.",
                           value, classes * ranks - 1, ignore_index));
-    value = value / classes == rank ? value % classes : kElsewhere;
+    value = value / classes == rank ? value % classes : kOnOtherRank;
   }
   return values;
 }

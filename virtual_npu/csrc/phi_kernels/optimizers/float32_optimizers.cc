@@ -99,20 +99,22 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
              {});
 }
 
-struct Momentum {
+struct FullPrecisionMomentum {
   static constexpr char kName[] = "momentum";
 };
-struct MergedMomentum {
+struct FullPrecisionMergedMomentum {
   static constexpr char kName[] = "merged_momentum";
 };
-struct Adamw {
+struct FullPrecisionAdamw {
   static constexpr char kName[] = "adamw";
 };
-const OptimizerRegistration<Momentum, &momentum<float>> momentum_float32({phi::DataType::FLOAT32});
-const OptimizerRegistration<Momentum, &momentum<double>> momentum_float64({phi::DataType::FLOAT64});
-const OptimizerRegistration<MergedMomentum, &merged_momentum<float>> merged_float32({phi::DataType::FLOAT32});
-const OptimizerRegistration<MergedMomentum, &merged_momentum<double>> merged_float64({phi::DataType::FLOAT64});
-const OptimizerRegistration<Adamw, &adamw<double>> adamw_float64({phi::DataType::FLOAT64});
+const OptimizerRegistration<FullPrecisionMomentum, &momentum<float>> momentum_float32({phi::DataType::FLOAT32});
+const OptimizerRegistration<FullPrecisionMomentum, &momentum<double>> momentum_float64({phi::DataType::FLOAT64});
+const OptimizerRegistration<FullPrecisionMergedMomentum, &merged_momentum<float>> merged_float32(
+    {phi::DataType::FLOAT32});
+const OptimizerRegistration<FullPrecisionMergedMomentum, &merged_momentum<double>> merged_float64(
+    {phi::DataType::FLOAT64});
+const OptimizerRegistration<FullPrecisionAdamw, &adamw<double>> adamw_float64({phi::DataType::FLOAT64});
 
 }  // namespace
 }  // namespace virtual_npu

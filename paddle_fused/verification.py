@@ -296,13 +296,13 @@ class _Call:
                 .astype(results[name].dtype)
                 for name, array in self._output_gradients.items()
             ]
-            found = paddle.grad(
+            input_gradients = paddle.grad(
                 [results[name] for name in self._output_gradients],
                 [leaves[name] for name in self._wanted],
                 gradients,
                 allow_unused=True,
             )
-            for name, gradient in zip(self._wanted, found, strict=True):
+            for name, gradient in zip(self._wanted, input_gradients, strict=True):
                 if gradient is not None:
                     results[f"gradient of {name}"] = gradient
         return results

@@ -27,12 +27,12 @@ BARE = "bare"
 def contexts(model):
     """{name: the context of a step}."""
     from llm_npu.dtypes import watch
-    from llm_npu.dtypes.operators import OperatorHooks
+    from llm_npu.dtypes.operators import FallbackHooks
 
     return {
         BARE: contextlib.nullcontext,
         "kernels": lambda: watch(model, action="error"),
-        "operators": lambda: OperatorHooks(_refuse),
+        "operators": lambda: FallbackHooks(_refuse),
     }
 
 

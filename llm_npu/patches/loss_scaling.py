@@ -43,23 +43,23 @@ def decide_by_isfinite() -> None:
     paddle._legacy_C_ops.check_finite_and_unscale = checked_legacy
 
 
-@paddle.no_grad()
 def unscale(gradients: Sequence[paddle.Tensor], scale: paddle.Tensor) -> paddle.Tensor:
     """Divide ``gradients`` in-place by ``scale`` [1]; a bool [1], whether any had an infinity or NaN.
 
     The quotient is the one of Paddle's kernels: a product with the rounded reciprocal, in float32.
     """
-    factor, finite = 1.0 / scale.astype("float32"), []
-    for gradient in gradients:
-        is_narrow = gradient.dtype in (paddle.float16, paddle.bfloat16)
-        # The plugin has no isfinite for bfloat16.
-        wide = gradient.astype("float32") if is_narrow else gradient
-        finite.append(paddle.isfinite(wide).all())
-        if is_narrow:
-            paddle.assign((wide * factor).astype(gradient.dtype), gradient)
-        else:
-            gradient.multiply_(factor.astype(gradient.dtype))
-    return paddle.logical_not(paddle.stack(finite).all()).reshape([1])
+    with paddle.no_grad():
+        factor, finite = 1.0 / scale.astype("float32"), []
+        for gradient in gradients:
+            is_narrow = gradient.dtype in (paddle.float16, paddle.bfloat16)
+            # The plugin has no isfinite for bfloat16.
+            wide = gradient.astype("float32") if is_narrow else gradient
+            finite.append(paddle.isfinite(wide).all())
+            if is_narrow:
+                paddle.assign((wide * factor).astype(gradient.dtype), gradient)
+            else:
+                gradient.multiply_(factor.astype(gradient.dtype))
+        return paddle.logical_not(paddle.stack(finite).all()).reshape([1])
 
 
 def _is_on_npu(gradients) -> bool:

@@ -33,9 +33,9 @@ def test_gradients_are_unscaled_as_by_the_kernel(dtype):
             arrays[1][7] = bad
             mine = [paddle.to_tensor(array).astype(dtype) for array in arrays]
             kernel = [gradient.clone() for gradient in mine]
-            found = loss_scaling.unscale(mine, paddle.to_tensor([scale]))
+            overflow = loss_scaling.unscale(mine, paddle.to_tensor([scale]))
             _, expected = paddle._C_ops.check_finite_and_unscale_(kernel, paddle.to_tensor([scale]))
-            assert found.shape == [1] and bool(found) == bool(expected) == (not np.isfinite(bad))
+            assert overflow.shape == [1] and bool(overflow) == bool(expected) == (not np.isfinite(bad))
             for gradient, other in zip(mine, kernel, strict=True):
                 assert gradient.dtype == other.dtype
                 assert np.array_equal(
@@ -259,12 +259,12 @@ def test_the_kernel_overlooks_an_overflow_where_the_library_answers(run_program)
         device.select("npu")
         import paddle
         from llm_npu.patches import loss_scaling
-        def found():
+        def overflow():
             return bool(paddle._C_ops.check_finite_and_unscale_([paddle.to_tensor([float("inf")])], scale)[1])
         scale = paddle.to_tensor([2.0])
-        print(found())
+        print(overflow())
         loss_scaling.decide_by_isfinite()
-        print(found())
+        print(overflow())
     """
     done = run_program(program, **REFUSED, **INTERPOSED)
     assert done.stdout.split() == ["False", "True"], done.stderr

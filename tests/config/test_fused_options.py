@@ -128,10 +128,10 @@ def test_names_on_the_line_override_those_of_the_file_whatever_they_are(file):
 
 
 def test_two_names_of_one_argument_are_refused(file):
-    sentence = "sets --max_seq_length under two names, cutoff_len and max_seq_length; use one"
-    with pytest.raises(ValueError, match=f"the command line {sentence}"):
+    names = "--max_seq_length .* cutoff_len and max_seq_length"
+    with pytest.raises(ValueError, match=f"command line .*{names}"):
         config.parse(["--cutoff_len", "8", "--max_seq_length", "8"])
-    with pytest.raises(ValueError, match=f"the file of arguments {sentence}"):
+    with pytest.raises(ValueError, match=f"file .*{names}"):
         config.parse([file("cutoff_len: 8\nmax_seq_length: 8")])
     with pytest.raises(ValueError, match="under two names"):
         config.parse(["--use_flash_attention", "--no_use_npu_fusion_attention"])

@@ -184,7 +184,7 @@ def test_a_pickle_is_refused(tmp_path):
 
 
 def test_weights_of_other_lora_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no peft_model\.safetensors"):
+    with pytest.raises(ValueError, match=r"no peft_model\.safetensors"):
         lora.load(adapted(), tmp_path)
     lora.save(adapted(), tmp_path)
     with pytest.raises(ValueError, match=r"lora_A is \[64, 4\], .* \[64, 2\]"):

@@ -89,7 +89,7 @@ def test_the_script_of_paddlenlp_runs(run_python, tmp_path):
 def test_variables_that_change_nothing_are_named():
     without_effect = dict(ineffective_variables("virtual", EXPORTED))
     assert without_effect["MC2"] == f"{names.TITLE} reads FLAGS_NPU_MC2"
-    assert without_effect["HCCL_INTRA_PCIE_EHABLE"] == "nothing reads it; is HCCL_INTRA_PCIE_ENABLE meant?"
+    assert "HCCL_INTRA_PCIE_ENABLE" in without_effect["HCCL_INTRA_PCIE_EHABLE"]
     assert {
         "FLAGS_npu_storage_format",
         "HCCL_INTRA_ROCE_ENABLE",

@@ -38,10 +38,10 @@ def test_every_kernel_is_recorded_once(one_rank):
         counted[row["OP Type"]] += 1
         types.setdefault(row["OP Type"], set()).add(row["Task Type"])
     expected = Counter()
-    for name, _, _, calls in ran:
+    for name, _, _, calls, _ in ran:
         expected[name] += calls
     assert counted == expected
-    for name, _, placement, _ in ran:
+    for name, _, placement, *_ in ran:
         assert types[name] & TYPES[placement], (name, placement, types[name])
     assert types["matmul"] == {"AI_CORE"} and types["lgamma"] == {"HOST_CPU"}
     assert types["add"] == {"AI_CPU", "AI_VECTOR_CORE"}  # the addition of doubles, and that of the losses
@@ -115,7 +115,7 @@ def test_arrows_join_launches_and_kernels_of_msprof(one_rank):
         if event["ph"] == "X" and names[event["pid"]] == "Ascend Hardware"
     }
     joined = arrows(events, "HostToDevice")
-    assert len(joined) == len(kernels) >= sum(calls for *_, calls in ran)
+    assert len(joined) == len(kernels) >= sum(calls for _, _, _, calls, _ in ran)
     for departure, arrival in joined.values():
         assert names[departure["pid"]] == "CANN"
         assert nanoseconds(departure["ts"]) <= nanoseconds(arrival["ts"])

@@ -94,8 +94,8 @@ def decide(name: str, cards: VisibleCards, virtual_is_active: bool, virtual_coun
     if only_card:
         if cards.missing:
             raise UserError(
-                f"npu:card asks for an Ascend card, and none can be used: {'; '.join(cards.missing)}. "
-                "Ask for npu to use the virtual NPU instead."
+                f"npu:card requires an Ascend card, but none is usable: {'; '.join(cards.missing)}. "
+                "Use npu to run on the virtual NPU instead."
             )
         return Device("npu", "card", "npu:card was asked for")
     if npu == "virtual_npu":

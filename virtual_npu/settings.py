@@ -198,7 +198,7 @@ SETTINGS: dict[str, Setting] = {
         FLOAT_STATUS.__contains__,
     ),
     "VIRTUAL_NPU_LIBOPAPI": Setting(
-        "gone: a CANN without libopapi.so; kernels that check for it run aclop, others end the run",
+        "gone: a CANN without libopapi.so; kernels that check for it fall back to aclop, others crash",
         "present",
         "one of " + ", ".join(LIBOPAPI),
         LIBOPAPI.__contains__,

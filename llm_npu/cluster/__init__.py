@@ -1,4 +1,4 @@
-"""Rendezvous and comparison of the machines of a run.
+"""Rendezvous of a run's machines, and comparison of their versions, code, data and settings.
 
 comparison       facts of a machine (versions, code, data, variables, clock, memory), table of differences
 machine_check    the comparison in a run, before its first step

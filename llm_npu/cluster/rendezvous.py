@@ -242,7 +242,8 @@ def launch(here: Place, arguments: list[str]) -> None:
 def _write_no_environment() -> None:
     """Keep Paddle's launcher from writing environment variables, keys and passwords included, to its logs.
 
-    A rank reads back only the variables that are too long for a process; these are still written.
+    ``LONG_VARIABLES`` are still written: they can exceed the size limit of an environment variable, and ranks
+    then read them from the file.
     """
     from paddle.distributed.launch.controllers.controller import Controller
     from paddle.distributed.launch.utils import process_context

@@ -10,7 +10,7 @@ arguments and returns a layer and a sample, the model's input (a dictionary of a
 The model's first output is its loss, and there is no optimizer.
 
 Exit codes: 0 nothing would run on the AICPU; 1 something would; 2 bad input, with an error on stderr. --host
-also counts fallbacks to the host's CPU for dtypes that paddle-custom-npu lacks.
+also counts fallbacks to the host CPU for dtypes that paddle-custom-npu lacks.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
-        "--host", action="store_true", help="also exit with 1 for fallbacks to the host's CPU"
+        "--host", action="store_true", help="also exit with code 1 if a kernel falls back to the host CPU"
     )
     parser.add_argument("--layers", type=int, default=2, help="number of layers to build (default 2)")
     parser.add_argument("--device", default="npu", help="as in llm-npu train (default npu)")

@@ -110,8 +110,8 @@ def _check_observation(run: Namespace) -> None:
     switches = {field.name: getattr(run, field.name) for field in dataclasses.fields(FusedArguments)}
     if run.compare_with and not any(FusedArguments(**switches).of_layers().values()):
         raise UserError(
-            "--compare_with compares fused operators, but this run has none; leave it out, or "
-            "switch an operator on"
+            "--compare_with compares fused operators, but this run has none; remove --compare_with, or "
+            "enable a fused operator"
         )
     if run.profile is None:
         return

@@ -41,7 +41,7 @@ class LibraryFlags:
     )
     gradient_accumulation_steps: int = flag(1, "Micro batches per optimizer step.", at_least=1)
     skip_data_intervals: list[list[int]] | None = flag(
-        None, "First and last step to skip the data of; can be given several times."
+        None, "First and last step of a range whose data is skipped; can be given several times."
     )
     dataloader_drop_last: bool = flag(False, "Drop the last batch if it is incomplete.")
     dataloader_num_workers: int = flag(
@@ -279,7 +279,7 @@ class PaddleNLPFlags:
         "dp", "Mesh axis that auto-parallel shards over.", no_effect=ONE_PROCESS
     )
     auto_parallel_resume_form_hybrid_parallel: bool = flag(
-        False, "Let auto-parallel resume from a checkpoint with other parallel degrees."
+        False, "Let auto-parallel resume from a checkpoint saved with different parallel degrees."
     )
     use_fused_linear: bool = flag(False, "Use fused linear layers in GPT.", no_effect=CUDA)
     use_fused_dropout_add: bool = flag(False, "Use fused dropout and addition in GPT.", no_effect=CUDA)

@@ -89,9 +89,8 @@ def tokenizer_for(model: ModelArguments, source: Corpus | Path, vocab_size: int,
     ``vocab_size`` tokens trained on the text ``source``.
 
     Raises:
-        UserError: The tokenizer has an id that is not below ``vocab_size``, the size of the model's
-        vocabulary;
-            or there is neither a tokenizer nor text.
+        UserError: The tokenizer has a token id >= ``vocab_size``, the model's vocabulary size; or there is
+            neither a tokenizer nor text.
     """
     if model.tokenizer_name_or_path:
         tokenizer = load_tokenizer(model.tokenizer_name_or_path)

@@ -121,7 +121,7 @@ class NonFiniteCheck:
         )
 
     def _state(self, layer, inputs) -> str:
-        """The inputs of a layer and its own weights."""
+        """State whether the inputs and the direct parameters of ``layer`` are finite."""
         parts = [("input", tensor) for tensor in floats(inputs)]
         parts += layer.named_parameters(include_sublayers=False)
         bad = [f"its {name} holds {text}" for name, tensor in parts if (text := describe_nonfinite(tensor))]

@@ -85,7 +85,8 @@ def _checked_dim(operator: str, tensor, dim) -> int:
 def npu_rms_norm(self, gamma, epsilon=1e-6):
     """(y, rstd): ``paddle_fused.rms_norm``, and rstd = 1 / sqrt(mean(self^2) + epsilon).
 
-    rstd is float32 and has self's rank, with size 1 in the dimensions of gamma. Only y has a gradient.
+    rstd is float32 and has the same rank as self, with the normalized dimensions (those of gamma) reduced to
+    1. Only y has a gradient.
 
     Source: torch_npu.npu_rms_norm.
     """

@@ -36,9 +36,9 @@ def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> MaskPlan:
         return plan
     if others:
         raise ValueError(
-            f"{Intersection(parts)!r} in layout TND: all sequences share the tensor [longest Sq, longest "
-            "Skv], but the bands differ from sequence to sequence. Use bands aligned to the top left, or one "
-            "call for each sequence."
+            f"{Intersection(parts)!r} in layout TND: all sequences share one mask tensor [longest Sq, "
+            "longest Skv], but the bands differ from sequence to sequence. Use bands aligned to the top "
+            "left, or one call per sequence."
         )
     why = "no mode of layout TND says it: one batch element with a full block-diagonal mask"
     shape = shapes.query_len, shapes.key_len
@@ -120,6 +120,6 @@ def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> Mask
         if (left, right) == (None, 0) or aligns == {"bottom_right"}:  # no mode counts from the top left
             return MaskPlan(packed, band=Band(left, right, *aligns))
     raise ValueError(
-        f"{Intersection((*bands, *others))!r} needs the sequence lengths, which this static graph does not "
-        "know: give them in the InputSpec."
+        f"{Intersection((*bands, *others))!r} needs the sequence lengths, but they are dynamic in this "
+        "static graph: specify them in the InputSpec."
     )

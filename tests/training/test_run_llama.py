@@ -242,7 +242,7 @@ def test_the_demo_trains_every_family(run_here, inputs, tmp_path, family):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--device", "npu:card"], "npu:card asks for an Ascend card"),
+        (["--device", "npu:card"], "npu:card requires an Ascend card"),
         (["--device", "gpu"], "gpu"),
         (["--device", "npu:99"], "npu:99 does not exist"),
         (["--max_step", "3"], "did you mean --max_steps?"),

@@ -1,4 +1,4 @@
-"""Tokens that a tokenizer's folder adds to the vocabulary of tokenizer.json or the sentencepiece model.
+"""Added tokens: tokens that extend the vocabulary of tokenizer.json or the sentencepiece model.
 
 tokenizer_config.json       added_tokens_decoder: {"151644": {"content": "<|im_start|>", ...}}
 added_tokens.json           {"<|im_start|>": 151644}

@@ -215,7 +215,7 @@ def _prompt_of_pairs(tokenizer, messages: Messages) -> list[int]:
     roles = [message["role"] for message in turns]
     if roles != (["user", "assistant"] * len(turns))[: len(turns)]:
         raise UserError(
-            f"PaddleNLP's chat template needs user and assistant to alternate, not {', '.join(roles)}"
+            f"PaddleNLP's chat template needs alternating user and assistant messages, not {', '.join(roles)}"
         )
     if has_system and source_of(tokenizer).get("system") is None:
         raise UserError("the chat template has no place for a system message")

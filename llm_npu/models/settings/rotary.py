@@ -128,7 +128,9 @@ def check(family: Family, fields: Mapping[str, object], file: object, library: s
     if missing := [name for name in needed if name not in scaling]:
         raise UserError(f"{what} without {', '.join(missing)}; add the missing fields")
     if extra := [name for name in scaling if name not in ("rope_type", *needed, *optional)]:
-        raise UserError(f"{what} with {extra[0]!r:.{SHOWN}}, which that kind does not have; leave it out")
+        raise UserError(
+            f"{what} with {extra[0]!r:.{SHOWN}}, which is not a field of {kind} scaling; remove it"
+        )
     for name, value in scaling.items():
         if name not in ("rope_type", "truncate", *LISTS):
             _check_number(what, name, value)

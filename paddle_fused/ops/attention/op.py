@@ -52,8 +52,9 @@ def flash_attention(
         scale: default 1 / sqrt(D).
         num_heads: N, required for BSH and SBH.
         cu_seqlens_q, cu_seqlens_k: for TND, as in flash-attention: cumulative lengths from 0 to T, lists of
-            ints or tensors. The mask applies to each sequence. ``masks.documents`` may replace both.
-        return_softmax_stats: also return the softmax's row maximum and sum, without gradient.
+            ints or tensors. The mask applies to each sequence. Alternatively, omit both and pass
+            ``masks.documents`` as the mask.
+        return_softmax_stats: also return the softmax's row maximum and sum (not differentiable).
 
     Returns:
         out, query's layout and dtype with head size Dv; gradients flow to query, key, value and bias. With

@@ -1,4 +1,4 @@
-"""moe_token_permute: permutes the rows of tokens into the order of their experts.
+"""moe_token_permute: sorts token rows by the expert that they are routed to.
 
 Shapes: T tokens, H hidden size, K experts per token, M rows kept.
 """

@@ -297,7 +297,7 @@ WRONG = {
     "bands differ from sequence to sequence": lambda: compile_mask(
         masks.causal() & masks.dense(np.zeros((3, 5), bool)), packed([3, 2], [5, 2])
     ),
-    "this static graph does not know": lambda: compile_mask(
+    "they are dynamic in this static graph": lambda: compile_mask(
         masks.prefix(3), shapes_of("BSND", [-1, -1, 1, 1], [-1, -1, 1, 1])
     ),
 }

@@ -173,6 +173,7 @@ def test_a_plain_scalar_is_the_text_of_its_flag(tmp_path, text):
     assert written(value) == text or (value is None and text in ("~", "null", "Null", "NULL"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["a: [" + "x: 1," * LARGEST, "a: [" + "'x'," * LARGEST, "a:\n" + "- 1\n" * LARGEST, "a: b\n" * LARGEST],

@@ -113,6 +113,7 @@ def test_tensor_parallelism_stays_on_a_machine(ranks_of_machines, degree, group,
         assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_parallelism_that_this_script_does_not_have_changes_nothing_in_one_process():
     for name in (*UNSUPPORTED_PARALLELISM, "sequence_parallel", "tensor_parallel_degree"):
         value = "true" if isinstance(config.flags()[name].default, bool) else "2"

@@ -223,6 +223,7 @@ def of_kind(kind: str) -> list[document_commands.Command]:
     return list(commands_of_kind.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -25,6 +25,7 @@ def test_no_page_without_an_operator():
     assert sorted(page.stem for page in FOLDER.glob("*.md")) == OPERATORS
 
 
+@pytest.mark.slow
 def test_the_examples_run(run_program):
     """One process runs them all, each in a scope of its own: starting Paddle takes longer."""
     examples = []

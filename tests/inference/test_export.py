@@ -98,6 +98,7 @@ def test_the_mode_and_the_kernels_of_a_model_stay(tmp_path, on_npu):
     assert fused_operators(folder) == {"pf_flash_attention", "pf_rms_norm"}
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path, on_npu):
     model = build("llama")
     with pytest.raises(ValueError, match="exists already"):

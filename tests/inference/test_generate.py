@@ -75,6 +75,7 @@ def test_greedy_text_is_the_argmax_of_the_whole_model(fused, dtype):
     assert text == Letters().decode(greedy(model, ids, 6), skip_special_tokens=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fused_rows_are_what_each_prompt_gives_unfused_and_alone(device, family):
     model = build(family)

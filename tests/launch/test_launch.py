@@ -294,7 +294,7 @@ sys.exit(launch.start([sys.argv[1]], early, Device("npu", "virtual", "")))
 """
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(("failures", "code", "starts"), [(1, 0, 2), (9, 137, 3)])
 def test_a_run_that_lost_a_rank_starts_again(run_program, tmp_path, failures, code, starts):
     script = tmp_path / "script.py"

@@ -90,11 +90,13 @@ def test_the_defect_is_there(run_python):
     assert ended(run_python, "upstream") in (-signal.SIGABRT, -signal.SIGSEGV)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["cured", "communicating"])
 def test_the_end_is_quiet(way, run_python):
     assert ended(run_python, way) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["upstream", "patched"])
 def test_the_store_answers_on_the_address_of_the_master(way, run_python):
     done = run_python("-c", REACHED, way, **alone())

@@ -19,6 +19,7 @@ def test_every_operator_has_a_caller():
     assert set(registry.operators()) == set(coverage.callers())
 
 
+@pytest.mark.slow
 def test_every_operator_is_on_the_record_of_a_training(rows):
     """On the plugin's operators or compositions of them, which is what runs on a card.
 

@@ -98,6 +98,7 @@ CAPTURED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "padded"), CAPTURED)
 def test_to_static(name, padded):
     family = BY_NAME[name]

@@ -24,6 +24,7 @@ print([value.hash() for value in values] == addresses)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paddle_is", ["patched", "upstream"])
 def test_values_do_not_stand_in_the_memory_of_a_program(run_python, paddle_is):
     """If the upstream case fails, Paddle has fixed the defect, and the patch can be removed."""
@@ -64,6 +65,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paddle_is", ["patched", "upstream"])
 def test_a_failed_capture_leaves_no_parameters_to_later_ones(run_python, tmp_path, paddle_is):
     """If the upstream case fails, Paddle has fixed the defect, and the patch can be removed."""

@@ -1,5 +1,7 @@
 """llm_npu.dtypes.watching: lines as paddle-custom-npu's sources write them; no card writes them here."""
 
+import pytest
+
 from llm_npu.dtypes.watching import AICPULines
 
 OPERATOR = "I0822 10:11:12.345678  4711 npu_op_runner.h:397] NpuAclnnOpRunner: aclnnMul"
@@ -52,6 +54,7 @@ print(dict(lines.tensors))
 """
 
 
+@pytest.mark.slow
 def test_the_plugins_lines_do_not_flood_stderr(run_python):
     done = run_python("-c", PROGRAM)
     assert done.stdout.splitlines() == ["{'aclnnMul': 1000}"], done.stderr

@@ -128,6 +128,7 @@ def test_any_lines(folder, written, end):
     used(resumed(folder, file.read_bytes()))
 
 
+@pytest.mark.slow
 @settings(max_examples=2)
 @given(st.lists(GOOD.map(lambda record: {"loss": 1.0, **record}), min_size=1, max_size=6))
 def test_pictures_of_any_records(folder, records):

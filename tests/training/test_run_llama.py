@@ -310,6 +310,7 @@ def test_the_text_before_a_resumed_run_is_the_checkpoints(run_here, inputs, tmp_
     assert (before == trained).all() and (before != untrained).any()
 
 
+@pytest.mark.slow
 def test_a_skipped_last_step_has_a_checkpoint(run_here, inputs, tmp_path):
     arguments = [*inputs, "--output_dir", tmp_path, "--max_steps", "3", "--skip_data_intervals", "2", "3"]
     assert run_here(*arguments)[0] == 0

@@ -32,6 +32,7 @@ def test_record_tells_card_host_and_aicpu_apart():
     assert record() == {}
 
 
+@pytest.mark.slow
 def test_trace_and_record_name_each_operator_once_and_not_what_it_calls(run_program):
     program = """
         import paddle

@@ -203,6 +203,7 @@ assert {ran.backend for ran in dispatch_log()} == {"composed"}, dispatch_log()
 """
 
 
+@pytest.mark.slow
 def test_what_the_operator_refuses_is_composed_of_a_cards_kernels(run_program):
     done = run_program(COMPOSED, VIRTUAL_NPU_STRICT="1")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -51,6 +51,7 @@ EXPECTED = {
 WITHOUT_VARLEN = {name: TILES if "varlen" in mode else mode for name, mode in EXPECTED.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tensor13", "v10"])
 def test_modes(form, run_python, tmp_path):
     program, result = tmp_path / "program.py", tmp_path / "found.json"

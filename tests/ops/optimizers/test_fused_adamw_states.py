@@ -122,6 +122,7 @@ for device in ("cpu", "npu:0"):
 """
 
 
+@pytest.mark.slow
 def test_static_programs_train(run_python):
     done = run_python("-m", "virtual_npu", "-c", STATIC)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -16,6 +16,7 @@ def result():
     return command.bench(rounds=2, op_rounds=2, size=TINY)
 
 
+@pytest.mark.slow
 def test_json_has_every_figure(result):
     read_back = json.loads(json.dumps(result))
     assert set(read_back) == {"machine", "ops_us", "step_ms", "goals"}

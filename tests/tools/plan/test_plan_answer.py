@@ -137,6 +137,7 @@ def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
         assert command.as_json(near)["plan"]["cheapest_change"]["close_to_limit"] == close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -215,6 +216,7 @@ def test_json_has_the_keys_that_programs_read(capsys):
     ]
 
 
+@pytest.mark.slow
 def test_the_table_and_the_page_say_the_same(published):
     for answer in (published, planned(*PUBLISHED, "--search")):
         text, html = table.write(answer), page.write(answer)

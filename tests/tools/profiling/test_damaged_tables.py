@@ -254,6 +254,7 @@ NAMES = [
 NAMES += ["\ud800", "a\nAdvice", "矩阵乘", "M" * 5000]
 
 
+@pytest.mark.slow
 def test_names_are_text_on_the_terminal_and_the_page(tmp_path, capsys):
     """No escape sequence reaches a terminal, no markup a page, and no mathematics a plot."""
     folder = tmp_path / "rank_0\x1b[31m<b>"

@@ -217,6 +217,7 @@ def test_a_damaged_name_of_a_machine_is_a_note(tmp_path):
     assert report.ranks[3].machine == "" and any("machine.json" in note for note in report.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newer", ["machine0", "machine1"])
 def test_the_machine_is_that_of_the_newest_profile_of_a_rank(tmp_path, newer):
     """Both folders have rank 2, captured at different times on different machines."""

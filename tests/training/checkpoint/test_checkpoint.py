@@ -95,6 +95,7 @@ def test_what_another_live_process_writes_is_left_alone(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["checkpoint-2", "checkpoint-3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_kill_while_a_checkpoint_is_replaced(tmp_path, run_python, when):
     save(tmp_path, 2, "old")

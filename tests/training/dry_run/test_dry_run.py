@@ -159,6 +159,7 @@ for use in (
 """
 
 
+@pytest.mark.slow
 def test_what_values_decide_is_refused_by_name(run_program):
     done = run_program(REFUSED, VIRTUAL_NPU_DRY="1")
     assert done.returncode == 0, done.stderr

@@ -61,6 +61,7 @@ def check_mismatch(reports, name):
     return errors.pop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORDS)
 def test_mismatch_names_both_calls_and_lines(mismatches, name):
     calls = calls_in(check_mismatch(mismatches, name))

@@ -22,6 +22,7 @@ def in_another_process(run_python, tmp_path, **variables):
         return {name: [results[f"{name}.{i}"] for i in range(6)] for name in CASES}
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads(here, run_python, tmp_path):
     one_thread = in_another_process(run_python, tmp_path, OMP_NUM_THREADS="1")
     for name in CASES:
@@ -29,6 +30,7 @@ def test_results_do_not_depend_on_the_number_of_threads(here, run_python, tmp_pa
             np.testing.assert_array_equal(a, e, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", narrowest_by_default(available()))
 def test_forced_instruction_sets_agree(isa, here, run_python, tmp_path):
     forced = in_another_process(run_python, tmp_path, PADDLE_FUSED_ISA=isa)

@@ -1,13 +1,13 @@
-"""Acceptance of a card: its differences from the virtual NPU, collected in one folder to send.
+"""Card acceptance: compares a card with the virtual NPU and writes the differences to one folder.
 
-    checks        the checks, their order and time limits; the process of a check
-    command       the options; runs one check after another and writes the result after each
+    checks        the list of checks with order and time limits; entry point of a check's process
+    command       the options; runs the checks in turn and writes the result after each check
     process       runs a process with a time limit and kills all its descendants
-    journal       the outcomes of a check, case by case, which survive a crash of its process
+    journal       the outcome of each case; survives a crash of the check's process
     result, scrub all outcomes as JSON and HTML, without names of hosts, users and folders
     operators, programs, training, rank, rank_checks
-                  the checks themselves: parity, doctor, trainer, planner, profiler
-    reference     the virtual NPU's recorded results: backends of operators, losses of a small training
+                  the checks: parity, doctor, trainer, planner, profiler
+    reference     recorded results of the virtual NPU: operator backends, losses of a small training run
 
 Importing this package imports no framework.
 """

@@ -1,6 +1,6 @@
-"""The checks, in an order in which one fault explains the next, and the process of a check.
+"""The list of checks, ordered so that an early failure explains later ones, and the process of a check.
 
-``python -m llm_npu.acceptance.checks JOB.json`` is that process.
+``python -m llm_npu.acceptance.checks JOB.json`` runs one check.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .journal import Journal
 
 @dataclass(frozen=True)
 class Check:
-    """One check, which runs in its own process.
+    """A check, which runs in its own process.
 
     Attributes:
         title: its heading on the page.
         function: ``module.name`` in this package.
-        seconds: time limit on a card, including the start of the process.
-        silence: seconds without a case that begins or ends, after which it counts as hung; 0 for no limit.
-        cards: how many it needs at least.
+        seconds: time limit on a card, including process startup.
+        silence: seconds without a started or finished case before the check counts as hung; 0 for no limit.
+        cards: minimum number of cards.
         restarts: whether a new process continues with the next case after a crash.
     """
 
@@ -40,7 +40,7 @@ class Check:
 
 
 CHECKS = (
-    Check("doctor", "The installation, by the doctor", "programs.doctor", 90),
+    Check("doctor", "Installation (doctor)", "programs.doctor", 90),
     Check(
         "operators",
         "Every operator, dtype and mode of the device against float64",
@@ -51,18 +51,18 @@ CHECKS = (
     ),
     Check("adamw", "AdamW against float64", "operators.adamw", 60),
     Check("dtypes", "Tensors and kernels that leave the device's cores", "programs.dtypes", 90),
-    Check("training", "A training against the virtual NPU's losses", "training.train", 150),
+    Check("training", "Training, compared with the virtual NPU's losses", "training.train", 150),
     Check("resume", "The same training, stopped and resumed", "training.resume", 150),
-    Check("profile", "A profile, and its report", "programs.profile", 120),
+    Check("profile", "Profile and its report", "programs.profile", 120),
     Check("plan", "Speed and memory against the planner", "programs.plan", 180),
-    Check("collectives", "Collectives and the values they give", "rank.collectives", 120, cards=2),
-    Check("mc2", "Products fused with collectives against float64", "rank.mc2", 120, cards=2),
+    Check("collectives", "Collectives and their results", "rank.collectives", 120, cards=2),
+    Check("mc2", "Matmuls fused with collectives against float64", "rank.mc2", 120, cards=2),
     Check("overlap", "The overlap planner", "rank.overlap", 120, cards=2),
-    Check("two_cards", "The training on two cards", "training.on_two_cards", 150, cards=2),
-    Check("all_cards", "The training on all cards", "training.on_all_cards", 180, cards=4),
+    Check("two_cards", "Training on two cards", "training.on_two_cards", 150, cards=2),
+    Check("all_cards", "Training on all cards", "training.on_all_cards", 180, cards=4),
 )
 BY_NAME = {check.name: check for check in CHECKS}
-# A host CPU does the card's work and its own: its time limits are multiplied by this factor.
+# The host CPU also does the card's work, so its time limits are multiplied by this factor.
 VIRTUAL_TIME_FACTOR = 3.0
 
 
@@ -71,12 +71,12 @@ class Job:
     """The input of a check's process.
 
     Attributes:
-        folder: of this check, empty at first.
-        shared: the folder of all checks.
+        folder: the check's folder, initially empty.
+        shared: the folder shared by all checks.
         device: "card" or "virtual".
         device_name: the commands' ``--device``.
-        cards: how many to use at most.
-        card: the cards' name for the planner.
+        cards: maximum number of cards to use.
+        card: the card name for the planner.
     """
 
     check: str
@@ -93,7 +93,7 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        """The largest power of two up to ``cards``: the fused operators, heads and rows need one."""
+        """The largest power of two up to ``cards``; fused operators, heads and rows need a power of two."""
         return 1 << (self.cards.bit_length() - 1)
 
     def write(self) -> Path:

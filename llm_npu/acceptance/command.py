@@ -1,15 +1,14 @@
-"""Compares a card with the virtual NPU, in every part of the project, and collects the results in a folder
-to send.
+"""Compare a card with the virtual NPU in every part of the project, and collect the results in a folder.
 
-    llm-npu accept_card                                # all cards, at most 8, in at most 20 minutes
+    llm-npu accept_card                                # all cards (at most 8), within 20 minutes
     llm-npu accept_card --only operators adamw
     llm-npu accept_card --device virtual_npu --cards 2 # the same without a card
 
-Each check runs in its own process with a time limit: a crash, a hang or a wrong number is reported, and the
-next check starts. The folder --output_dir gets index.html, which begins with the differences from the
-virtual NPU, and result.json. They name no host, user or folder; nothing is sent anywhere.
+Each check runs in its own process with a time limit. A crash, a hang or a wrong number is reported, and the
+next check starts. --output_dir receives result.json and index.html, which lists the differences from the
+virtual NPU first. Neither file names a host, user or folder. Nothing is uploaded.
 
-Exit codes: 0 everything is as on the virtual NPU; 1 something differs; 2 bad input, with one sentence on
+Exit codes: 0 all results match the virtual NPU; 1 something differs; 2 bad input, with one sentence on
 stderr. docs/accept_card.md lists the checks.
 """
 
@@ -38,9 +37,9 @@ from .scrub import Scrubber
 
 DEVICES = ("npu", "npu:card", "virtual_npu")
 MAX_CARDS = 8
-MAX_VIRTUAL_CARDS = 2  # by default: each rank needs a core
-LOG_CHARACTERS = 6000  # the end of a log that is kept
-SHOWN = 5  # differences per check shown on the terminal
+MAX_VIRTUAL_CARDS = 2  # default: each rank needs a core
+LOG_CHARACTERS = 6000  # characters kept from the end of a log
+SHOWN = 5  # differences per check printed on the terminal
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -50,40 +49,40 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--output_dir",
         type=paths.path_argument,
         default=Path("acceptance"),
-        help="the result's folder, new or empty",
+        help="folder for the result; new or empty",
     )
     add("--device", default="npu", help=", ".join(DEVICES) + " (default: npu)")
-    add("--cards", type=int, help="how many to use (default: all, at most 8; of the virtual NPU 2)")
-    add("--card", default="910b", help="the cards' name for the planner, such as 910b2 (default: 910b)")
+    add("--cards", type=int, help="number of cards (default: all, at most 8; virtual NPU: 2)")
+    add("--card", default="910b", help="card name for the planner, for example 910b2 (default: 910b)")
     add("--only", nargs="+", choices=list(BY_NAME), metavar="CHECK", help=", ".join(BY_NAME))
     add("--minutes", type=float, default=20.0, help="time limit of the whole run (default: 20)")
     add(
         "--record",
         action="store_true",
-        help="record the virtual NPU's results anew; cards are compared with them",
+        help="record new reference results of the virtual NPU, with which cards are compared",
     )
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code: 1 if something differs or is lost."""
+    """Returns exit code 1 if a case differs or was lost."""
     options = parse(argv)
     if options.minutes <= 0:
-        raise UserError(f"--minutes is {options.minutes:g}; give a number above zero")
-    cards.card(options.card)  # rejects misspelt names before anything runs
+        raise UserError(f"--minutes is {options.minutes:g}; specify a number above zero")
+    cards.card(options.card)  # rejects unknown names before anything runs
     if options.device not in DEVICES:
-        raise UserError(f"--device is {options.device}; give one of {', '.join(DEVICES)}")
+        raise UserError(f"--device is {options.device}; accepted: {', '.join(DEVICES)}")
     if options.record:
         return _record()
     chosen = device.select(options.device)
     count = card_count(options.cards, chosen)
     folder = options.output_dir.expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--output_dir is {folder}, which is not an empty folder; give a new one")
+        raise UserError(f"--output_dir is {folder}, which is not an empty folder; specify a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     result = Result(chosen.kind, count)
     print(f"device   {result.label}, {count} used", flush=True)
-    stopping.subscribe(stopping.stop)  # child processes end with this one
+    stopping.subscribe(stopping.stop)  # child processes end with this process
     scrubber, start = Scrubber(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="acceptance-", ignore_cleanup_errors=True) as work:
         for check in CHECKS:
@@ -101,19 +100,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def card_count(requested: int | None, chosen: device.Device) -> int:
-    """How many cards to use."""
+    """The number of cards to use."""
     is_card = chosen.kind == "card"
     available = min(MAX_CARDS, device.find_cards().count if is_card else virtual_npu.device_count())
     if requested is not None and not 1 <= requested <= available:
-        raise UserError(f"--cards is {requested}; give 1 to {available}")
+        raise UserError(f"--cards is {requested}; accepted: 1 to {available}")
     return requested or (available if is_card else min(MAX_VIRTUAL_CARDS, available))
 
 
 def _finished(check: Check, work: Path, options: argparse.Namespace, result: Result, left: float) -> Finished:
     if result.cards < check.cards:
-        return Finished(check.name, check.title, left_out=f"it needs {check.cards} cards")
+        return Finished(check.name, check.title, left_out=f"requires {check.cards} cards")
     if left <= 0:
-        return Finished(check.name, check.title, left_out=f"the {options.minutes:g} minutes were over")
+        return Finished(check.name, check.title, left_out=f"the {options.minutes:g} minutes were used up")
     folder, shared = work / check.name, work / "shared"
     folder.mkdir()
     shared.mkdir(exist_ok=True)
@@ -122,7 +121,7 @@ def _finished(check: Check, work: Path, options: argparse.Namespace, result: Res
     _run(check, job, min(check.seconds * (VIRTUAL_TIME_FACTOR if job.is_virtual else 1), left))
     cases = journal.read(folder)
     if not cases:
-        cases = (journal.Outcome(check.name, journal.LOST, "it ended without a message"),)
+        cases = (journal.Outcome(check.name, journal.LOST, "its process exited without a message"),)
     text, log = (
         file.read_text(errors="replace") if file.exists() else ""
         for file in (folder / "text.txt", folder / "log.txt")
@@ -132,7 +131,7 @@ def _finished(check: Check, work: Path, options: argparse.Namespace, result: Res
 
 
 def _run(check: Check, job: Job, seconds: float) -> None:
-    """Runs the check in a process; after a lost case, a new process may continue with the next case."""
+    """Run the check in a process. After a lost case, a new process may continue with the next case."""
     deadline = time.monotonic() + seconds
     while True:
         failure = process.run(
@@ -153,7 +152,7 @@ def _run(check: Check, job: Job, seconds: float) -> None:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Keeps Paddle's logs, except errors, and the virtual NPU's banner from hiding a check's output."""
+    """Suppress Paddle's logs except errors, and the virtual NPU's banner."""
     return {"GLOG_minloglevel": "2", "VIRTUAL_NPU_QUIET": "1", **environ, "PYTHONUNBUFFERED": "1"}
 
 
@@ -175,7 +174,7 @@ def _print_summary(result: Result, folder: Path) -> int:
 
 
 def _record() -> int:
-    """Writes the virtual NPU's results into the package's data."""
+    """Write the virtual NPU's results to the package data."""
     device.select("virtual_npu")
     os.environ.update(_environment(os.environ))
     with tempfile.TemporaryDirectory(prefix="acceptance-") as work:

@@ -1,7 +1,7 @@
-"""The outcomes of a check, written case by case, so that they survive its process.
+"""The outcomes of a check, written case by case so that they survive a crash of the process.
 
-A case is the ``same`` as on the virtual NPU, ``differs``, was ``lost`` with its process, or is a ``note``,
-which is not compared. A case that began and did not end shows where the process crashed.
+The verdict of a case is ``same`` (as on the virtual NPU), ``differs``, ``lost`` (its process died) or
+``note`` (not compared). A case that began but did not end shows where the process crashed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Outcome:
 
 
 class Journal:
-    """Writes to ``folder``; each rank has its own file."""
+    """Writes outcomes to ``folder``; each rank has its own file."""
 
     def __init__(self, folder: Path, rank: int = 0):
         self._file = folder / f"journal.{rank}.jsonl"
 
     @contextmanager
     def case(self, name: str) -> Iterator[None]:
-        """Runs the case ``name`` inside. An exception ends this case only: it differs."""
+        """Run the block as the case ``name``. An exception ends only this case, which then differs."""
         self.begin(name)
         try:
             yield
-        except Exception as error:  # every failure is a result
+        except Exception as error:  # every failure is an outcome
             self.differs(name, f"{type(error).__name__}: {_summary(error)}")
         self.end(name)
 
@@ -69,14 +69,14 @@ class Journal:
     def judge(
         self, name: str, is_same: bool, message: str, expected: object = "", actual: object = ""
     ) -> None:
-        """``same`` or ``differs``."""
+        """Write ``same`` or ``differs``."""
         if is_same:
             self.same(name, message)
         else:
             self.differs(name, message, expected, actual)
 
     def _write(self, **line: object) -> None:
-        """Appends a line, on a new one after a line that a crash has cut off."""
+        """Append a line; start a new line if a crash truncated the previous one."""
         with self._file.open("a", encoding="utf-8") as file:
             file.write("\n" * self._is_cut_off() + strict_json.dumps(line) + "\n")
 
@@ -85,7 +85,7 @@ class Journal:
 
 
 def read(folder: Path) -> tuple[Outcome, ...]:
-    """The outcomes of all ranks, with equal outcomes of several ranks merged."""
+    """The outcomes of all ranks; equal outcomes of several ranks are merged."""
     lines_of, ranks_of = _by_rank(folder), {}
     for rank, lines in lines_of.items():
         for line in lines:
@@ -100,17 +100,17 @@ def read(folder: Path) -> tuple[Outcome, ...]:
 
 
 def started_cases(folder: Path) -> set[str]:
-    """The cases that any rank has begun."""
+    """The cases that any rank has started."""
     return {line["begin"] for lines in _by_rank(folder).values() for line in lines if "begin" in line}
 
 
 def lost_cases(folder: Path) -> set[str]:
-    """The cases in which a process was lost."""
+    """The cases whose process died."""
     return {outcome.case for outcome in read(folder) if outcome.verdict == LOST}
 
 
 def mark_lost(folder: Path, how: str) -> int:
-    """Marks the unfinished cases as lost, and returns their number; ``how`` says how their process ended."""
+    """Mark unfinished cases as lost and return their number; ``how`` describes how their process ended."""
     count = 0
     for rank, lines in _by_rank(folder).items():
         ended = {line["end"] for line in lines if "end" in line}
@@ -126,7 +126,7 @@ def size(folder: Path) -> int:
 
 
 def number(value: float) -> str:
-    """Formats a figure."""
+    """Format a number."""
     return f"{value:.4g}" if math.isfinite(value) else str(value)
 
 
@@ -137,14 +137,14 @@ def _by_rank(folder: Path) -> dict[int, list[dict]]:
 
 def _lines(file: Path) -> Iterator[dict]:
     for text in file.read_text(encoding="utf-8", errors="replace").split("\n"):
-        with suppress(ValueError):  # the process was killed while it wrote this line
+        with suppress(ValueError):  # the process was killed while writing this line
             line = plain_json.loads(text)
             if isinstance(line, dict) and all(isinstance(value, str) for value in line.values()):
                 yield line
 
 
 def _summary(error: Exception) -> str:
-    """The message without the C++ stack that Paddle prints before it."""
+    """The message without the C++ stack trace that Paddle prints before it."""
     text = str(error).strip()
     summary = text.rpartition("Error Message Summary:")[2].strip(" \n-") if "Summary:" in text else text
     return " ".join(summary.split())[:ERROR_CHARACTERS]

@@ -1,16 +1,16 @@
-"""The device's accuracy against float64: every case of every operator, and Paddle's AdamW.
+"""Accuracy of the device against float64, for every case of every operator and for Paddle's AdamW.
 
-An operator's own backend must keep the bounds of ``paddle_fused.parity``, whose baseline is plain Paddle in
-the same precision on the same device. To detect a device on which plain Paddle itself is wrong, plain Paddle
-is checked against the bounds measured on the virtual NPU.
+The operator's own backend must stay within the bounds of ``paddle_fused.parity``. Their baseline is plain
+Paddle in the same precision on the same device. To detect a device on which plain Paddle itself is wrong,
+plain Paddle is compared with bounds measured on the virtual NPU.
 
-AdamW takes 20 steps:
+AdamW runs 20 steps of
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
     w = (1 - lr wd) w - lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon)
 
-According to paddle-custom-npu's test, a card's kernel adds epsilon to sqrt(v) instead; the last case
-tells the formulas apart by a large epsilon.
+According to paddle-custom-npu's test, a card's kernel adds epsilon to sqrt(v) instead. The last case uses a
+large epsilon to distinguish the two formulas.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def check(job: Job, journal: Journal) -> None:
-    """Continues after the cases in the journal, and skips operators in which a process was lost."""
+    """Continue after the cases in the journal; skip operators with a lost case."""
     device.select(job.device_name)
     known, started = reference.read()["operators"], journals.started_cases(job.folder)
     lost = {name.split()[0] for name in journals.lost_cases(job.folder)}
@@ -59,7 +59,7 @@ def name_of(case, dtype: str) -> str:
 
 
 def record() -> dict[str, dict]:
-    """For ``reference``: each case's mode, and plain Paddle's bounds. The virtual NPU must be active."""
+    """The mode of each case and plain Paddle's bounds, for ``reference``. The virtual NPU must be active."""
     recorded = {}
     for case, dtype in parity.all_pairs():
         prepared = parity.Case(case, dtype)
@@ -76,16 +76,16 @@ def record() -> dict[str, dict]:
 def judge(
     journal: Journal, name: str, result: parity.Result, plain: parity.Result, known: dict | None
 ) -> None:
-    """Compares a case with its record ``known``; ``plain`` is the result of plain Paddle."""
+    """Compare a case with its record ``known``; ``plain`` is plain Paddle's result."""
     if known is None:
-        journal.note(name, "not in the virtual NPU's record: compared with float64 only")
+        journal.note(name, "not in the virtual NPU's record, so compared only with float64")
         known = {"mode": result.mode, "bounds": {}}
     expected, mode = known["mode"], result.mode or BACKEND
     if result.refused is not None:
         if expected is None:
             journal.same(name, f"refused: {result.refused}")
         else:
-            journal.differs(name, f"it does not run here: {result.refused}", expected, "refused")
+            journal.differs(name, f"not supported here: {result.refused}", expected, "refused")
     else:
         tensor, worst = max(result.tensors.items(), key=lambda item: item[1].ratio)
         error, limit = number(worst.max_error), number(worst.allowed)
@@ -95,7 +95,7 @@ def judge(
         elif expected == result.mode:
             journal.same(name, f"{mode}: {figures}")
         else:
-            instead = "where the virtual NPU refuses" if expected is None else f"not by {expected}"
+            instead = "but the virtual NPU refuses it" if expected is None else f"not by {expected}"
             journal.differs(
                 name, f"right, but computed by {mode}, {instead}; {figures}", expected or "refused", mode
             )
@@ -115,24 +115,24 @@ def adamw(job: Job, journal: Journal) -> None:
         name = f"AdamW {dtype}"
         with journal.case(name):
             weights, truth = _trained(dtype, EPSILON), formula(np.float64, EPSILON)
-            # Allowed: twice the error of the same formula in float32, plus a few roundings.
+            # Tolerance: twice the error of the same formula in float32, plus a few rounding units.
             noise_floor = np.abs(formula(np.float32, EPSILON) - truth).max()
             allowed = 2 * noise_floor + 4 * parity.ROUNDING["float32"] * np.abs(truth).max()
             error = np.abs(weights - truth).max()
             what = f"largest error of the float32 weights after {STEPS} steps {number(error)}"
             limit = f"at most {number(allowed)}"
             journal.judge(name, bool(error <= allowed), f"{what}, {limit}", limit, number(error))
-    with journal.case("where epsilon is added"):
+    with journal.case("position of epsilon"):
         weights = _trained("float32", LARGE_EPSILON)
         errors = {
             place: np.abs(formula(np.float64, LARGE_EPSILON, corrected) - weights).max()
             for place, corrected in (("the corrected root, as in Paddle", True), ("sqrt(v)", False))
         }
-        journal.note("where epsilon is added", f"to {min(errors, key=errors.get)}")
+        journal.note("position of epsilon", f"added to {min(errors, key=errors.get)}")
 
 
 def formula(dtype: type, epsilon: float, is_corrected: bool = True) -> np.ndarray:
-    """The weights after the steps, computed in ``dtype``."""
+    """The weights after all steps, computed in ``dtype``."""
     unit, (b1, b2) = dtype(1), map(dtype, BETAS)
     rate, decay, epsilon = dtype(RATE), dtype(DECAY), dtype(epsilon)
     weight = _values(0).astype(dtype)
@@ -152,7 +152,7 @@ def _values(seed: int) -> np.ndarray:
 
 
 def _trained(dtype: str, epsilon: float) -> np.ndarray:
-    """The weights after the steps of Paddle's optimizer; the float32 master weights of a 16-bit type."""
+    """The weights after the steps of Paddle's optimizer; for 16-bit types the float32 master weights."""
     import paddle
 
     zeros = paddle.nn.initializer.Constant()  # Paddle has no default initializer for bfloat16

@@ -1,4 +1,4 @@
-"""The checks that run other programs of the project: doctor, dtypes, profiler, planner."""
+"""Checks that run other tools of the project: doctor, dtypes, profiler, planner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from llm_npu.plan.answer import Answer
 
 PROFILED = "4:6"  # steps
-# The run for the planner's prediction: a model that keeps a card busy, a small one on a host's CPU.
+# The run for the planner's prediction: a model that saturates a card, and a small one for a host's CPU.
 OF_A_CARD = {"model": "tinyllama-1.1b", "max_seq_length": 2048, "per_device_train_batch_size": 2}
 OF_A_HOST = {"model": "llama-tiny", "max_seq_length": 64, "per_device_train_batch_size": 2}
 STEPS, WARM = 10, 4  # the first steps compile kernels
@@ -44,7 +44,7 @@ def dtypes(job: Job, journal: Journal) -> None:
         for finding in report["findings"]:
             journal.differs(name, strict_json.dumps(finding))
         if not report["findings"]:
-            journal.same(name, "none leaves the device's cores")
+            journal.same(name, "all run on the device's cores")
 
 
 def profile(job: Job, journal: Journal) -> None:
@@ -61,13 +61,13 @@ def profile(job: Job, journal: Journal) -> None:
         tasks = sum(rank.tasks for rank in report.ranks)
         counts = f"{tasks} tasks in {report.steps} steps"
         journal.judge("report", tasks > 0 and report.steps > 0, counts, "tasks and steps", counts)
-        for note in report.notes:  # skipped parts of a profile that was just made
+        for note in report.notes:  # parts of a fresh profile that were skipped
             journal.differs("report", f"parts of the profile could not be read: {note}")
         (job.folder / "text.txt").write_text(plain.write(report), encoding="utf-8")
 
 
 def plan(job: Job, journal: Journal) -> None:
-    """Compares one run with both predictions."""
+    """Compare one run with the predicted speed and memory."""
     planned = planned_for(job)
     with journal.case("the run"):
         output, inputs = job.folder / "out", training.inputs(job.shared)
@@ -90,7 +90,7 @@ def plan(job: Job, journal: Journal) -> None:
 
 
 def planned_for(job: Job) -> Answer:
-    """The planner's answer for the run of ``plan``."""
+    """The planner's answer for the configuration that ``plan`` runs."""
     from llm_npu.core import cards
     from llm_npu.plan import answer
     from llm_npu.plan.layout import Layout
@@ -102,14 +102,14 @@ def planned_for(job: Job) -> Answer:
 
 
 def compare_speed(job: Job, journal: Journal, records: list[dict], planned: Answer) -> None:
-    """Compares the median speed of ``records`` with the planner's range; on the virtual NPU it is noted."""
+    """Compare the median speed of ``records`` with the planner's range; on the virtual NPU only note it."""
     speed = statistics.median(record["tokens_per_s"] for record in records[WARM:])
     predicted = planned.time.tokens_per_second_per_card
     message = f"{speed:,.0f} tokens/s; the planner predicts {predicted:,.0f} for one {job.card}"
     if job.is_virtual:
-        journal.note("speed", f"{message}: a host's CPU says nothing about a card's speed")
+        journal.note("speed", f"{message}: the speed of a host's CPU says nothing about a card")
         return
-    # A time t stands for t / (1 + w) to t / (1 - w), so a speed s for s (1 - w) to s (1 + w).
+    # A predicted time t covers t / (1 + w) to t / (1 - w), so a speed s covers s (1 - w) to s (1 + w).
     width, error = planned.interval.width, abs(speed / predicted - 1)
-    message += f", within {width:.0%}; {error:.0%} apart"
+    message += f", within {width:.0%}; difference {error:.0%}"
     journal.judge("speed", error <= width, message, number(predicted), number(speed))

@@ -1,6 +1,6 @@
-"""The checks that need several cards at once: starts this file on them with the trainer's launcher.
+"""Checks that need several cards; the trainer's launcher starts this file on every card.
 
-``rank.py --nproc N --what CHECKS --job DIR`` is one of several ranks.
+``rank.py --nproc N --what CHECKS --job DIR`` runs as one of several ranks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def overlap(job: Job, journal: Journal) -> None:
 
 
 def _start(job: Job, journal: Journal, what: str) -> None:
-    """Runs the check on all ranks. Ends this process with the exit code of a rank that fails."""
+    """Run the check on all ranks. If a rank fails, exit with its exit code."""
     chosen = device.select(job.device_name)
     journal.note("cards", str(job.ranks))
     arguments = ("--nproc", str(job.ranks), "--what", what, "--job", str(job.folder))

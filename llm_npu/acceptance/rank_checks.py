@@ -1,4 +1,4 @@
-"""The checks that every rank runs: collectives, products fused with them, the overlap planner."""
+"""Checks that every rank runs: collectives, matmuls fused with collectives, the overlap planner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS, DEPTH, COLUMNS = 256, 512, 512
 
 
 def collectives(group, journal: Journal) -> None:
-    """Small integers, whose sums are exact in every dtype and in any order."""
+    """Check collectives with small integers, whose sums are exact in every dtype and order."""
     for dtype in DTYPES:
         for size in SIZES:
             for kind, (start, expect) in KINDS_OF_COLLECTIVES.items():
@@ -53,7 +53,7 @@ def collectives(group, journal: Journal) -> None:
         sent = 2 * (group.nranks - 1) / group.nranks * TIMED
         if group.rank == 0:
             journal.note(
-                "speed of all_reduce", f"{sent / min(seconds[1:]) / 1e9:.3g} GB/s over a card's links"
+                "speed of all_reduce", f"{sent / min(seconds[1:]) / 1e9:.3g} GB/s over each card's links"
             )
 
 
@@ -89,7 +89,7 @@ def _all_to_all(tensor, group):
 
 
 def _send_to_next(tensor, group):
-    """A ring: every rank sends to the next one and receives from the previous one."""
+    """Ring: every rank sends to the next rank and receives from the previous one."""
     received = paddle.empty_like(tensor)
     after, before = (group.ranks[(group.rank + step) % group.nranks] for step in (1, -1))
     sends = dist.P2POp(dist.isend, tensor, after, group)
@@ -122,7 +122,7 @@ def _numbers(rank: int, size: int) -> np.ndarray:
 
 
 def mc2(group, journal: Journal) -> None:
-    """The plugin's fused operators. Their error may be twice that of separate product and collective."""
+    """Check the plugin's fused operators. The error limit is twice that of separate matmul and collective."""
     for dtype in ("bfloat16", "float16"):
         for kind in KINDS:
             name = f"{fused.OPERATORS[kind]} {dtype}"
@@ -132,7 +132,7 @@ def mc2(group, journal: Journal) -> None:
                     if kind == ALL_REDUCE and fused.is_910c():
                         journal.note(name, refused)
                         continue
-                    journal.differs(name, f"it does not run here: {refused}", "it runs", "refused")
+                    journal.differs(name, f"not supported here: {refused}", "supported", "refused")
                     continue
                 _product(name, PRODUCTS[kind], dtype, group, journal)
 
@@ -177,7 +177,7 @@ def _rounded(seed: int, shape: tuple[int, int], dtype: str):
 
 
 def overlap(group, journal: Journal) -> None:
-    """Plans for shapes of a small and of a large layer: all ranks must choose alike."""
+    """Plans for shapes of a small and a large layer: all ranks must choose the same plan."""
     planner = overlapped.Planner()
     for kind in KINDS:
         for rows, width, beside in ((256, 256, False), (1024, 1024, False), (1024, 1024, True)):

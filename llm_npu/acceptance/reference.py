@@ -1,9 +1,9 @@
-"""The virtual NPU's results, from the file that ``llm-npu accept_card --record`` writes.
+"""The virtual NPU's reference results, from the file that ``llm-npu accept_card --record`` writes.
 
-operators   case -> the mode in which the ascend backend runs it (null if it refuses), and the bounds of
-            plain Paddle's errors
-training    the fingerprint of the inputs, and for each quantity the recorded run and runs that differ from
-            it by rounding only
+operators   case -> the mode that the ascend backend runs (null if it rejects the case), and the error bounds
+            of plain Paddle
+training    the fingerprint of the inputs; for each quantity, the recorded run and runs that differ from it
+            only by rounding
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from llm_npu.core import json_rows
 
 FILE = Path(__file__).parent / "data" / "virtual_npu.json"
-# The metrics of a step that are compared with the recorded ones.
+# Step metrics that are compared with the recorded ones.
 QUANTITIES = ("loss", "grad_norm")
 FLOAT32_ROUNDING = 2.0**-24
 
@@ -29,10 +29,10 @@ def write(recorded: dict, file: Path = FILE) -> None:
 
 
 def allowed(recorded: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
-    """The allowed distance from ``recorded``, by step.
+    """The tolerance for each step of the ``recorded`` run.
 
-    Twice the largest distance of ``others`` up to this step, plus 4 roundings of the largest value: the rule
-    for equivalent runs that differ in the order of their sums.
+    Twice the largest distance of ``others`` up to this step, plus 4 rounding units of the largest value. The
+    same rule applies to all equivalent runs that differ in summation order.
     """
     bounds, furthest, largest = [], 0.0, 0.0
     for step, value in enumerate(recorded):

@@ -1,4 +1,4 @@
-"""The result of an acceptance: ``result.json`` and ``index.html``, which begins with the differences."""
+"""The acceptance result: ``result.json``, and ``index.html`` with the differences first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JSON, PAGE = "result.json", "index.html"
 DISTRIBUTIONS = ("paddlepaddle", "paddle-custom-npu", "paddlenlp", "paddle-ascend-llm", "numpy")
 LABELS = {"virtual": "virtual NPU on the host CPU, not a card", "card": "Ascend card"}
 BANNERS = {
-    "virtual": "This is the virtual NPU on a host's CPU, not a card. It shows that the checks work; "
+    "virtual": "This ran on the virtual NPU on a host's CPU, not on a card. It shows that the checks work; "
     "nothing on this page is evidence about a card.",
     "card": "This ran on Ascend cards.",
 }
@@ -57,9 +57,9 @@ class Finished:
     """A finished check.
 
     Attributes:
-        cases: its outcomes.
-        left_out: why it did not run; "" if it ran.
-        text: a report that it made.
+        cases: the outcomes of its cases.
+        left_out: why the check did not run; "" if it ran.
+        text: a report that the check produced.
         log: the end of its log.
     """
 
@@ -79,7 +79,7 @@ class Finished:
 
 @dataclass
 class Result:
-    """``device``: "card" or "virtual"; ``cards``: how many were used."""
+    """All results. ``device`` is "card" or "virtual"; ``cards`` is the number of cards used."""
 
     device: str
     cards: int
@@ -98,7 +98,7 @@ class Result:
         return sorted(pairs, key=lambda pair: pair[1].verdict != LOST)
 
     def as_dict(self, clean: Callable[[str], str]) -> dict[str, object]:
-        """The content of the JSON file; the text of other programs goes through ``clean``."""
+        """The content of the JSON file; text from other programs goes through ``clean``."""
 
         def cleaned(outcome: Outcome) -> dict[str, str]:
             fields = asdict(outcome)
@@ -127,7 +127,7 @@ class Result:
         }
 
     def write(self, folder: Path, scrubber: Scrubber) -> None:
-        """Writes both files atomically."""
+        """Write both files atomically."""
         content = self.as_dict(lambda text: printable(scrubber.text(text), keep=LAYOUT))
         for name, text in ((JSON, strict_json.dumps(content, indent=1) + "\n"), (PAGE, page(content))):
             fresh = folder / f".{name}"
@@ -136,7 +136,7 @@ class Result:
 
 
 def versions(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> dict[str, str]:
-    """The versions of packages that affect the results, and what the installed CANN consists of."""
+    """Versions of packages that affect the results, and of the installed CANN components."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     cann = find_cann(environ, root)
     if cann is not None and cann.folder.is_dir():
@@ -153,7 +153,7 @@ def versions(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) ->
 
 
 def page(content: Mapping) -> str:
-    """The self-contained HTML page of ``content``, which is ``Result.as_dict()``."""
+    """The self-contained HTML page of ``content``, the result of ``Result.as_dict()``."""
     device = "virtual NPU" if content["device"] == "virtual" else f"{content['cards']} Ascend card(s)"
     columns = ["check", "case", "message", "expected", "actual"]
     differences = [[row[column] for column in columns] for row in content["differences"]]
@@ -174,7 +174,7 @@ def page(content: Mapping) -> str:
 
 
 def counted(cases: Sequence[Mapping]) -> str:
-    """For example "3 same, 1 differs"."""
+    """Counts by verdict, for example "3 same, 1 differs"."""
     counts = Counter(case["verdict"] for case in cases)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 

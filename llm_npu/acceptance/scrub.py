@@ -1,4 +1,4 @@
-"""Removes hosts, users, folders and addresses from program output."""
+"""Removes names of hosts, users and folders, and addresses, from program output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-# An absolute path with at least two parts: "and/or" and "a / b" do not match. The file name is kept, because
-# it shows what failed; the name of a folder may identify a person or a project.
+# An absolute path with at least two components, so "and/or" and "a / b" do not match. The file name is kept:
+# it shows what failed, while a folder name may identify a person or a project.
 _PATH = re.compile(
     r"(?<![\w.:/<>])(?:~[\w.-]*|file:/{1,2})?(?:/[\w.+@%~=-]+){2,}/?|(?<![\w/])~[\w.-]*/[\w.+@%~/-]*"
 )
@@ -22,7 +22,7 @@ _FILE = re.compile(
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]*\w")
 _MAC = re.compile(r"\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b", re.IGNORECASE)
 _IPV6 = re.compile(r"(?<![\w:])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])", re.IGNORECASE)
-# Four numbers are an address, unless a word before them marks them as a version.
+# Four numbers are an IP address, unless a preceding word marks them as a version.
 _IPV4 = re.compile(
     r"(\b(?:version|driver|CANN|firmware)\W{1,3})?(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?!\.?\d)", re.IGNORECASE
 )
@@ -30,7 +30,7 @@ NOBODY = {"root", "localhost"}
 
 
 class Scrubber:
-    """Knows the names of this host and of its user."""
+    """Replaces the names of this host and its user."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, hosts: set[str] | None = None):
         hosts = _host_names() if hosts is None else hosts
@@ -59,7 +59,7 @@ def _kept_version(match: re.Match) -> str:
 
 
 def _kept_time(match: re.Match) -> str:
-    """Times of day and Python slices, ``[::2]``, also contain colons."""
+    """Keep times of day and Python slices (``[::2]``), which also contain colons."""
     with suppress(ValueError):
         ipaddress.IPv6Address(match[0])
         return "<address>" if len(match[0].replace(":", " ").split()) > 2 else match[0]
@@ -75,6 +75,6 @@ def _host_names() -> set[str]:
 def _users(environ: Mapping[str, str]) -> set[str]:
     names = {environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
     names |= {Path.home().name}
-    with suppress(KeyError, OSError):  # a container's user may have no entry
+    with suppress(KeyError, OSError):  # a container's user may have no passwd entry
         names.add(getpass.getuser())
     return {name for name in names if len(name) > 1} - NOBODY

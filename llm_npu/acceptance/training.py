@@ -1,7 +1,7 @@
-"""The checks that train: against recorded losses, resumed, and on several cards.
+"""Checks that train a small model: comparison with recorded losses, resuming, and several cards.
 
-Text, weights and tokenizer of the small training are generated independently of the device, the release of
-Python and its library; ``fingerprint`` tells whether they equal those of the recorded run.
+Text, weights and tokenizer are generated independently of the device and of the Python and library versions.
+``fingerprint`` shows whether they equal those of the recorded run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .journal import Journal, number
 from .process import ended_by
 
 STEPS, HALFWAY = 20, 10
-ROWS, TOKENS = 8, 128  # per step, and per row
+ROWS, TOKENS = 8, 128  # rows per step, tokens per row
 MODEL = {
     "model_type": "llama",
     "vocab_size": 1024,
@@ -41,7 +41,7 @@ MODEL = {
 SYLLABLES = ["ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu"]
 DOCUMENTS, WORDS = 300, 120
 SCALE = 0.02  # standard deviation of the weights
-QUOTED = 3000  # characters of a failed run's output
+QUOTED = 3000  # characters quoted from a failed run's output
 ERROR = re.compile(r"([\w.]+(Error|Exception)|error):")
 
 
@@ -51,7 +51,7 @@ def train(job: Job, journal: Journal) -> None:
 
 
 def resume(job: Job, journal: Journal) -> None:
-    name = "the last 10 of 20 steps again"
+    name = "resume at step 10 of 20"
     with journal.case(name):
         whole = _whole_run(job)
         again = job.folder / "again"
@@ -89,7 +89,7 @@ def _on_cards(job: Job, journal: Journal, cards: int) -> None:
 
 
 def parallel_flags(cards: int) -> dict[str, object]:
-    """Tensor and sequence parallel in pairs, data parallel with sharded states across the pairs."""
+    """Tensor and sequence parallelism in pairs of cards; sharded data parallelism across the pairs."""
     pairs = cards // 2
     return {
         "tensor_parallel_degree": 2,
@@ -101,7 +101,7 @@ def parallel_flags(cards: int) -> dict[str, object]:
 
 
 def _whole_run(job: Job) -> Path:
-    """The folder of the run of 20 steps, which the first check that needs it starts."""
+    """The output folder of the 20-step run, which is started on first use."""
     output = job.shared / "training"
     if not (output / f"checkpoint-{STEPS}").exists():
         shutil.rmtree(output, ignore_errors=True)
@@ -115,7 +115,7 @@ def _compare(job: Job, journal: Journal, name: str, output: Path) -> None:
     if fingerprint(job.shared) != known["fingerprint"]:
         journal.differs(
             f"{name}: inputs",
-            "text, weights or tokenizer differ from the recorded ones: nothing was compared",
+            "text, weights or tokenizer differ from the recorded ones, so nothing was compared",
         )
         return
     for quantity in reference.QUANTITIES:
@@ -123,10 +123,10 @@ def _compare(job: Job, journal: Journal, name: str, output: Path) -> None:
         values = [record[quantity] for record in records]
         errors = [abs(value - target) for value, target in zip(values, recorded, strict=True)]
         bounds = reference.allowed(recorded, others)
-        # Not "error > bound", which is false for a NaN.
+        # Negated so that a NaN counts as wrong.
         wrong = [step for step, error in enumerate(errors) if not error <= bounds[step]]
         step = wrong[0] if wrong else errors.index(max(errors))
-        where = "first beyond rounding at" if wrong else "within rounding; at"
+        where = "exceeds rounding from" if wrong else "within rounding; largest at"
         journal.judge(
             f"{name}: {quantity}",
             not wrong,
@@ -139,7 +139,7 @@ def _compare(job: Job, journal: Journal, name: str, output: Path) -> None:
 
 
 def record(job: Job) -> dict:
-    """The losses for ``reference``: the fused run, and runs that differ from it by rounding."""
+    """Losses for ``reference``: of the fused run, and of runs that differ from it only by rounding."""
     fused = {"save_strategy": "no"}
     unfused = {**fused, "disable_fused_options": "true"}
     runs = [(fused, 0), (unfused, 0), *((flags, seed) for flags in (fused, unfused) for seed in (1, 2, 3))]
@@ -156,10 +156,10 @@ def record(job: Job) -> dict:
 
 
 def inputs(folder: Path, seed: int = 0) -> dict[str, object]:
-    """The arguments that name the model and the text, which are created in ``folder`` if missing.
+    """The arguments for model and text; creates missing files in ``folder``.
 
-    A ``seed`` other than 0 randomly changes every weight by 0 or 1 unit in the last place of bfloat16: the
-    same weights, rounded differently.
+    A nonzero ``seed`` perturbs every weight by 0 or 1 unit in the last place of bfloat16, which emulates
+    different rounding.
     """
     text_folder, model = folder / "text", folder / f"model-{seed}"
     if not text_folder.exists():
@@ -182,7 +182,7 @@ def inputs(folder: Path, seed: int = 0) -> dict[str, object]:
 
 
 def fingerprint(folder: Path) -> str:
-    """The fingerprint of the inputs in ``folder``."""
+    """A hash of the inputs in ``folder``."""
     digest = hashlib.sha256()
     for name in ("text/text.jsonl", "model-0/tokenizer.json", "model-0/model.safetensors"):
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
@@ -190,7 +190,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1, seed: int = 0) -> None:
-    """Trains with ``llm-npu train``; ValueError, with the end of its output, if that fails."""
+    """Train with ``llm-npu train``. Raises ValueError with the end of the output if the run fails."""
     flags = {
         "output_dir": output,
         "device": job.device_name,
@@ -211,7 +211,7 @@ def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1,
 
 
 def command(name: str, arguments: Sequence[str], accepted: Sequence[int] = (0,)) -> str:
-    """The output of a command of ``llm-npu``; ValueError, with the end of it, for another exit code."""
+    """The output of an ``llm-npu`` command. Raises ValueError with its end for an unexpected exit code."""
     done = subprocess.run(
         [sys.executable, "-m", "llm_npu", name, *arguments], capture_output=True, text=True, errors="replace"
     )
@@ -222,7 +222,7 @@ def command(name: str, arguments: Sequence[str], accepted: Sequence[int] = (0,))
 
 
 def last_error(printed: str) -> str:
-    """The last error that a program printed, with the explanations after it; or its last lines."""
+    """The last error in a program's output with its explanation, or else the last lines."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if ERROR.match(line)]
     quoted = lines[errors[-1] : errors[-1] + 2] if errors else lines[-4:]
@@ -230,7 +230,7 @@ def last_error(printed: str) -> str:
 
 
 def words(arguments: Mapping[str, object]) -> list[str]:
-    """``arguments`` as command-line words."""
+    """``arguments`` as a command-line word list."""
     return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
 
 
@@ -241,8 +241,8 @@ def steps(output: Path) -> list[dict]:
 
 
 def _documents() -> list[str]:
-    """A learnable language with few words, each usually followed by one of its favourites."""
-    draw = random.Random(0).random  # the one of Python's generators that is stable across releases
+    """A learnable language with few words, each usually followed by one of its preferred successors."""
+    draw = random.Random(0).random  # the only method whose results are stable across Python releases
     vocabulary = [
         "".join(SYLLABLES[int(draw() * len(SYLLABLES))] for _ in range(1 + int(draw() * 3)))
         for _ in range(200)
@@ -269,7 +269,7 @@ def _write_weights(file: Path, seed: int) -> None:
         shapes |= {f"{layer}.self_attn.{name}_proj.weight": (h, h) for name in "qkvo"}
         shapes |= {f"{layer}.mlp.{name}_proj.weight": (wide, h) for name in ("gate", "up")}
         shapes[f"{layer}.mlp.down_proj.weight"] = (h, wide)
-    # Philox is counter-based, and its doubles are shifted integers: equal everywhere.
+    # Philox is counter-based and its doubles are shifted integers: identical on every platform.
     draw = np.random.Generator(np.random.Philox(1))
     arrays = {
         name: ((draw.random(shape) - 0.5) * (12**0.5 * SCALE)).astype(np.float32)

@@ -1,12 +1,12 @@
-"""From training to inference: a model as one program with the fused operators inside, for paddle.inference.
+"""Export a model with fused operators as one program for paddle.inference.
 
     export.export("output/checkpoint-100", "served")          # a checkpoint, or a model
-    predictor = export.load("served", device="npu")            # in a process of its own: npu or cpu
+    predictor = export.load("served", device="npu")            # in a new process, on npu or cpu
     logits = predictor([[5, 17, 3], [9, 2, 0]])                # float32 [B, T, V]
 
-The program is causal and has no padding mask: fill shorter rows up at the end with any token, and ignore the
-logits there. `load` is the only call that a new process needs. Programs that create their own
-``paddle.inference.Config`` call ``paddle_fused.load_operators()`` first: the operators are not Paddle's.
+The program is causal and has no padding mask: pad shorter rows at the end with any token, and ignore the
+logits of the padding. A new process needs only ``load``. A program that builds its own
+``paddle.inference.Config`` must call ``paddle_fused.load_operators()`` first.
 
 B rows, T tokens of the longest row, V vocabulary size. Importing this module imports no framework.
 """
@@ -33,7 +33,7 @@ from paddle_fused import strict_json
 PROGRAM, PARAMETERS, ABOUT = "model.json", "model.pdiparams", "export.json"
 SELECTED = "FLAGS_selected_npus"  # the device of a rank
 
-# Backend of the operators in the program -> kinds of device that have them.
+# Backend of the program's operators -> kinds of device that support it.
 RUNS_ON = {"native": ("virtual", "cpu"), "ascend": ("card", "virtual")}
 
 
@@ -44,19 +44,19 @@ def export(
     backend: str = "native",
     shape: tuple[int, int] | None = None,
 ) -> Path:
-    """Write ``model`` as a program to the new folder ``folder``, and return the folder.
+    """Write ``model`` as a program to the new folder ``folder`` and return the folder.
 
     Args:
         model: a causal language model of PaddleNLP, or a checkpoint folder for ``pretrained.load_model``.
-            A model without fused operators gets them for the export.
-        dtype: float32, bfloat16 or float16, for a folder.
-        backend: the operators in the program: ``native``, the host's, for the CPU place and the virtual NPU;
-            ``ascend``, paddle-custom-npu's, for a card and the virtual NPU.
+            A model without fused operators is fused for the export.
+        dtype: float32, bfloat16 or float16; only with a folder.
+        backend: ``native`` for the CPU place and the virtual NPU, or ``ascend`` (the operators of
+            paddle-custom-npu) for a card and the virtual NPU.
         shape: B and T of the program, to which the predictor pads batches; required for ``ascend``.
 
     Raises:
-        UserError: beside PaddleFormers, if ``folder`` exists, for an unknown backend or a bad shape, and if
-            an operator of the model lacks the backend for its dtypes and shapes.
+        UserError: with PaddleFormers, if ``folder`` exists, for an unknown backend or an invalid shape, and
+            if the backend does not support an operator's dtype or shape.
     """
     from llm_npu import surgery
     from llm_npu.models.pretrained import load_model
@@ -69,9 +69,9 @@ def export(
     if isinstance(model, (str, Path)):
         model = load_model(model, dtype)
     elif dtype is not None:
-        raise UserError("dtype is for the folder of a checkpoint; a model is exported as it is")
+        raise UserError("dtype requires a checkpoint folder; a model is exported in its own dtype")
     about, kernels = describe(model, backend, shape), applied_kernels(model)
-    family = FAMILIES.get(model.config.model_type)  # None is refused below, where no layer can be fused
+    family = FAMILIES.get(model.config.model_type)  # None is rejected below: no layer can be fused
     if family and family.exported_as:
         model = _as(family.exported_as, model)
     is_upstream = not applied_kernels(model)
@@ -89,38 +89,43 @@ def export(
 
 
 def check_target(folder: Path, backend: str) -> None:
-    """UserError beside PaddleFormers, if ``folder`` exists, and for an unknown backend."""
+    """Raise UserError with PaddleFormers, if ``folder`` exists, and for an unknown backend."""
     if library.installed_or_none() == library.PADDLEFORMERS:
         raise UserError(
             "the models of PaddleFormers cannot be captured as one program; generate with "
             "llm-npu generate, or export the checkpoint of a Llama or Qwen2 in an environment with the "
-            "extra paddlenlp"
+            "paddlenlp extra"
         )
     if folder.exists():
-        raise UserError(f"{folder} exists already; name a folder that does not")
+        raise UserError(f"{folder} exists already; choose a new folder")
     if backend not in RUNS_ON:
         raise UserError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}.")
 
 
 def unsupported(backend: str, error: Exception) -> UserError:
-    """The error for a model whose operators lack the backend, from the ``paddle_fused.BackendError``."""
+    """Convert a ``paddle_fused.BackendError`` to the UserError for an unsupported backend."""
     refusal = str(error).rpartition("BackendError: ")[2].strip()
     return UserError(f"The model cannot be exported with backend={backend!r}. {refusal}")
 
 
 def load(folder: str | Path, device: str = "npu") -> Predictor:
-    """The program in ``folder`` on ``device`` (as ``llm_npu.device.select`` takes it), in paddle.inference.
+    """Load the program in ``folder`` with paddle.inference.
 
-    Chooses the device, so call it before anything imports paddle, and loads the operators. UserError for a
-    folder without a program, for a device without its operators or its dtype, and for programs of several
-    ranks (``export_ranks``) in another number of processes; RuntimeError as in
-    ``device.select`` and ``paddle_fused.load_operators``.
+    Selects the device and loads the operators. Call it before anything imports paddle.
+
+    Args:
+        device: as for ``llm_npu.device.select``.
+
+    Raises:
+        UserError: for a folder without a program, a device that does not support the operators or the dtype,
+            and a number of processes that differs from the number of exported ranks (``export_ranks``).
+        RuntimeError: as ``device.select`` and ``paddle_fused.load_operators``.
     """
     folder = Path(folder)
     try:
         about = plain_json.mapping(folder / ABOUT)
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder} holds no program of llm_npu.inference.export: {error}") from None
+        raise UserError(f"{folder} contains no program of llm_npu.inference.export: {error}") from None
     if (
         about.get("backend") not in RUNS_ON
         or not {"dtype", "rows", "positions", "vocab_size"} <= about.keys()
@@ -132,13 +137,13 @@ def load(folder: str | Path, device: str = "npu") -> Predictor:
     if chosen.kind not in RUNS_ON[about["backend"]]:
         other = next(name for name, kinds in RUNS_ON.items() if chosen.kind in kinds)
         raise UserError(
-            f"the program in {folder} has operators of the backend {about['backend']}, which this device "
-            f"({chosen.kind}) does not have; export it with backend={other!r}"
+            f"the program in {folder} uses operators of the backend {about['backend']}, which this device "
+            f"({chosen.kind}) does not support; export it with backend={other!r}"
         )
     if chosen.kind == "cpu" and about["dtype"] != "float32":
         raise UserError(
-            f"the program in {folder} computes in {about['dtype']}, and the CPU place has no such products; "
-            "export it with dtype='float32'"
+            f"the program in {folder} computes in {about['dtype']}, which the CPU place does not support for "
+            "matrix products; export it with dtype='float32'"
         )
     several = _check_processes(folder, about, chosen)
     from paddle import inference
@@ -154,16 +159,16 @@ def load(folder: str | Path, device: str = "npu") -> Predictor:
 
 
 def _check_processes(folder: Path, about: dict, chosen: devices.Device) -> bool:
-    """Whether the programs are for several ranks, whose environment is then prepared."""
+    """Return whether the programs need several ranks, and prepare the environment in that case."""
     needed, rings = about.get("ranks", 1), about.get("rings")
     if needed == 1:
         return False
     if not (isinstance(rings, list) and all(isinstance(ring, int) for ring in rings)):
-        raise UserError(f"{folder / ABOUT} names no rings; export the programs again")
+        raise UserError(f"{folder / ABOUT} lists no rings; export the programs again")
     processes = configuration.process_count()
     if processes != needed:
         raise UserError(
-            f"{folder} has programs for {needed} ranks, but there are {processes} processes; start "
+            f"{folder} contains programs for {needed} ranks, but {processes} processes are running; start "
             f"{needed} with paddle.distributed.launch"
         )
     launch.prepare_rank(configuration.Early(argv=(), is_rank=True), chosen)
@@ -171,7 +176,7 @@ def _check_processes(folder: Path, about: dict, chosen: devices.Device) -> bool:
 
 
 def _join(folder: Path, about: dict) -> Path:
-    """Set up the communicators that this rank's program refers to by number; its folder."""
+    """Create the communicators that this rank's program refers to by number; return the rank's folder."""
     import paddle.distributed as dist
     from paddle.distributed.auto_parallel.static import process_group
 
@@ -185,7 +190,7 @@ def _join(folder: Path, about: dict) -> Path:
 
 
 def of_rank(rank: int) -> str:
-    """The name of the folder of a rank's program."""
+    """The folder name of a rank's program."""
     return f"rank-{rank}"
 
 
@@ -194,7 +199,7 @@ def _device_number(chosen: devices.Device) -> int:
 
 
 class Predictor:
-    """A program on its device: ``predictor(ids)`` returns the logits. ``about``: the record of `export`."""
+    """A program on its device: ``predictor(ids)`` returns logits. ``about`` is the record of `export`."""
 
     def __init__(self, predictor, about: dict):
         self.about, self._predictor = about, predictor
@@ -202,9 +207,9 @@ class Predictor:
         self._logits = predictor.get_output_handle(predictor.get_output_names()[0])
 
     def __call__(self, input_ids: Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
-        """Logits, float32 [B, T, V], of the token that follows each of ``input_ids`` [B, T].
+        """Return the logits, float32 [B, T, V], of the token after each of ``input_ids`` [B, T].
 
-        UserError for a wrong shape, for rows longer than the model's positions, and for ids outside the
+        Raises UserError for a wrong shape, rows longer than the model's positions, and ids outside the
         vocabulary.
         """
         ids = np.asarray(input_ids, dtype=np.int64)
@@ -214,7 +219,7 @@ class Predictor:
             raise UserError(f"input_ids has shape {list(ids.shape)}; accepted: [B, T], {accepted}.")
         unknown = ids[(ids < 0) | (ids >= vocabulary)]
         if unknown.size:
-            raise UserError(f"input_ids holds {unknown[0]}; accepted: 0 to {vocabulary - 1}.")
+            raise UserError(f"input_ids contains {unknown[0]}; accepted: 0 to {vocabulary - 1}.")
         count, length = ids.shape
         if rows is not None:
             ids = np.pad(ids, ((0, rows - count), (0, positions - length)))
@@ -237,7 +242,7 @@ def _write(layer, about: dict, folder: Path) -> None:
 
 
 def describe(model, backend: str, shape: tuple[int, int] | None) -> dict:
-    """What ``load`` reads about the program. UserError for a bad shape."""
+    """The record that ``load`` reads. Raises UserError for an invalid shape."""
     from .generate import positions
 
     room = positions(model.config)
@@ -245,7 +250,7 @@ def describe(model, backend: str, shape: tuple[int, int] | None) -> dict:
         accepted = f"(rows, tokens of a row), 1 to {room} tokens, or None"
         raise UserError(f"shape is {shape}; accepted: {accepted}.")
     if shape is None and backend == "ascend":
-        raise UserError("backend='ascend' needs a shape: flash_attention_npu cannot do without one.")
+        raise UserError("backend='ascend' requires shape: flash_attention_npu needs a fixed shape.")
     return {
         "model_type": model.config.model_type,
         "backend": backend,
@@ -257,13 +262,13 @@ def describe(model, backend: str, shape: tuple[int, int] | None) -> dict:
 
 
 def _as(family: str, model):
-    """``model`` in the equivalent classes of another family."""
+    """Convert ``model`` to the equivalent classes of another family."""
     from llm_npu.models import weights
     from llm_npu.models.upstream_config import SHARED_FIELDS
 
     if any(".lora_" in name for name in model.state_dict()):
         name = FAMILIES[model.config.model_type].name
-        raise UserError(f"This {name} has LoRA layers, which would be lost; merge them before the export.")
+        raise UserError(f"This {name} has LoRA layers, which the export would drop; merge them first.")
     fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
     other = families.model_class(family)(families.config_class(family)(**fields))
     families.cast(other, next(iter(model.parameters())).dtype)
@@ -272,7 +277,7 @@ def _as(family: str, model):
 
 
 def _logits(model):
-    """A layer from input_ids to logits in float32."""
+    """A layer from input_ids to float32 logits."""
     import paddle
 
     class Logits(paddle.nn.Layer):

@@ -1,11 +1,12 @@
-"""A program for each rank, from a model that annotations split, and the ranks that run them.
+"""Export one program per rank from an annotated model.
 
     mesh = Mesh(tensor=2, auto=True)                     # on each of 2 ranks
     mesh.join()
     export_ranks(checkpoint, "served", mesh, (4, 512))
     predictor = export.load("served")                    # in new processes, on each of 2 ranks
 
-The folder has a folder for each rank; all ranks see it. The programs contain the collectives of their ranks.
+``served`` contains a subfolder per rank and must be visible to all ranks. The programs contain the
+collectives.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .generate import inference
 from .mesh import Mesh
 from .program import Logits, Program
 
-# Of auto-parallel's passes; files of programs cannot have them.
+# Attributes of auto-parallel's passes, which program files cannot store.
 ATTRIBUTES = ("chunk_id", "op_role")
 
 
@@ -42,12 +43,13 @@ def export_ranks(
     dtype: str | None = None,
     backend: str = "native",
 ) -> Path:
-    """Write the programs of a checkpoint to the new folder ``folder``, and return the folder. Collective.
+    """Write a checkpoint's programs to the new folder ``folder`` and return the folder. Collective.
 
     Args:
-        checkpoint: as for ``Mesh.load_model``; ``dtype`` as there.
-        mesh: with ``auto``, and without stages; the ranks have joined it.
+        checkpoint: as for ``Mesh.load_model``.
+        mesh: with ``auto`` and a single stage; the ranks must have called ``join``.
         shape: B and T of the programs, to which the predictors pad batches.
+        dtype: as for ``Mesh.load_model``.
         backend: as for ``export.export``.
 
     Raises:
@@ -56,7 +58,7 @@ def export_ranks(
     folder, of_run = Path(folder), Ranks.of_run()
     if not mesh.auto or mesh.pipeline > 1:
         raise UserError(
-            "programs of several ranks need annotations and no stages; give Mesh(tensor=N, auto=True)."
+            "programs for several ranks need annotations and a single stage; use Mesh(tensor=N, auto=True)."
         )
     mesh.check(checkpoint)
     export.check_target(folder, backend)
@@ -81,7 +83,7 @@ def export_ranks(
 
 
 def _save(program: Program, folder: Path) -> list[int]:
-    """Write the program and its parameters; the numbers of its communicators."""
+    """Write the program and its parameters; return its communicator numbers."""
     operations = program.dense.global_block().ops
     for operation in operations:
         for name in ATTRIBUTES:

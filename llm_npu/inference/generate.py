@@ -1,7 +1,7 @@
-"""Batched text generation through PaddleNLP's ``generate``: greedy, sampling or beam search.
+"""Batched text generation with PaddleNLP's ``generate``: greedy, sampling or beam search.
 
-Prompts of different lengths form one batch, padded on the left, with positions that start at each prompt's
-first token. Every row gets the tokens that its prompt would get alone.
+Prompts of different lengths form one left-padded batch, with positions counted from each prompt's first
+token. Every row gets the same tokens as its prompt would get alone.
 
 B prompts (rows), T tokens of the longest prompt.
 """
@@ -29,11 +29,13 @@ BEAMS = 4
 
 @dataclass(frozen=True)
 class Generated:
-    """``ids``: the new tokens of each prompt, up to the end-of-text token.
+    """Generated tokens and timings.
 
-    Prefill: ``prompt_tokens`` in one forward pass of ``prefill_seconds``. Decoding: ``decoded_tokens`` in
-    ``decode_seconds``, one step for all rows at a time; they count the tokens of ``ids`` and the ends of text
-    without the first of each row, which the prefill produces.
+    Attributes:
+        ids: the new tokens of each prompt, up to the end-of-text token.
+        prompt_tokens: tokens of the prefill, one forward pass of ``prefill_seconds``.
+        decoded_tokens: tokens of the decode steps, which take ``decode_seconds``. Counts ``ids`` and
+            end-of-text tokens, except the first token of each row, which the prefill produces.
     """
 
     ids: list[list[int]]
@@ -54,19 +56,18 @@ def generate(
 ) -> Generated:
     """Continue ``prompts``, lists of token ids, with a causal language model of PaddleNLP.
 
-    A row ends with an end-of-text token, after ``max_new_tokens``, or when the longest row has used up the
-    model's positions. The model's mode and configuration are restored; only sampling advances the random
-    number generators.
+    A row ends at an end-of-text token, after ``max_new_tokens``, or when the longest row has no positions
+    left. Mode and configuration of the model are restored. Only sampling advances the random generators.
 
     Args:
         decode: ``greedy``, ``sampling`` or ``beam``.
-        eos_token_id: the end-of-text token, or several; beam search looks for the first.
-        options: for PaddleNLP's ``generate``, such as ``top_k``, ``top_p``, ``temperature``, ``num_beams``
-            (4 in beam search unless given), ``length_penalty``, ``repetition_penalty``.
+        eos_token_id: one or more end-of-text tokens; beam search uses the first.
+        options: for PaddleNLP's ``generate``: ``top_k``, ``top_p``, ``temperature``, ``num_beams`` (beam
+            search: 4 by default), ``length_penalty``, ``repetition_penalty``, ...
 
     Raises:
-        UserError: without prompts, for an empty prompt or one that leaves no position free, for an unknown
-            ``decode``, and for ``max_new_tokens`` below 1.
+        UserError: without prompts, for an empty or too long prompt, for an unknown ``decode``, and for
+            ``max_new_tokens`` below 1.
     """
     check_family(model.config.model_type)
     free = _check(model.config, prompts, max_new_tokens, decode)
@@ -74,23 +75,23 @@ def generate(
     input_ids, attention_mask = _padded(prompts)
     if decode == "beam":
         options = {"num_beams": BEAMS, **options}
-        if options["num_beams"] == 1:  # the library's beam search takes two or more
+        if options["num_beams"] == 1:  # the library's beam search needs at least two beams
             decode = "greedy"
     clock = _Clock()
     with inference(model), paddle.no_grad(), clock.watching(model):
         new_ids, _ = model.generate(
             input_ids=input_ids,
-            attention_mask=attention_mask,  # [B, T]; PaddleNLP's own default has another rank
+            attention_mask=attention_mask,  # [B, T]; PaddleNLP's default mask has a different rank
             position_ids=(attention_mask.cumsum(axis=-1) - 1).clip(min=0),
             max_new_tokens=min(max_new_tokens, free),
-            max_length=0,  # the library takes a configuration's instead of 20 new tokens
+            max_length=0,  # otherwise the library uses the configuration's limit, or 20 new tokens
             decode_strategy=STRATEGIES[decode],
             use_cache=True,
             eos_token_id=ends[0] if decode == "beam" or len(ends) == 1 else ends,
             pad_token_id=ends[0],
             **options,
         )
-        new_ids = new_ids.tolist()  # waits for the device
+        new_ids = new_ids.tolist()  # synchronizes with the device
         clock.stop()
     ids = [_until_end(row, ends) for row in new_ids]
     ended = sum(len(row) < len(new) for row, new in zip(ids, new_ids, strict=True))
@@ -113,10 +114,11 @@ def continuations(
     eos_token_id: Sequence[int] = (),
     **options,
 ) -> tuple[list[str], Generated]:
-    """``generate`` for text: the continuations, without the prompts, and the statistics.
+    """``generate`` for text: returns the continuations without the prompts, and the statistics.
 
-    A prompt may also be a list of token ids, such as ``chat_template.prompt`` returns. ``eos_token_id``:
-    end-of-text tokens beside those of the tokenizer and the model.
+    Args:
+        prompts: texts, or lists of token ids, for example from ``chat_template.prompt``.
+        eos_token_id: end-of-text tokens in addition to those of the tokenizer and the model.
     """
     with encoding.running(tokenizer):
         ids = [
@@ -131,53 +133,52 @@ def continuations(
 
 
 def _added(start: str, whole: str, alone: str) -> str:
-    """What ``whole`` adds to ``start``: sentencepiece leaves out the blank before a text ``alone``."""
+    """The text that ``whole`` adds to ``start``. sentencepiece drops the leading blank of ``alone``."""
     return whole.removeprefix(start) if whole.startswith(start) else alone
 
 
 def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:
-    """The greedy continuation of one prompt, without the prompt; otherwise as ``generate``."""
+    """The greedy continuation of one prompt, without the prompt. Errors are those of ``generate``."""
     (text,), _ = continuations(model, tokenizer, [prompt], max_new_tokens)
     return text
 
 
 def ends_of(config, tokenizer) -> list[int]:
-    """The end-of-text tokens: the tokenizer's, and those of a configuration that lists several."""
+    """End-of-text tokens of the tokenizer, and of a configuration that lists several."""
     listed = config.eos_token_id if isinstance(config.eos_token_id, (list, tuple)) else []
     return list(dict.fromkeys([tokenizer.eos_token_id, *listed]))
 
 
 def positions(config) -> int:
-    """The longest row: the model's positions, or its window, since PaddleNLP computes no sliding window."""
-    family = FAMILIES.get(config.model_type)  # None: PaddleNLP has more than this project trains
+    """The maximum row length: the model's positions, or its window, as PaddleNLP has no sliding window."""
+    family = FAMILIES.get(config.model_type)  # None: PaddleNLP supports more families than the trainer
     windowed = (family and family.has_sliding_window) or getattr(config, "use_sliding_window", False)
     window = getattr(config, "sliding_window", None) if windowed else None
     return min(config.max_position_embeddings, window or config.max_position_embeddings)
 
 
 def _check(config, prompts: Sequence[Sequence[int]], max_new_tokens: int, decode: str) -> int:
-    """The positions that the longest prompt leaves free."""
+    """Validate the arguments; return the positions left after the longest prompt."""
     if decode not in STRATEGIES:
         raise UserError(f"decode is {decode!r}; accepted: {', '.join(STRATEGIES)}.")
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens is {max_new_tokens}; accepted: 1 or more.")
     if not prompts:
-        raise UserError("There is no prompt; give at least one.")
+        raise UserError("There are no prompts; pass at least one.")
     if not all(len(prompt) for prompt in prompts):
-        raise UserError("The prompt is empty; give at least one token to continue.")
+        raise UserError("A prompt is empty; pass at least one token to continue.")
     longest, room = max(len(prompt) for prompt in prompts), positions(config)
     if longest >= room:
         raise UserError(
-            f"A prompt of {longest} tokens leaves none of the model's {room} positions free; shorten it."
+            f"The prompt has {longest} tokens, but the model has {room} positions; shorten the prompt."
         )
     return room - longest
 
 
 def _padded(prompts: Sequence[Sequence[int]]) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """Ids and mask (1: token, 0: padding), int64 [B, T], padded on the left.
+    """Left-padded ids and mask (1: token, 0: padding), both int64 [B, T].
 
-    The padding is each prompt's first token: a penalty for repetition counts the tokens of the row, masked or
-    not.
+    Rows are padded with the prompt's first token, because a repetition penalty also counts masked tokens.
     """
     longest = max(len(prompt) for prompt in prompts)
     before = [longest - len(prompt) for prompt in prompts]
@@ -191,7 +192,7 @@ def _until_end(row: list[int], ends: list[int]) -> list[int]:
 
 
 class _Clock:
-    """Measures the first forward pass of a model, and everything after it."""
+    """Measures the first forward pass of a model, and the time after it."""
 
     def __init__(self):
         self._start, self._first, self._end = time.perf_counter(), None, None
@@ -207,7 +208,7 @@ class _Clock:
     def _passed(self, layer, inputs, outputs) -> None:
         if self._first is None:
             logits = outputs if isinstance(outputs, paddle.Tensor) else outputs[0]
-            logits[0, -1, 0].item()  # waits for the device
+            logits[0, -1, 0].item()  # synchronizes with the device
             self._first = time.perf_counter()
 
     def stop(self) -> None:
@@ -226,9 +227,9 @@ class _Clock:
 def inference(model) -> Iterator[None]:
     """Evaluation mode, without PaddleNLP's own fused rotary embedding and attention.
 
-    PaddleNLP's fused rotary embedding takes no positions, and so refuses a key/value cache. Its call of
-    flash_attention_npu cannot handle one new token against a cache. The replacements of ``llm_npu.surgery``
-    stay: they read neither flag. PaddleFormers has neither.
+    PaddleNLP's fused rotary embedding does not support positions, so it cannot be used with a key/value
+    cache. Its call of flash_attention_npu does not support one new token with a cache. The replacements of
+    ``llm_npu.surgery`` remain active: they do not read these flags. PaddleFormers has neither operator.
     """
     training, flash = model.training, getattr(model.config, "use_flash_attention", False)
     attentions = [layer for layer in model.sublayers() if hasattr(layer, "use_fused_rope")]
@@ -250,8 +251,7 @@ def inference(model) -> Iterator[None]:
 def whole_tables(model) -> Iterator[None]:
     """Make rotary layers return their whole tables while a program is captured.
 
-    They extend their tables for longer rows even then, which would leave the program's variables in the
-    model.
+    Otherwise a longer row extends the tables during the capture and leaves program variables in the model.
     """
     layers = [layer for layer in model.sublayers() if hasattr(layer, "cos_cached")]
     for layer in layers:

@@ -1,13 +1,13 @@
-"""A model on several ranks for inference, split as in training.
+"""Distribute a model over several ranks for inference, with the same parallelism as in training.
 
     mesh = Mesh(tensor=2, pipeline=2)
-    mesh.check("output/checkpoint-100")            # before anything is loaded; imports no framework
+    mesh.check("output/checkpoint-100")            # validates before loading; imports no framework
     ...                                            # on each of 4 ranks
     mesh.join()
     model = mesh.load_model("output/checkpoint-100")
 
-``tensor`` ranks share each layer and split its key/value cache by heads; ``pipeline`` stages hold consecutive
-layers (``parts``). All ranks call ``generate`` with the same arguments, and all get its tokens.
+``tensor`` ranks shard each layer, and split its key/value cache by heads. ``pipeline`` stages hold
+consecutive layers (``parts``). All ranks call ``generate`` with the same arguments and get the same tokens.
 
 Importing this module imports no framework.
 """
@@ -22,20 +22,20 @@ from llm_npu.core.errors import UserError
 from llm_npu.models import degrees, other_library, presets
 from llm_npu.models.families import FAMILIES
 
-ANNOTATED = ("llama", "qwen2")  # families that the plan of auto-parallel places
-# The libraries' layers draw initial weights from these generators; the checkpoint's replace them.
+ANNOTATED = ("llama", "qwen2")  # families that the auto-parallel plan supports
+# The libraries' layers draw initial weights from these generators; the checkpoint overwrites the weights.
 GENERATORS = ("global_seed", "local_seed")
-FIRST_SEED = 1 << 20  # fleet.init draws its seeds below 1 << 16, and all must differ
+FIRST_SEED = 1 << 20  # fleet.init uses seeds below 1 << 16; all seeds must differ
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """The degrees of tensor and pipeline parallelism; rank ``p * tensor + t`` is rank t of stage p.
+    """Degrees of tensor and pipeline parallelism; rank ``p * tensor + t`` is rank t of stage p.
 
     Attributes:
-        auto: annotations split PaddleNLP's single-device model, as in auto-parallel training; otherwise the
-            library's own tensor-parallel layers are used.
-        to_static: with ``auto``, compute by programs, without a cache.
+        auto: shard PaddleNLP's single-device model by annotations, as in auto-parallel training. Otherwise
+            the library's tensor-parallel layers are used.
+        to_static: with ``auto``, run static programs without a key/value cache.
     """
 
     tensor: int = 1
@@ -45,21 +45,21 @@ class Mesh:
 
     @property
     def ranks(self) -> int:
-        """The ranks that together hold the model once."""
+        """The number of ranks."""
         return self.tensor * self.pipeline
 
     def check(self, folder: str | Path) -> None:
-        """UserError if the model of the checkpoint in ``folder`` cannot be split by these degrees."""
+        """Raise UserError if the checkpoint in ``folder`` cannot be split by these degrees."""
         if self.auto:
             other_library.refuse_flag("enable_auto_parallel")
         if self.to_static and not (self.auto and self.ranks > 1):
             raise UserError(
-                "--to_static makes programs of an annotated model; give --enable_auto_parallel and "
-                "--tensor_parallel_degree as well"
+                "--to_static needs an annotated model; add --enable_auto_parallel and "
+                "--tensor_parallel_degree"
             )
         if self.to_static and self.pipeline > 1:
             raise UserError(
-                "--to_static generates without stages; leave --pipeline_parallel_degree or --to_static out"
+                "--to_static needs a single stage; remove --pipeline_parallel_degree or --to_static"
             )
         if self.ranks == 1:
             return
@@ -70,17 +70,17 @@ class Mesh:
         degrees.check_stages(config, self.pipeline, folder)
         if self.pipeline > 1 and not family.generates_in_stages:
             raise UserError(
-                f"--pipeline_parallel_degree is given, but {folder} is a {family.title}, which is not cut "
-                "into stages for inference; give --tensor_parallel_degree"
+                f"--pipeline_parallel_degree does not support inference of {family.title} ({folder}); "
+                "use --tensor_parallel_degree"
             )
         if self.auto and family.model_type not in ANNOTATED:
             raise UserError(
-                f"--enable_auto_parallel is given, but {folder} is a {family.title}; accepted: "
-                f"{', '.join(FAMILIES[name].title for name in ANNOTATED)}. Leave --enable_auto_parallel out"
+                f"--enable_auto_parallel does not support {family.title} ({folder}); accepted: "
+                f"{', '.join(FAMILIES[name].title for name in ANNOTATED)}. Remove --enable_auto_parallel"
             )
 
     def join(self) -> None:
-        """Set up the communication of this rank; collective. The device is set, the patches are applied."""
+        """Initialize this rank's communication. Collective; set the device and apply the patches first."""
         from paddle import distributed
         from paddle.distributed import fleet
         from paddle.distributed.fleet import meta_parallel
@@ -97,9 +97,9 @@ class Mesh:
                 tracker.add(name, seed)
 
     def load_model(self, folder: str | Path, dtype: str | None = None):
-        """This rank's part of the model of a checkpoint, which any mesh may have written, for ``generate``.
+        """Load this rank's part of a checkpoint's model. The checkpoint may come from any mesh.
 
-        Arguments and errors as of ``pretrained.load_model``, and errors as of ``check``.
+        Arguments and errors are those of ``pretrained.load_model``, plus the errors of ``check``.
         """
         self.check(folder)
         from paddle import distributed
@@ -116,6 +116,6 @@ class Mesh:
             model = parts.load_placed(folder, dtype, mesh, self.to_static)
         else:
             model = parts.load_split(folder, dtype, self.pipeline)
-        # The library's sampling broadcasts the token of this group's first rank.
+        # The library's sampling broadcasts the token from the first rank of this group.
         model.pp_group = distributed.new_group(list(range(self.ranks)))
         return model

@@ -1,6 +1,6 @@
-"""Options of text generation: their values, and the strategy that reads each. Imports no framework.
+"""Options of text generation: accepted values, and the strategy that reads each option. Imports no framework.
 
-defaults, notes = of_folder("output/checkpoint-100", {})       # its generation_config.json
+defaults, notes = of_folder("output/checkpoint-100", {})       # reads generation_config.json
 decode, chosen = resolved(defaults, {"do_sample": True, "top_p": 0.9})
 """
 
@@ -16,17 +16,19 @@ from llm_npu.core.untrusted import plain_json
 from llm_npu.models.ends import GENERATION_FILE
 from paddle_fused.command_line import nearest_name
 
-COLDEST = 1e-4  # logits divided by less are no float32 probabilities
+COLDEST = 1e-4  # dividing logits by a smaller temperature overflows float32
 
 
 @dataclass(frozen=True)
 class Option:
-    """``accepts(value)``: whether a number is in range; ``accepted`` says so in words.
+    """A generation option.
 
     Attributes:
         kind: int, float or bool.
-        decode: the strategy that reads the option; None for all of them.
-        neutral: the value that changes nothing.
+        accepted: a description of the accepted values, for messages.
+        accepts: ``accepts(value)`` returns whether a number is in range.
+        decode: the strategy that reads the option; None for all strategies.
+        neutral: the value that has no effect.
     """
 
     kind: type
@@ -36,7 +38,7 @@ class Option:
     neutral: float | None = None
 
     def rejects(self, value: object) -> bool:
-        """Whether ``value`` is of another type, or out of range."""
+        """Whether ``value`` has the wrong type or is out of range."""
         kinds = (int, float) if self.kind is float else (self.kind,)
         return type(value) not in kinds or not self.accepts(value)
 
@@ -45,10 +47,10 @@ def _positive(value: float) -> bool:
     return value >= 1
 
 
-# The names are those of Hugging Face's transformers.
+# The names follow Hugging Face's transformers.
 OPTIONS: Mapping[str, Option] = {
     "max_new_tokens": Option(int, "1 or more", _positive),
-    "max_length": Option(int, "1 or more tokens, the prompt's and the new ones", _positive, neutral=0),
+    "max_length": Option(int, "1 or more tokens, prompt included", _positive, neutral=0),
     "repetition_penalty": Option(
         float, "a finite number above 0", lambda value: 0 < value < math.inf, neutral=1
     ),
@@ -57,7 +59,7 @@ OPTIONS: Mapping[str, Option] = {
     "top_p": Option(float, "above 0, up to 1", lambda value: 0 < value <= 1, "sampling", neutral=1),
     "temperature": Option(
         float,
-        f"{COLDEST:g} or more; greedy decoding takes the most likely token",
+        f"{COLDEST:g} or more; use greedy decoding for the most likely token",
         lambda value: COLDEST <= value < math.inf,
         "sampling",
         neutral=1,
@@ -65,13 +67,13 @@ OPTIONS: Mapping[str, Option] = {
     "num_beams": Option(int, "1 or more", _positive, "beam", neutral=1),
     "length_penalty": Option(float, "a finite number", math.isfinite, "beam", neutral=1),
 }
-# PaddleFormers 1.2 takes the number of heads for the length of this family's cache.
+# PaddleFormers 1.2 mistakes the number of heads for the cache length in this family.
 WITHOUT_CACHE = ("deepseek_v3",)
-# Fields of generation_config.json that are read elsewhere, or describe the file.
+# Fields of generation_config.json that other code reads, or that describe the file.
 ELSEWHERE = ("eos_token_id", "bos_token_id", "pad_token_id", "_from_model_config")
 ELSEWHERE += ("transformers_version", "paddlenlp_version", "paddleformers_version")
-NEUTRAL = (None, False, 0, 1, "", [], {})  # of fields that are not options
-STRATEGY = "decode_strategy"  # PaddleNLP's field, and what its values stand for
+NEUTRAL = (None, False, 0, 1, "", [], {})  # values without effect of fields that are not options
+STRATEGY = "decode_strategy"  # PaddleNLP's field for the strategy
 OF_STRATEGY: Mapping[str, Mapping[str, object]] = {
     "greedy_search": {"do_sample": False, "num_beams": 1},
     "sampling": {"do_sample": True, "num_beams": 1},
@@ -80,10 +82,13 @@ OF_STRATEGY: Mapping[str, Mapping[str, object]] = {
 
 
 def of_folder(folder: str | Path, explicit: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
-    """The options that the folder's generation_config.json sets, and a note on each field without effect.
+    """The options set by the folder's generation_config.json, and a note on each field without effect.
 
-    ``given``: options that override them. UserError for a file that cannot be read, and for values that are
-    not accepted.
+    Args:
+        explicit: options that override the file.
+
+    Raises:
+        UserError: for an unreadable file or an invalid value.
     """
     file = Path(folder) / GENERATION_FILE
     if not file.is_file():
@@ -112,16 +117,16 @@ def of_folder(folder: str | Path, explicit: Mapping[str, object]) -> tuple[dict[
 
 
 def check_family(model_type: str) -> None:
-    """UserError for a family whose models cannot generate."""
+    """Raise UserError for a family that does not support generation."""
     if model_type in WITHOUT_CACHE:
         raise UserError(
-            f"generation for {model_type} needs a key/value cache, which PaddleFormers 1.2 gets wrong; "
-            "generate with another library from the same checkpoint."
+            f"generation for {model_type} needs a key/value cache, which PaddleFormers 1.2 does not support; "
+            "use another library with the same checkpoint."
         )
 
 
 def check(options: Mapping[str, object], where: str = "") -> None:
-    """UserError for an unknown option, and for a value that is not accepted."""
+    """Raise UserError for an unknown option or an invalid value."""
     for name, value in options.items():
         known(name, OPTIONS)
         if OPTIONS[name].rejects(value):
@@ -129,16 +134,16 @@ def check(options: Mapping[str, object], where: str = "") -> None:
 
 
 def known(name: str, accepted: Iterable[str]) -> None:
-    """UserError if ``name`` is not ``accepted``."""
+    """Raise UserError if ``name`` is not in ``accepted``."""
     names = [*accepted]
     if name not in names:
         meant = nearest_name(name, names)
         hint = f" Did you mean {meant}?" if meant else ""
-        raise UserError(f"There is no option {name!r}; accepted: {', '.join(names)}.{hint}")
+        raise UserError(f"Unknown option {name!r}; accepted: {', '.join(names)}.{hint}")
 
 
 def merged(defaults: Mapping[str, object], explicit: Mapping[str, object]) -> dict[str, object]:
-    """``given``, then ``defaults``; None is not given. UserError as `check`."""
+    """``defaults`` updated by ``explicit``; None counts as unset. Raises UserError as `check`."""
     explicit = {name: value for name, value in explicit.items() if value is not None}
     check(explicit)
     options = {**defaults, **explicit}
@@ -153,21 +158,21 @@ def merged(defaults: Mapping[str, object], explicit: Mapping[str, object]) -> di
 
 
 def resolved(defaults: Mapping[str, object], explicit: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-    """The strategy (greedy, sampling or beam), and the `merged` options that it reads.
+    """The strategy (greedy, sampling or beam) and the `merged` options that it reads.
 
-    UserError as `check`, for sampling among beams, and for one of ``given`` that the strategy does not read.
+    Raises UserError as `check`, for sampling with beams, and for an explicit option without effect.
     """
     chosen = merged(defaults, explicit)
     decode = _strategy(chosen)
     if decode == "beam" and chosen.get("do_sample"):
         raise UserError(
-            f"do_sample and num_beams {chosen['num_beams']} exclude each other; give do_sample=False or "
+            f"do_sample cannot be combined with num_beams={chosen['num_beams']}; set do_sample=False or "
             "num_beams=1"
         )
     for name, value in explicit.items():
         if value is not None and _unread(name, decode):
             needed = {"sampling": "do_sample=True", "beam": "num_beams=2 or more"}[OPTIONS[name].decode]
-            raise UserError(f"{name} has no effect with {decode} decoding; give {needed}, or leave it out")
+            raise UserError(f"{name} has no effect with {decode} decoding; set {needed}, or remove {name}")
     return decode, {name: value for name, value in chosen.items() if not _unread(name, decode)}
 
 

@@ -1,13 +1,12 @@
-"""This rank's part of a checkpoint's model, for ``generate``: its stage's layers, and its share of each.
+"""Load a rank's part of a checkpoint for ``generate``: the layers of its stage, and its shard of each layer.
 
-A stage is the library's model with fewer layers. Three of its layers are replaced, so that a forward pass
-goes through the stages one after another:
+A stage is the library's model with fewer layers. Three of its modules are replaced to connect the stages:
 
     first stage    embedding, layers, send
-    between        receive,   layers, send
+    middle stages  receive,   layers, send
     last stage     receive,   layers, norm, logits of the last token -> all stages
 
-Every stage gets the same logits and thus chooses the same token; each keeps the cache of its own layers.
+All stages receive the same logits and therefore choose the same token. Each stage caches only its own layers.
 
 B batch, T tokens, H hidden, V vocabulary.
 """
@@ -31,12 +30,12 @@ from llm_npu.parallel.stages import layers_of
 
 from . import program
 
-# Fields with one entry for each layer.
+# Configuration fields with one entry per layer.
 BY_LAYER = ("layer_types",)
 
 
 def load_split(folder: str | Path, dtype: str | None, pipeline: int):
-    """This rank's part of a model with the library's own tensor-parallel layers, after ``fleet.init``."""
+    """Load this rank's part with the library's tensor-parallel layers. Call ``fleet.init`` first."""
     groups = fleet.get_hybrid_communicate_group()
     config = pretrained.config_of(folder)
     degrees.divide(config, groups.get_model_parallel_world_size(), groups.get_model_parallel_rank())
@@ -50,10 +49,12 @@ def load_split(folder: str | Path, dtype: str | None, pipeline: int):
 
 
 def load_placed(folder: str | Path, dtype: str | None, of_run: meshes.Degrees, to_static: bool = False):
-    """This rank's part of PaddleNLP's single-device model, placed by auto-parallel's annotations. Collective.
+    """Load this rank's part of PaddleNLP's single-device model, sharded by auto-parallel. Collective.
 
-    Parameters and the key/value cache are distributed tensors; the logits are dense and whole on every rank.
-    ``to_static``: the model computes by programs (``program``), without stages.
+    Parameters and the key/value cache are distributed tensors. The logits are replicated dense tensors.
+
+    Args:
+        to_static: run programs (``program``); requires a single stage.
     """
     mesh = meshes.make(of_run)[of_run.stage]
     config = pretrained.config_of(folder)
@@ -80,9 +81,9 @@ def load_placed(folder: str | Path, dtype: str | None, of_run: meshes.Degrees, t
 
 
 def _narrow(config, stage: int, stages: int) -> range:
-    """Reduce ``config`` to the layers of ``stage``, and return their numbers in the whole model.
+    """Reduce ``config`` to the layers of ``stage`` and return their indices in the whole model.
 
-    The last stage's have no end: it refuses a file with more layers than the model.
+    The last stage's range is open-ended, so a file with more layers than the model is rejected.
     """
     layers = layers_of(stage, stages, config.num_hidden_layers)
     config.num_hidden_layers = len(layers)
@@ -97,10 +98,13 @@ def _narrow(config, stage: int, stages: int) -> range:
 
 
 def _connect(model, group, whole: Callable = lambda hidden: hidden) -> None:
-    """Make ``model``, whose layers are those of this rank's stage, one stage of the whole.
+    """Turn ``model``, which holds the layers of this rank's stage, into one stage of the whole model.
 
-    The embedding and the output layer remain on the stages that use them. ``group``: one rank of each stage,
-    in the order of the stages. ``whole`` gives a rank's dense tensor of what the stage computes.
+    Embedding and output layer remain on the stages that use them.
+
+    Args:
+        group: one rank of each stage, in stage order.
+        whole: converts a stage's result to a dense tensor.
     """
     dtype = model.parameters()[0].dtype
     stage, last = group.ranks.index(distributed.get_rank()), len(group.ranks) - 1
@@ -114,12 +118,12 @@ def _connect(model, group, whole: Callable = lambda hidden: hidden) -> None:
 
 
 class _Received(paddle.nn.Layer):
-    """Token ids [B, T] -> the hidden states [B, T, H] of the stage before."""
+    """Token ids [B, T] -> the previous stage's hidden states [B, T, H]."""
 
     def __init__(self, group, source: int, hidden_size: int, dtype: paddle.dtype):
         super().__init__()
         self._group, self._source, self._hidden_size = group, group.ranks[source], hidden_size
-        self.weight = paddle.empty([0], dtype)  # PaddleFormers' models read its dtype
+        self.weight = paddle.empty([0], dtype)  # PaddleFormers' models read the dtype of this attribute
 
     def forward(self, input_ids):
         hidden = paddle.empty([*input_ids.shape, self._hidden_size], self.weight.dtype)
@@ -142,7 +146,7 @@ class _Sent(paddle.nn.Layer):
 class _Logits(paddle.nn.Layer):
     """Hidden states [B, T, H] -> float32 logits of the last token [B, 1, V].
 
-    They are those of the last stage's ``head``, which is None on the other stages.
+    The last stage's ``head`` computes the logits; ``head`` is None on the other stages.
     """
 
     def __init__(self, group, vocab_size: int, head: paddle.nn.Layer | None, whole: Callable):

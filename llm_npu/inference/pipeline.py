@@ -1,15 +1,15 @@
-"""``pipeline``: text from a model's folder in two calls, as in Hugging Face's transformers and openMind.
+"""``pipeline``: text generation in two calls, as in Hugging Face's transformers and openMind.
 
     from llm_npu import apply_fused_kernel, pipeline
 
-    apply_fused_kernel(use_fused_rope=False)         # optional: switches for the models that follow
+    apply_fused_kernel(use_fused_rope=False)         # optional: switches for models built later
     pipe = pipeline("text-generation", model="output/checkpoint-100", device="npu:0")
     pipe("def __init__(self")                        # [{"generated_text": "def __init__(self, name):..."}]
-    pipe([{"role": "user", "content": "2 + 2?"}])    # by the chat template: messages in, messages out
+    pipe([{"role": "user", "content": "2 + 2?"}])    # applies the chat template: messages in, messages out
     pipe(["One prompt", "Another"], max_new_tokens=20, do_sample=True, top_p=0.9)
-    pipe("Once upon", streamer=print)                # called with each piece of text
+    pipe("Once upon", streamer=print)                # called with each new chunk of text
 
-Importing this module imports no framework: the device is chosen before.
+Importing this module imports no framework, because the device must be selected before paddle is imported.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from llm_npu.models import ends, library, presets
 from . import options as generation_options
 
 TASKS = ("text-generation",)
-NEW_TOKENS = 256  # where neither a call nor generation_config.json says how many
+NEW_TOKENS = 256  # default when neither the call nor generation_config.json sets a limit
 SETTINGS: Mapping[str, tuple[type, object]] = {"return_full_text": (bool, True), "batch_size": (int, 8)}
 Chat = Sequence[dict]
-CONTEXT = 8  # tokens of the prompt before the first new one, on which its blank depends
-INCOMPLETE = "\ufffd"  # how the bytes of an incomplete character are decoded
+CONTEXT = 8  # prompt tokens decoded with the first new token, whose leading blank depends on them
+INCOMPLETE = "\ufffd"  # decoded form of an incomplete character
 
 
 def apply_fused_kernel(**switches: bool) -> None:
-    """Fuse every supported model that is built from now on, by ``pipeline`` and by other programs.
+    """Fuse every supported model that is built after this call, by ``pipeline`` or by other code.
 
-    Chooses the device npu, the card or the virtual NPU, unless paddle is imported already.
+    Selects the device npu (card or virtual NPU) unless paddle is already imported.
 
     Args:
-        switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ...: False leaves the operator out.
-            All switches False leaves models as they are. ``use_fused_linear_cross_entropy=True``: a model
-            that is called with labels in training computes their loss without logits, and returns None
-            instead of them; it is off by default, because only a training knows the size of its logits.
+        switches: ``use_npu_fusion_attention``, ``use_fused_rms_norm``, ...: False disables the operator. If
+            all switches are False, models are not changed. ``use_fused_linear_cross_entropy`` is off by
+            default. With it, a training call with labels computes the loss without logits and returns None
+            in their place.
 
     Raises:
-        UserError: for an unknown switch, and for a value that is not True or False.
+        UserError: for an unknown switch, or a value other than True or False.
     """
     for name, on in switches.items():
         generation_options.known(name, tuple(arguments.FusedArguments().of_layers()))
@@ -75,27 +75,27 @@ def pipeline(
     trust_remote_code: bool | None = None,
     **options,
 ) -> TextGeneration:
-    """A function from prompts to texts: ``TextGeneration``, with a model on a device.
+    """Load a model and return a ``TextGeneration`` that maps prompts to texts.
 
     Args:
         task: ``text-generation``.
-        model: the folder of a checkpoint: config.json, safetensors files, and maybe generation_config.json,
-            whose options are the defaults of each call.
-        device: as ``llm_npu.device.select`` takes it, before anything imports paddle.
-        dtype: float32, bfloat16 or float16; by default as stored, on the CPU place float32.
-        tokenizer: its folder; by default ``model``.
+        model: a checkpoint folder with config.json and safetensors files. Options in an optional
+            generation_config.json become the defaults of each call.
+        device: as for ``llm_npu.device.select``; must be set before paddle is imported.
+        dtype: float32, bfloat16 or float16. Default: the stored dtype, or float32 on the CPU place.
+        tokenizer: the tokenizer's folder; by default ``model``.
         framework: accepted without effect, as are ``backend`` and ``trust_remote_code``.
-        options: switches of ``apply_fused_kernel``, which win over its own (all True without a call of it);
-            and defaults for the arguments of ``TextGeneration``.
+        options: switches of ``apply_fused_kernel``, which override an earlier call of it (all are True by
+            default), and default arguments of ``TextGeneration``.
 
     Raises:
-        UserError: before anything is loaded, for an unknown task, device, switch or option, for a value out
-            of range, and for a folder without configuration, weights or tokenizer; then as
+        UserError: before loading, for an unknown task, device, switch or option, a value out of range, and a
+            folder without configuration, weights or tokenizer; later as
             ``llm_npu.data.text.tokenizer.load_tokenizer`` and ``pretrained.load_model``.
         RuntimeError: as ``llm_npu.device.select``.
     """
     if task not in TASKS:
-        raise UserError(f"There is no task {task!r:.80}; accepted: {', '.join(TASKS)}.")
+        raise UserError(f"Unknown task {task!r:.80}; accepted: {', '.join(TASKS)}.")
     accepted = (*generation_options.OPTIONS, *SETTINGS, *_switches())
     for name in options:
         generation_options.known(name, accepted)
@@ -112,8 +112,8 @@ def pipeline(
     ignored = {"framework": framework, "backend": backend, "trust_remote_code": trust_remote_code}
     if ignored := [f"{name}={value!r}" for name, value in ignored.items() if value is not None]:
         notes.append(
-            f"{', '.join(ignored)}: no effect. Models are those of {library.names.TITLE}, and no code of a "
-            "model's folder runs."
+            f"{', '.join(ignored)}: no effect. Models are built by {library.names.TITLE}, and code in a "
+            "model folder is never executed."
         )
     chosen = _device(device)
     _import_frameworks()
@@ -136,13 +136,13 @@ def pipeline(
 
 
 class TextGeneration:
-    """Text from prompts: ``pipeline`` makes it.
+    """Generates text from prompts; created by ``pipeline``.
 
     Attributes:
-        model: the model of PaddleNLP or PaddleFormers, in evaluation mode.
-        tokenizer: its tokenizer.
+        model: the PaddleNLP or PaddleFormers model, in evaluation mode.
+        tokenizer: the model's tokenizer.
         device: ``llm_npu.device.Device``.
-        report: ``llm_npu.surgery.Report``: which layers are fused; None without fused operators.
+        report: the ``llm_npu.surgery.Report`` of fused layers; None without fused operators.
     """
 
     def __init__(self, model, tokenizer, device: devices.Device, report, *, options, settings, ends):
@@ -157,23 +157,22 @@ class TextGeneration:
         streamer: Callable[[str], object] | object | None = None,
         **options,
     ) -> list:
-        """Continue ``prompts``: text, or messages ({"role": ..., "content": ...}) with an answer to come.
+        """Continue ``prompts``: texts, or chats as lists of {"role": ..., "content": ...}.
 
-        ``[{"generated_text": ...}]`` for one prompt, a list of these for several. The text is the prompt and
-        its continuation; of messages, all messages and the answer.
+        Returns ``[{"generated_text": ...}]`` for one prompt, or a list of these for several. The text
+        includes the prompt; for a chat it is the list of messages including the answer.
 
         Args:
-            streamer: called with each piece of the new text of one prompt; or an object whose ``put`` gets
-                the token ids, such as the libraries' TextStreamer.
+            streamer: called with each new chunk of text of a single prompt. An object whose ``put`` accepts
+                token ids also works, for example the libraries' TextStreamer.
             options: ``max_new_tokens``, ``max_length``, ``do_sample``, ``top_k``, ``top_p``, ``temperature``,
-                ``num_beams``, ``length_penalty``, ``repetition_penalty``; ``return_full_text``: False for the
-                new text only; ``batch_size``: prompts at once. They win over the pipeline's, which win over
-                the folder's.
+                ``num_beams``, ``length_penalty``, ``repetition_penalty``; ``return_full_text``: False returns
+                the new text only; ``batch_size``: prompts per batch. They override the pipeline's options,
+                which override the folder's.
 
         Raises:
-            UserError: for prompts of another kind, without text, or too long for the model; for an unknown
-                option, a value out of range, and an option without effect; for a ``streamer`` with several
-                prompts or beams.
+            UserError: for an invalid, empty or too long prompt; for an unknown option, a value out of range,
+                and an option without effect; for a ``streamer`` with several prompts or beams.
         """
         changed = {name: options.pop(name) for name in SETTINGS if name in options}
         settings = _settings(self._settings, changed)
@@ -204,8 +203,8 @@ class TextGeneration:
         new = chosen.pop("max_new_tokens", NEW_TOKENS if whole is None else whole - longest)
         if new < 1:
             raise UserError(
-                f"A prompt of {longest} tokens leaves none of max_length {whole}; give max_new_tokens, or a "
-                "larger max_length"
+                f"The prompt has {longest} tokens, which leaves no room within max_length={whole}; set "
+                "max_new_tokens, or a larger max_length"
             )
         show = None
         if streamer is not None and not _takes_tokens(streamer):
@@ -222,7 +221,7 @@ class TextGeneration:
     def _ids(self, prompt: str | Chat) -> list[int]:
         if isinstance(prompt, str):
             if not messages.is_unicode(prompt):
-                raise UserError("a prompt is not valid Unicode; decode it from the encoding that it has")
+                raise UserError("a prompt is not valid Unicode; decode it with its actual encoding")
             return encoding.ids(self.tokenizer, [prompt], frame=True)[0].tolist()
         chat = messages.listed([*prompt], "role", "content", messages.OPENAI_ROLES, "the prompt")
         messages.check(chat, "the prompt")
@@ -230,10 +229,10 @@ class TextGeneration:
 
 
 class TextStreamer:
-    """A streamer for the library's ``generate``: calls ``show(text)`` with what each token adds to the text.
+    """A streamer for the library's ``generate``: calls ``show(text)`` with the text that each token adds.
 
-    A character of several tokens is shown with its last one. After ``finish`` the joined texts are the
-    continuation, except that tokenizers may decode invalid UTF-8 differently as a whole.
+    A character of several tokens is shown when its last token arrives. After ``finish``, the concatenated
+    texts equal the continuation, unless the tokenizer decodes invalid UTF-8 differently as a whole.
     """
 
     def __init__(
@@ -241,12 +240,12 @@ class TextStreamer:
     ):
         self._show, self._tokenizer, self._ends = show, tokenizer, ends
         self._ids = [*prompt[-CONTEXT:]]
-        self._start, self._done = 0, len(self._ids)  # ids[start:done] stand in front of what comes next
+        self._start, self._done = 0, len(self._ids)  # ids[start:done] are the context of the next token
         self._shown = 0
         self._skip = library.names.STREAMS_PROMPT
 
     def put(self, tokens) -> None:
-        """The new token of each row, int64 [1, 1]; with some libraries first the prompt."""
+        """Receive the new token of each row, int64 [1, 1]; some libraries pass the prompt first."""
         if self._skip:
             self._skip = False
             return
@@ -261,10 +260,10 @@ class TextStreamer:
             self._say(text[len(before) :])
 
     def end(self) -> None:
-        """The library calls this after the last token; ``finish`` shows the rest."""
+        """Called by the library after the last token; ``finish`` shows the remaining text."""
 
     def finish(self, text: str) -> None:
-        """Show the rest of the continuation ``text``."""
+        """Show the remainder of the continuation ``text``."""
         if self._shown < len(text):
             self._say(text[self._shown :])
 
@@ -283,7 +282,7 @@ def _listed(prompts: object) -> list:
             f"a prompt is a {type(prompts).__name__}; accepted: text, messages, or a list of these"
         )
     if not prompts:
-        raise UserError("There is no prompt; give at least one.")
+        raise UserError("There are no prompts; pass at least one.")
     for prompt in prompts:
         if not isinstance(prompt, str) and not _is_chat(prompt):
             raise UserError(
@@ -300,9 +299,9 @@ def _check_streamer(streamer: object, prompts: int, decode: str) -> None:
             "and end"
         )
     if prompts > 1:
-        raise UserError(f"streamer follows one prompt, not {prompts}; give them one after the other")
+        raise UserError(f"streamer supports one prompt, not {prompts}; call the pipeline once per prompt")
     if decode == "beam":
-        raise UserError("streamer cannot follow beam search; give num_beams=1")
+        raise UserError("streamer does not support beam search; set num_beams=1")
 
 
 def _takes_tokens(streamer: object) -> bool:
@@ -314,7 +313,7 @@ def _joined(prompt: str | Chat, text: str) -> str | list[dict]:
 
 
 def _switches() -> tuple[str, ...]:
-    """Those of operators that generation runs."""
+    """The switches of operators that generation uses."""
     of_layers = arguments.FusedArguments().of_layers()
     return tuple(name for name in of_layers if name != "use_fused_linear_cross_entropy")
 
@@ -338,23 +337,23 @@ def _checked_folder(model: object) -> Path:
         raise UserError(f"model is a {type(model).__name__}; accepted: the folder of a checkpoint.")
     folder = Path(model).expanduser()
     if not folder.is_dir():
-        raise UserError(f"the model {str(model)!r:.200} is not a local directory, and nothing is downloaded")
+        raise UserError(f"the model {str(model)!r:.200} is not a local folder; models are not downloaded")
     generation_options.check_family(presets.model_type(str(folder)))
     if not presets.has_weights(str(folder)):
-        raise UserError(f"{folder} contains no weights ({presets.WEIGHTS}); give the folder of a checkpoint")
+        raise UserError(f"{folder} contains no weights ({presets.WEIGHTS}); specify a checkpoint folder")
     return folder
 
 
 def _ends(folder: Path) -> tuple[int, ...]:
-    """The end-of-text tokens of generation_config.json."""
+    """The end-of-text tokens in generation_config.json."""
     tokens = ends.of_folder(folder, {}, folder / ends.GENERATION_FILE)
     return () if tokens is None else tuple(tokens) if isinstance(tokens, list) else (tokens,)
 
 
 def _device(name: str) -> devices.Device:
-    """The CPU place is there beside every device; any other choice is made before paddle is imported."""
+    """Select the device; the CPU place needs no selection before paddle is imported."""
     if name == "cpu" and "paddle" in sys.modules:
-        return devices.Device("cpu", "cpu", "cpu was asked for")
+        return devices.Device("cpu", "cpu", "cpu was requested")
     return devices.select(name)
 
 
@@ -364,7 +363,7 @@ def _import_frameworks() -> None:
 
 
 def _fuse(model, switches: Mapping[str, bool]):
-    """The report about the layers of ``model``; None if all switches are off."""
+    """Fuse ``model`` and return the report; None if all switches are off."""
     from llm_npu import surgery
     from llm_npu.surgery.apply import NoMatchingLayer
     from llm_npu.surgery.compat import in_force
@@ -372,14 +371,14 @@ def _fuse(model, switches: Mapping[str, bool]):
     on = {name: in_force[name] for name in _switches() if in_force.get(name) is not None} | {**switches}
     surgery.remove_fused_kernels(model)
     if any(on.get(name, True) for name in _switches()):
-        with contextlib.suppress(NoMatchingLayer):  # such as a dense model with use_fused_moe alone
+        with contextlib.suppress(NoMatchingLayer):  # for example a dense model with only use_fused_moe
             return surgery.apply_fused_kernels(model, **on)
     return None
 
 
 @contextlib.contextmanager
 def _current(name: str) -> Iterator[None]:
-    """``name`` is Paddle's device inside."""
+    """Context in which ``name`` is Paddle's current device."""
     import paddle
 
     before = paddle.device.get_device()

@@ -1,11 +1,11 @@
-"""Programs of a model that annotations split: forward only, one for each rank, for rows of a fixed shape.
+"""Forward-only programs of an annotated model, one per rank, for rows of a fixed shape.
 
     program = Program(Logits(model, mesh), model, mesh, [[rows, tokens]])
     logits = program([ids])                       # collective
     StaticForward(model, mesh)                    # the library's generate now runs programs
 
-A program has no cache: it computes whole rows, which are filled up at the end. It is causal, so the padding
-changes nothing before it.
+A program has no key/value cache: it computes whole rows, padded at the end. It is causal, so padding does not
+affect the tokens before it.
 
 B rows, T tokens of a row, V vocabulary size.
 """
@@ -22,11 +22,11 @@ from llm_npu.parallel.program import share
 
 from .generate import whole_tables
 
-SHORTEST = 64  # tokens of a program's rows; longer ones are powers of two
+SHORTEST = 64  # minimum row length of a program; longer rows are padded to a power of two
 
 
 class Logits(paddle.nn.Layer):
-    """Token ids [B, T] -> float32 logits [B, T, V], whole on each rank."""
+    """Token ids [B, T] -> float32 logits [B, T, V], replicated on all ranks."""
 
     def __init__(self, model, mesh: dist.ProcessMesh):
         super().__init__()
@@ -43,17 +43,20 @@ class Logits(paddle.nn.Layer):
 
 
 class LastLogits(Logits):
-    """Token ids [B, T], places [B, 1, 1] -> float32 logits [B, 1, V] of the tokens at the places."""
+    """Token ids [B, T], indices [B, 1, 1] -> float32 logits [B, 1, V] of the tokens at the indices."""
 
     def forward(self, input_ids, places):
         return self._whole(paddle.take_along_axis(self._hidden(input_ids), places, axis=1))
 
 
 class Program:
-    """The program of ``layer``, which has ``model``, for int64 inputs of ``shapes``; built at once.
+    """The compiled program of ``layer`` for int64 inputs of ``shapes``.
 
-    It shares the memory of the parameters with the model. ``dense``: the program of this rank, which
-    ``executor`` runs in ``scope``; ``output``: the logits in it.
+    The program shares its parameter memory with the model.
+
+    Attributes:
+        dense: this rank's program, which ``executor`` runs in ``scope``.
+        output: the logits variable of the program.
     """
 
     def __init__(self, layer: Logits, model, mesh: dist.ProcessMesh, shapes: list[list[int]]):
@@ -61,12 +64,12 @@ class Program:
         self.names = [spec.name for spec in specs]
         self.scope = paddle.static.Scope()
         with paddle.static.scope_guard(self.scope), whole_tables(model):
-            # Paddle gives a name to the output of a loss only.
+            # Paddle only names the output of a loss.
             distributed = dist.to_static(layer, None, lambda logits: logits, input_spec=[specs, []])
             distributed.eval()
             engine = distributed._engine
             engine.program_helper.init_pir(engine._pir_dist_main_progs["eval"], engine._place)
-        paddle.disable_static()  # which building a program enables
+        paddle.disable_static()  # building a program enables static mode
         self.dense = engine._pir_dense_main_progs["eval"]
         self.output = self.dense.get_output_value_by_name(engine._loss_names[0])
         self.executor = paddle.static.Executor(engine._place)
@@ -89,9 +92,9 @@ def _spec(shape: list[int], number: int, mesh: dist.ProcessMesh) -> DistributedI
 
 
 class StaticForward:
-    """Replaces the forward of ``model``: a batch, padded on the left, goes through a program without a cache.
+    """Replaces the forward of ``model``: left-padded batches run through a program without a cache.
 
-    The program serves all batches that are not larger.
+    One program serves all batches up to its shape.
     """
 
     def __init__(self, model, mesh: dist.ProcessMesh):

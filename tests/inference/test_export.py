@@ -101,13 +101,13 @@ def test_the_mode_and_the_kernels_of_a_model_stay(tmp_path, on_npu):
 @pytest.mark.slow
 def test_what_is_refused(tmp_path, on_npu):
     model = build("llama")
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="choose a new folder"):
         export.export(model, tmp_path)
     with pytest.raises(ValueError, match=r"backend is 'cuda'; accepted: native, ascend"):
         export.export(model, tmp_path / "new", backend="cuda")
-    with pytest.raises(ValueError, match=r"dtype is for the folder"):
+    with pytest.raises(ValueError, match=r"dtype .*checkpoint folder"):
         export.export(model, tmp_path / "new", dtype="float32")
-    with pytest.raises(ValueError, match=r"backend='ascend' needs a shape"):
+    with pytest.raises(ValueError, match=r"backend='ascend' .*shape"):
         export.export(model, tmp_path / "new", backend="ascend")
     with pytest.raises(ValueError, match=rf"accepted: .*, 1 to {POSITIONS}"):
         export.export(model, tmp_path / "new", shape=(1, POSITIONS + 1))
@@ -116,7 +116,7 @@ def test_what_is_refused(tmp_path, on_npu):
     ):  # flash_attention_npu takes 16-bit types only
         export.export(model, tmp_path / "new", backend="ascend", shape=(1, 16))
     assert not (tmp_path / "new").exists() and not applied_kernels(model)
-    with pytest.raises(ValueError, match=r"holds no program of llm_npu.inference.export"):
+    with pytest.raises(ValueError, match=r"no program of llm_npu.inference.export"):
         export.load(tmp_path)
 
 
@@ -129,7 +129,7 @@ def test_bad_tokens(tmp_path, on_npu):
         with pytest.raises(ValueError, match=rf"\[B, T\], rows of 1 to {POSITIONS} tokens"):
             predictor(ids)
     for token in (-1, VOCABULARY):
-        with pytest.raises(ValueError, match=rf"holds {token}; accepted: 0 to {VOCABULARY - 1}"):
+        with pytest.raises(ValueError, match=rf"{token}; accepted: 0 to {VOCABULARY - 1}"):
             predictor([[1, token]])
     narrow = export.load(export.export(model, tmp_path / "narrow", shape=(2, 8)), "npu")
     with pytest.raises(ValueError, match=r"\[B, T\], .* 2 rows of 1 to 8 tokens"):

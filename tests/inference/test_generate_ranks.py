@@ -115,7 +115,7 @@ def test_bfloat16_is_as_accurate_as_on_one_rank(checkpoints, tmp_path, fields):
 def test_a_family_without_annotations_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(fields_of("mistral")))
     Mesh(2).check(tmp_path)
-    with pytest.raises(ValueError, match=r"is a Mistral; accepted: Llama, Qwen2"):
+    with pytest.raises(ValueError, match=r"Mistral .*accepted: Llama, Qwen2"):
         Mesh(2, auto=True).check(tmp_path)
 
 
@@ -125,10 +125,10 @@ def test_a_family_without_annotations_is_refused(tmp_path):
     [
         ({"tensor": 4}, "--tensor_parallel_degree is 4, but .* has num_key_value_heads 2"),
         ({"tensor": 3}, "--tensor_parallel_degree is 3, but .* has num_attention_heads 4"),
-        ({"tensor": 2, "to_static": True}, "--to_static .* give --enable_auto_parallel"),
+        ({"tensor": 2, "to_static": True}, "--to_static .* --enable_auto_parallel"),
         (
             {"tensor": 2, "pipeline": 2, "auto": True, "to_static": True},
-            "--to_static generates without stages",
+            "--to_static .* --pipeline_parallel_degree",
         ),
         ({"pipeline": 3}, "--pipeline_parallel_degree is 3, .* 2 layers"),
     ],
@@ -144,5 +144,5 @@ def test_a_mesh_that_does_not_fit_is_refused(tmp_path, fields, sentence):
 def test_stages_of_families_that_change_the_embeddings_are_refused(tmp_path, family):
     (tmp_path / "config.json").write_text(json.dumps(run_inputs.LLAMA | run_inputs.OTHERS[family]))
     Mesh(tensor=2).check(tmp_path)
-    with pytest.raises(ValueError, match=f"{family}.* stages"):
+    with pytest.raises(ValueError, match=f"--pipeline_parallel_degree .*{family}"):
         Mesh(pipeline=2).check(tmp_path)

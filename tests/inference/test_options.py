@@ -90,7 +90,7 @@ def test_given_options_win(settings, decode, read, unread):
         ({"temperature": float("nan"), "do_sample": True}, "temperature is nan; accepted: 0.0001 or more"),
         ({"top_k": 3}, "top_k .*do_sample=True"),
         ({"length_penalty": 0.5}, "length_penalty .*num_beams=2"),
-        ({"do_sample": True, "num_beams": 2}, "do_sample and num_beams 2 exclude each other"),
+        ({"do_sample": True, "num_beams": 2}, "do_sample .*num_beams=2"),
     ],
 )
 def test_bad_options_are_refused(settings, sentence):

@@ -128,7 +128,7 @@ def test_max_length_counts_the_prompt(pipe, with_config):
     bounded = llm_npu.pipeline("text-generation", with_config(max_length=prompt + 4))
     assert bounded("def ") == pipe("def ", max_new_tokens=4) == pipe("def ", max_length=prompt + 4)
     assert bounded("def ", max_new_tokens=6) == pipe("def ", max_new_tokens=6)
-    with pytest.raises(ValueError, match=f"max_length {prompt + 4}"):
+    with pytest.raises(ValueError, match=f"max_length={prompt + 4}"):
         bounded(PROMPTS[1])
 
 

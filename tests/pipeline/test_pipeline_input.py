@@ -10,21 +10,21 @@ from llm_npu.core.errors import UserError
 
 # Arguments, files to remove, and the sentence.
 REFUSED = {
-    "task": ({"task": "translation"}, [], "no task 'translation'; accepted: text-generation"),
+    "task": ({"task": "translation"}, [], "task 'translation'; accepted: text-generation"),
     "device": ({"device": "npu:99"}, [], "The device npu:99 does not exist"),
     "unknown device": ({"device": "gpu"}, [], "The device 'gpu' is not known"),
     "tokenizer": ({}, ["tokenizer.json"], "contains neither tokenizer.json nor tokenizer.model"),
     "other tokenizer": ({"tokenizer": "nowhere"}, [], "'nowhere' is not a local directory"),
     "weights": ({}, ["model.safetensors"], r"contains no weights \(\*\.safetensors\)"),
     "configuration": ({}, ["config.json"], "has no config.json"),
-    "model": ({"model": "AI-Research/Qwen2.5-7B"}, [], "not a local directory, and nothing is downloaded"),
+    "model": ({"model": "AI-Research/Qwen2.5-7B"}, [], "not a local "),
     "no folder": ({"model": 3}, [], "model is a int; accepted: the folder of a checkpoint"),
-    "option": ({"max_tokens": 3}, [], "no option 'max_tokens'; .* Did you mean max_new_tokens?"),
+    "option": ({"max_tokens": 3}, [], "option 'max_tokens'; .* Did you mean max_new_tokens?"),
     "switch": ({"use_fused_rmsnorm": False}, [], "Did you mean use_fused_rms_norm?"),
     "switch's value": ({"use_fused_rope": 1}, [], "use_fused_rope is 1; accepted: True or False"),
     "setting": ({"batch_size": 0}, [], "batch_size is 0; accepted: 1 or more"),
     "range": ({"top_p": 2, "do_sample": True}, [], "top_p is 2; accepted: above 0, up to 1"),
-    "no effect": ({"top_p": 0.5}, [], "top_p has no effect with greedy decoding; give do_sample=True"),
+    "no effect": ({"top_p": 0.5}, [], "top_p has no effect with greedy decoding; .*do_sample=True"),
 }
 
 
@@ -45,11 +45,11 @@ def test_a_bad_generation_config_is_refused(with_config):
 
 
 def test_switches_are_refused():
-    with pytest.raises(UserError, match="no option 'use_fused_rmsnorm'"):
+    with pytest.raises(UserError, match="option 'use_fused_rmsnorm'"):
         llm_npu.apply_fused_kernel(use_fused_rmsnorm=False)
     with pytest.raises(UserError, match="use_fused_rope is 0; accepted: True or False"):
         llm_npu.apply_fused_kernel(use_fused_rope=0)
-    with pytest.raises(UserError, match="no option 'use_fused_linear_cross_entropy'"):
+    with pytest.raises(UserError, match="option 'use_fused_linear_cross_entropy'"):
         llm_npu.pipeline("text-generation", "here", use_fused_linear_cross_entropy=True)
 
 
@@ -62,19 +62,19 @@ def pipe(folder):
     ("prompts", "options", "sentence"),
     [
         (3, {}, "a prompt is a int; accepted: text, messages"),
-        ([], {}, "There is no prompt"),
-        ("", {}, "The prompt is empty"),
+        ([], {}, "no prompts"),
+        ("", {}, "prompt is empty"),
         ([3], {}, "a prompt is 3; accepted: text, or messages"),
         ("\ud800", {}, "not valid Unicode"),
         ("x" * 99, {}, "64 positions"),
         ([{"role": "user"}], {}, "the user message 1 must be text"),
         ([{"role": "judge", "content": "x"}], {}, "role is 'judge'; accepted: system, user"),
         ([{"role": "assistant", "content": "x"}], {}, "the last message is an answer"),
-        ("x", {"max_tokens": 3}, "no option 'max_tokens'"),
+        ("x", {"max_tokens": 3}, "option 'max_tokens'"),
         ("x", {"batch_size": "2"}, "batch_size is '2'; accepted: 1 or more"),
         ("x", {"streamer": 3}, "streamer is a int; accepted: a function of a text"),
-        (["x", "y"], {"streamer": print}, "streamer follows one prompt, not 2"),
-        ("x", {"streamer": print, "num_beams": 2}, "streamer cannot follow beam search"),
+        (["x", "y"], {"streamer": print}, "streamer .*not 2"),
+        ("x", {"streamer": print, "num_beams": 2}, "streamer .*num_beams=1"),
     ],
 )
 def test_calls_are_refused(pipe, prompts, options, sentence):

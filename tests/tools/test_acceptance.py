@@ -259,7 +259,7 @@ def test_how_many_cards_are_used(chosen, visible, requested, count, monkeypatch)
 
 def test_more_cards_than_there_are(monkeypatch):
     monkeypatch.setattr(device, "find_cards", lambda: VisibleCards(Path("plugin"), 3, ()))
-    with pytest.raises(ValueError, match="give 1 to 3"):
+    with pytest.raises(ValueError, match="1 to 3"):
         command.card_count(4, CARD)
 
 
@@ -324,8 +324,8 @@ def test_the_checks_fit_into_the_time():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--cards", "9"], "give 1 to 8"),
-        (["--cards", "0"], "give 1 to 8"),
+        (["--cards", "9"], "1 to 8"),
+        (["--cards", "0"], "1 to 8"),
         (["--minutes", "0"], "--minutes"),
         (["--card", "910b9"], "--card"),
         (["--device", "cpu"], "--device"),

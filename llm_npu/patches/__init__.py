@@ -45,6 +45,7 @@ def apply() -> None:
         fix_qwen2_moe_norm_topk_prob()
         fix_qwen2_moe_gate_dtype()
         fix_qwen2_moe_auxiliary_loss()
+        fix_segment_parallel_exchange()
     if installed_version("paddleformers"):
         paddleformers.apply()
 
@@ -261,3 +262,27 @@ def fix_qwen2_moe_auxiliary_loss() -> None:
         return paddle.stack(gate_losses).mean()
 
     modeling.load_balancing_loss_func = load_balancing_loss_func
+
+
+@functools.cache
+def fix_segment_parallel_exchange() -> None:
+    """PaddleNLP 3.0.0b4: ``sep_parallel_degree`` trains on uninitialized memory (NaN losses, or random ones).
+
+    ``_reshard_qkv`` calls ``paddle.distributed.alltoall(inputs, outputs)``; Paddle 3 expects the outputs
+    first, so the empty buffers are sent, and the inputs overwritten. The patch passes them in Paddle's order.
+    """
+    from paddlenlp.transformers import segment_parallel_utils
+
+    if next(iter(inspect.signature(paddle.distributed.alltoall).parameters)) != "out_tensor_list":
+        return
+
+    class Distributed:
+        """``paddle.distributed`` with PaddleNLP's order of arguments."""
+
+        def __getattr__(self, name: str):
+            return getattr(paddle.distributed, name)
+
+        def alltoall(self, inputs, outputs, group=None):
+            return paddle.distributed.alltoall(outputs, inputs, group=group)
+
+    segment_parallel_utils.dist = Distributed()

@@ -1,4 +1,4 @@
-"""Patches for defects of pipelines and of sharding."""
+"""Patches for defects of pipelines, of sharding and of sequences split over ranks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ def apply() -> None:
     fix_interleaved_pipeline_order()
     fix_shared_weight_norm()
     fix_split_param_gradients()
+    fix_split_weight_norm()
 
 
 @functools.cache
@@ -84,3 +85,26 @@ def fix_split_param_gradients() -> None:
             buffer.grad_storage.zero_()
 
     sharding.clear_grad = clear_grad
+
+
+@functools.cache
+def fix_split_weight_norm() -> None:
+    """Paddle 3.3: with tensor parallelism and ``sep_degree`` N, gradients are clipped by a norm that is too
+    large: the part of split weights is multiplied by sqrt(N).
+
+    Ranks of the group ``sep`` have the same weights and gradients. But the squares of split weights are
+    summed over the group ``get_check_parallel_group``, which contains ``sep``. The patch makes the norm use
+    its other branch, which sums over the tensor parallel and the pipeline group.
+    """
+    from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer import hybrid_parallel_optimizer
+
+    clip = hybrid_parallel_optimizer.HybridParallelClipGrad
+    upstream = clip._global_norm
+
+    @functools.wraps(upstream)
+    def _global_norm(self, *squares):
+        if self._hcg.get_sep_parallel_world_size() > 1:
+            self.split_norm_comm = True
+        return upstream(self, *squares)
+
+    clip._global_norm = _global_norm

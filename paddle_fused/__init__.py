@@ -16,6 +16,7 @@ paddle on first access, which raises SetupError if the native libraries were bui
     verification       compares calls with their definition
     operator_hooks     observes the operators that Python calls
     sharding           operators on distributed tensors
+    context_parallel   attention of sequences split over ranks
     dispatch           backend selection, ``use_backend``, ``dispatch_log``
     registry           the registrations of the operators
     ascend, native     the plugin's operators; the host operators

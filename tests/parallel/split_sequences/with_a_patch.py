@@ -13,7 +13,7 @@ import sys
 import paddle
 import ranks
 
-paddle.set_device(f"npu:{os.environ['FLAGS_selected_npus']}")
+paddle.set_device(f"npu:{os.environ['PADDLE_TRAINER_ID']}")
 _, _, program, module, patch = sys.argv
 getattr(importlib.import_module(module), patch)()
 printed = io.StringIO()

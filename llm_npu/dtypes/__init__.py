@@ -1,4 +1,4 @@
-"""Tensors and operators that would leave the NPU's cores because of their dtype, and their origin.
+"""Finds tensors and operators that would leave the NPU's cores because of their dtype, and their source.
 
     report = audit(model, optimizer, sample)     # before the first step
     print(report)
@@ -8,11 +8,12 @@
 
     llm-npu dtypes run train.py        # warnings in any program
 
-The cores of an Ascend card compute in float32, float16 and bfloat16. float64 and complex128 run on its AICPU,
-a control processor that is orders of magnitude slower. A kernel that paddle-custom-npu does not register for
-a dtype runs on the host, with copies in both directions. Nothing here casts: it reports what and where.
+The cores of an Ascend card compute in float32, float16 and bfloat16. float64 and complex128 run on the AICPU,
+a control processor that is orders of magnitude slower. If paddle-custom-npu does not register a kernel for a
+dtype, the kernel runs on the host, with copies in both directions. This package only reports; it casts
+nothing.
 
-Importing this package imports no framework, because ``run`` chooses the device before ``import paddle``.
+Importing this package imports no framework, because ``run`` selects the device before ``import paddle``.
 """
 
 import importlib

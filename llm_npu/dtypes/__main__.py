@@ -1,7 +1,8 @@
-"""Runs any Paddle program with a warning for each of its lines that uses float64 on npu.
+"""Runs any Paddle program and warns about each of its lines that uses float64 on npu.
 
-This process chooses the device and replaces itself with the program in a new environment, which child
-processes inherit. The virtual NPU emits the warnings itself; on a card, ``any_program`` does.
+This process selects the device, sets up the environment, and replaces itself with the program. Child
+processes inherit the environment. On the virtual NPU the device emits the warnings; on a card,
+``any_program`` does.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from llm_npu.core import on_import, program
 USAGE = """usage: llm-npu dtypes run [--host] [--operators] PROGRAM [ARGS ...]
        llm-npu dtypes run [--host] [--operators] -m MODULE [ARGS ...]
 
-Runs a Paddle program as it is on an Ascend card, or without one on the virtual NPU, with an AICPUWarning for
-each line that uses float64: once for each operator, dtype and line, at most 10, and a summary at the end.
-  --host        also warn of other operators that a card leaves to its host or its AICPU
-  --operators   on the virtual NPU: watch the operators that Python calls, as on a card, not the kernels
+Runs an unmodified Paddle program on an Ascend card, or on the virtual NPU if there is no card. Emits an
+AICPUWarning for each line that uses float64: one per operator, dtype and line, at most 10, and a summary at
+exit.
+  --host        also warn about other operators that a card runs on its host or its AICPU
+  --operators   on the virtual NPU: watch operators called from Python, as on a card, instead of kernels
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Replace this process with the program. Returns an exit code only if there is nothing to run."""
+    """Replace this process with the program. Returns an exit code only if there is no program to run."""
     if arguments[:1] in (["-h"], ["--help"]):
         print(USAGE, end="")
         return 0

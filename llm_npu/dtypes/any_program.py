@@ -1,14 +1,14 @@
-"""Prepares a process of ``llm-npu dtypes run`` on a card, around its import of paddle."""
+"""Hooks around the import of paddle in a process of ``llm-npu dtypes run`` on a card."""
 
 from __future__ import annotations
 
 
 def before_library() -> None:
-    """Do nothing, because the operators do not exist yet."""
+    """Nothing to do: no operator exists yet."""
 
 
 def after_library() -> None:
-    """Watch operators from now on."""
+    """Start watching operators."""
     from .operators import start
 
     start()

@@ -24,21 +24,23 @@ from .watching import watch
 def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
     """Report the parts of ``model`` that would leave a card's cores because of their dtype.
 
-    Changes nothing. Covers the default dtype, and parameters, buffers and other tensors and arrays in the
-    layers.
+    Covers the default dtype, and parameters, buffers and other tensors and arrays in the layers. Changes
+    nothing.
 
     Args:
         optimizer: also check its states and its learning rate.
-        sample: also check the sample and the operators of a call of the model without gradients. A dictionary
-            of arguments, a list or tuple of them, or a tensor. A ``paddle.jit.to_static`` model is not run;
-            the operators of the program captured for the sample are checked.
+        sample: also check this input, and the operators of a forward pass without gradients. A dictionary of
+            arguments, a list or tuple of them, or a tensor. A ``paddle.jit.to_static`` model is not run; the
+            program captured for the sample is checked instead.
         scaler: also check the scale of this GradScaler.
 
     Raises:
-        UserError: for a model that is not a layer.
+        UserError: if ``model`` is not a layer.
     """
     if not isinstance(model, nn.Layer):
-        raise UserError(f"audit takes a paddle.nn.Layer, not a {type(model).__name__}; give the model itself")
+        raise UserError(
+            f"audit requires a paddle.nn.Layer, not a {type(model).__name__}; pass the model itself"
+        )
     findings = [*of_default_dtype(), *of_model(model)]
     checked = f"{len(model.parameters())} parameters, {len(model.buffers())} buffers"
     if optimizer is not None:
@@ -49,21 +51,22 @@ def audit(model: nn.Layer, optimizer=None, sample=None, scaler=None) -> Report:
         checked += ", the loss scaling"
     if sample is not None:
         findings += [*of_batch(sample), *_of_call(model, sample)]
-        checked += ", a batch and the operators that compute it"
+        checked += ", a batch and the operators that process it"
     return report_of(findings, checked)
 
 
 def audit_program(program, model: nn.Layer | None = None) -> Report:
     """The operators of a PIR program that would leave a card's cores, with the lines that created them.
 
-    Raises UserError for another kind of program.
-
     Args:
-        model: the layers to search for an operator's layer.
+        model: searched for the layer of each operator.
+
+    Raises:
+        UserError: if ``program`` is not a PIR program.
     """
     if not isinstance(program, paddle.pir.Program):
         raise UserError(
-            f"audit_program takes a PIR program, not a {type(program).__name__}; give the main_program of a "
+            f"audit_program requires a PIR program, not a {type(program).__name__}; pass main_program of a "
             "concrete program, or paddle.static.default_main_program() under FLAGS_enable_pir_api=1"
         )
     count = len(program.global_block().ops)
@@ -83,50 +86,50 @@ def _of_call(model: nn.Layer, sample) -> tuple[Finding, ...]:
 
 
 def _captured(forward: StaticFunction, args: tuple, kwargs: dict):
-    """The program of one call; captured again for SOT, which splits a function into several programs."""
+    """The program of one call. SOT splits a function into several programs, so it is captured again."""
     if isinstance(forward, SymbolicStaticFunction):
         forward = ASTStaticFunction(forward.dygraph_function)
     return forward.get_concrete_program(*args, **kwargs)[0].main_program
 
 
 def arguments_of(sample) -> tuple[tuple, dict]:
-    """The arguments that a sample represents: ``model(*args, **kwargs)``."""
+    """Convert a sample to arguments for ``model(*args, **kwargs)``."""
     if isinstance(sample, Mapping):
         return (), dict(sample)
     return (tuple(sample) if isinstance(sample, (list, tuple)) else (sample,)), {}
 
 
 def wide(kind: str, name: str, value: object, layer: str = "", source=None) -> Iterator[Finding]:
-    """A finding, if ``value`` is a float64 tensor."""
+    """Yield a finding if ``value`` is a float64 tensor."""
     dtype = dtype_of(value)
     if dtype in WIDE:
         yield Finding(kind, name, dtype, "aicpu", tuple(value.shape), layer, source)
 
 
 def of_model(model: nn.Layer) -> Iterator[Finding]:
-    """Parameters, buffers and other attributes of the layers that are tensors or arrays."""
+    """Check parameters, buffers and other attributes of the layers that are tensors or arrays."""
     for path, layer in model.named_sublayers(include_self=True):
         kinds = (("parameter", layer._parameters), ("buffer", layer._buffers), ("constant", vars(layer)))
         for kind, values in kinds:
             for name, value in list(values.items()):
                 if kind == "constant" and isinstance(value, np.generic):
-                    continue  # a scalar: Paddle's operators take it as a Python number
+                    continue  # a scalar, which Paddle's operators treat as a Python number
                 if dtype_of(value) in WIDE:
                     source = sources.of_attribute(path, layer, name, model)
                     yield from wide(kind, f"{path}.{name}".lstrip("."), value, path, source)
 
 
 def of_default_dtype() -> Iterator[Finding]:
-    """The default dtype, which tensors created from Python floats have."""
+    """Check the default dtype, which applies to tensors created from Python floats."""
     default = paddle.get_default_dtype()
     if default in WIDE:
         yield Finding("default dtype", "paddle.get_default_dtype()", default, "aicpu")
 
 
 def of_optimizer(optimizer) -> Iterator[Finding]:
-    """The optimizer's states, master weights, learning rates, and the schedule's attributes."""
+    """Check the optimizer's states, master weights, learning rates, and the schedule's attributes."""
     inner = optimizer
-    while hasattr(inner, "_inner_opt"):  # a wrapper for several processes
+    while hasattr(inner, "_inner_opt"):  # a wrapper for distributed training
         inner = inner._inner_opt
     for state, values in inner._accumulators.items():
         for parameter, value in values.items():
@@ -148,13 +151,13 @@ def of_optimizer(optimizer) -> Iterator[Finding]:
 
 
 def of_scaler(scaler) -> Iterator[Finding]:
-    """The loss scale of a GradScaler."""
+    """Check the loss scale of a GradScaler."""
     for name, value in vars(scaler).items():
         yield from wide("loss scaling", f"{type(scaler).__name__}.{name.lstrip('_')}", value)
 
 
 def of_batch(batch: object, name: str = "sample") -> Iterator[Finding]:
-    """Tensors and arrays in nested dictionaries, lists and tuples."""
+    """Check tensors and arrays in nested dictionaries, lists and tuples."""
     if isinstance(batch, Mapping):
         for key, value in batch.items():
             yield from of_batch(value, f"{name}[{key!r}]")

@@ -14,14 +14,14 @@ from .auditing import audit
 from .report import Report
 from .watching import Watch, watch
 
-STEPS_ON_A_CARD = 2  # its hooks add a little time to every operator
+STEPS_ON_A_CARD = 2  # the hooks slow every operator down slightly
 
 
 class DtypeCheck(TrainerCallback):
-    """Reports with ``say(line)`` whether dtypes keep the model on the NPU's cores, and warns otherwise.
+    """Reports with ``say(line)`` whether all dtypes keep the model on the NPU's cores, and warns otherwise.
 
-    Audits the model and the optimizer before the first step. Then watches kernels: on the virtual NPU until
-    the end, because watching is free without findings; on other devices for two steps.
+    Audits the model and the optimizer before the first step, then watches kernels. On the virtual NPU, it
+    watches until the end, because watching costs nothing without findings; on other devices for two steps.
     """
 
     def __init__(self, say: Callable[[str], None]):
@@ -33,7 +33,7 @@ class DtypeCheck(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
         self._first = state.global_step
         self._log(audit(model, optimizer))
-        # With several processes, only the first one reports; all would warn about the same lines.
+        # With several processes, only rank 0 reports, because all would warn about the same lines.
         action = "warn" if ranks.count() == 1 else "collect"
         self._watch = watch(model, action).__enter__()
 

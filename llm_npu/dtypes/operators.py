@@ -1,7 +1,7 @@
-"""Watches operators at their Python calls: on a card and on the CPU, which do not report their kernels.
+"""Watches operators called from Python: on a card and on the CPU, which do not report their kernels.
 
-``start`` warns in any program. Operators that only C++ calls, for example those of ``backward()``, are not
-seen.
+``start`` enables warnings in any program. Operators called only from C++, for example in ``backward()``, are
+not covered.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from virtual_npu import AICPUWarnings, HostFallback, source_lines
 from .placing import Call, dtype_of, of_program
 from .report import WIDE, Finding
 
-HOST = "LLM_NPU_DTYPES_HOST"  # 1 also warns of other dtypes
-NO_OPERATORS = ("run_program", "data")  # a call of a captured program; a placeholder of one of its arguments
+HOST = "LLM_NPU_DTYPES_HOST"  # 1: also warn about dtypes other than float64
+NO_OPERATORS = ("run_program", "data")  # the call of a captured program; a placeholder of an argument
 
 
 class FallbackHooks(OperatorHooks):
-    """A context that calls ``report(kernel, call)`` for operators that a card would not run on its cores.
+    """Context that calls ``report(kernel, call)`` for operators that a card would not run on its cores.
 
     ``report`` is called on the caller's stack, after the operator.
     """
@@ -41,7 +41,7 @@ class FallbackHooks(OperatorHooks):
 
 
 def start() -> None:
-    """Warns until the process ends."""
+    """Emit warnings until the process exits."""
     site_warnings = AICPUWarnings("llm-npu dtypes run")
     atexit.register(site_warnings.print_summary)
     warnings = OperatorWarnings(site_warnings, every=os.environ.get(HOST) == "1")
@@ -61,14 +61,14 @@ def _program_of_run(executor, program=None, *_, **__):
 class OperatorWarnings:
     """Reports calls of operators and of captured programs to ``site_warnings``.
 
-    ``every``: also of other dtypes that a card does not run on its cores.
+    With ``every``, also reports dtypes other than float64 that a card does not run on its cores.
     """
 
     def __init__(self, site_warnings: AICPUWarnings, every: bool):
         self._warnings, self._every = site_warnings, every
 
     def called(self, kernel: str, call: Call) -> None:
-        """Warns of an operator that Python has called."""
+        """Warn about an operator called from Python."""
         if (
             kernel not in NO_OPERATORS
             and call.operand.place.is_custom_place()
@@ -79,7 +79,7 @@ class OperatorWarnings:
             self._warnings.warn(fallback, sys._getframe())
 
     def before(self, function: Callable, program_of: Callable) -> Callable:
-        """``function``, after the warnings for the program that it runs."""
+        """Wrap ``function`` to emit warnings for the program that it runs."""
 
         @functools.wraps(function)
         def watched(*args, **kwargs):

@@ -1,4 +1,4 @@
-"""Where a card would run an operator, from its dtypes: of a call, and of a captured (PIR) program."""
+"""Where a card would run an operator, given its dtypes: for a call, and for a captured (PIR) program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Call(NamedTuple):
 
     Attributes:
         operand: the input or output with that dtype.
-        is_source: no input has that dtype.
+        is_source: whether no input has that dtype.
     """
 
     operand: object
@@ -37,7 +37,7 @@ class Call(NamedTuple):
     def of(
         cls, kernel: str, inputs: Sequence, outputs: Sequence, dtype_of: Callable[[object], str]
     ) -> Call | None:
-        """None for an operator that stays on the cores; ``dtype_of`` gives an operand's dtype, "float64"."""
+        """None for an operator that stays on the cores; ``dtype_of`` returns an operand's dtype name."""
         input_dtypes = [dtype_of(value) for value in inputs]
         operands = list(zip([*inputs, *outputs], [*input_dtypes, *map(dtype_of, outputs)], strict=True))
         wide = [(value, dtype) for value, dtype in operands if dtype in WIDE]
@@ -45,7 +45,8 @@ class Call(NamedTuple):
             value, dtype = max(wide, key=lambda pair: abs(math.prod(pair[0].shape)))
             place = "host" if leaves(kernel, dtype) == "host" else "aicpu"
             return cls(value, dtype, place, not any(dtype in WIDE for dtype in input_dtypes))
-        # A kernel with operands of several dtypes is registered under one of them; only Paddle knows which.
+        # A kernel with operands of several dtypes is registered under one of them; only Paddle knows which
+        # one.
         decisive = input_dtypes or [dtype for _, dtype in operands]
         if len(set(decisive)) == 1 and (place := leaves(kernel, decisive[0])):
             return cls(operands[0][0], decisive[0], place, True)
@@ -58,16 +59,16 @@ class Call(NamedTuple):
 
 
 def leaves(kernel: str, dtype: str) -> str | None:
-    """ "aicpu" or "host", if a card runs the kernel there for this dtype, and on its cores for others.
+    """ "aicpu" or "host" if a card runs the kernel there for this dtype, but on its cores for others.
 
-    None for a kernel that paddle-custom-npu lacks for all dtypes: another dtype would not help.
+    None for a kernel that paddle-custom-npu lacks for all dtypes, because changing the dtype would not help.
     """
     place = placement(kernel, dtype)
     return place if card_dtypes(kernel) and place != "npu" else None
 
 
 def dtype_of(value: object) -> str | None:
-    """The name of a tensor's or an array's dtype, "float64"; None for other values."""
+    """The dtype name of a tensor or an array, for example "float64"; None for other values."""
     if isinstance(value, paddle.Tensor):
         return _name(value.dtype)
     if isinstance(value, (np.ndarray, np.generic)):
@@ -83,11 +84,11 @@ def _name(dtype: paddle.dtype) -> str:
 def of_program(
     program, model: nn.Layer | None = None, packages: tuple[str, ...] = FRAMEWORKS
 ) -> Iterator[Finding]:
-    """The operators of a PIR program and of its inner blocks that would leave the cores.
+    """The operators of a PIR program and its inner blocks that would leave the cores.
 
     Args:
-        model: the layers to search for an operator's layer.
-        packages: lines of these packages are not reported.
+        model: searched for the layer of each operator.
+        packages: lines in these packages are not reported.
     """
     for operator in operators(program.global_block()):
         if operator.name().startswith(DIALECT):
@@ -105,7 +106,7 @@ def _of_operator(operator, model: nn.Layer | None, packages: tuple[str, ...]) ->
 
 
 def _is_tensor(value) -> bool:
-    """Whether ``value`` is a tensor on the device; some scalars, for example the ends of a range, are not."""
+    """Whether ``value`` is a tensor on the device. Some scalars are not, for example the ends of a range."""
     if not value.initialized() or not value.is_dense_tensor_type():
         return False
     maker = value.get_defining_op()

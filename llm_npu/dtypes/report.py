@@ -24,11 +24,11 @@ class Finding:
     Attributes:
         kind: parameter, buffer, constant, default dtype, optimizer state, master weight, learning rate, loss
             scaling, input or operator.
-        name: of the tensor or the kernel.
+        name: the name of the tensor or kernel.
         place: "aicpu" or "host".
-        layer: the path of the layer in the model, "" if unknown.
-        source: the line of Python, None if unknown.
-        is_source: True for a tensor, and for an operator that creates float64 from other dtypes; False for an
+        layer: the path of the layer in the model; "" if unknown.
+        source: the Python line; None if unknown.
+        is_source: True for a tensor, and for an operator that creates float64 from other dtypes. False for an
             operator with a float64 input.
         count: number of occurrences.
     """
@@ -45,7 +45,7 @@ class Finding:
 
     @property
     def bytes(self) -> int | None:
-        """The bytes of the tensor; None if its shape is unknown."""
+        """The size of the tensor in bytes; None if its shape is unknown."""
         if self.shape is None or any(size < 0 for size in self.shape):
             return None
         return math.prod(self.shape) * _size(self.dtype)
@@ -79,12 +79,12 @@ class Finding:
 # The fix for a tensor of each kind.
 FIXES = {
     "parameter": "create it with dtype='{narrow}', or call model.to(dtype='{narrow}')",
-    "buffer": "make it with paddle.to_tensor(array, dtype='{narrow}'): NumPy's arrays are float64",
-    "constant": "keep it as {narrow}: NumPy's arrays are float64, and become float64 tensors",
-    "default dtype": "call paddle.set_default_dtype('{narrow}'): every Python float becomes float64 now",
+    "buffer": "create it with paddle.to_tensor(array, dtype='{narrow}'): NumPy arrays are float64 by default",
+    "constant": "store it as {narrow}: NumPy arrays are float64 by default and become float64 tensors",
+    "default dtype": "call paddle.set_default_dtype('{narrow}'): Python floats currently become float64",
     "optimizer state": "store it as {narrow}: operators that update the parameter compute in its dtype",
     "master weight": "keep master weights in {narrow}",
-    "learning rate": "give the schedule Python floats: Paddle makes a float32 tensor of them",
+    "learning rate": "use Python floats in the schedule: Paddle converts them to a float32 tensor",
     "loss scaling": "make the scale a {narrow} tensor",
     "input": "cast it in the data pipeline: array.astype('{narrow}')",
 }
@@ -92,7 +92,7 @@ FIXES = {
 
 @dataclass(frozen=True)
 class Report:
-    """The findings, origins of float64 first; ``checked`` describes what was examined."""
+    """The findings, sources of float64 first; ``checked`` describes what was examined."""
 
     findings: tuple[Finding, ...]
     checked: str
@@ -127,7 +127,7 @@ class Report:
 
 
 def report_of(findings: Iterable[Finding], checked: str) -> Report:
-    """The report with equal sites merged, and origins of float64 first."""
+    """The report with equal sites merged, and sources of float64 first."""
     sites: dict[Finding, int] = {}
     for finding in findings:
         site = dataclasses.replace(finding, count=0)

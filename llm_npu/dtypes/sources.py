@@ -1,4 +1,4 @@
-"""The layer of a running call or of a line, and the line of Python that is responsible for an attribute."""
+"""The layer of a running call or source line, and the Python line that created an attribute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def layer_of_frame(frame: FrameType | None, paths: Mapping[int, str]) -> str:
 
 
 def layer_of_source(source: Source | None, model: nn.Layer | None) -> str:
-    """The path of the layer whose class contains the line, with * for the numbers of several; "" for none."""
+    """The path of the layer whose class contains the line; "*" replaces differing indices, "" means none."""
     if source is None or model is None:
         return ""
     matches = [path for path, layer in model.named_sublayers() if _holds(type(layer), source)]
@@ -45,7 +45,7 @@ def _lines(kind: type) -> tuple[str, int, list[str]] | None:
     try:
         file = inspect.getsourcefile(kind)
         text, first = inspect.getsourcelines(kind)
-    except (OSError, TypeError):  # made at run time, or written in C
+    except (OSError, TypeError):  # created at run time, or written in C
         return None
     return None if file is None else (file, first, text)
 
@@ -53,8 +53,8 @@ def _lines(kind: type) -> tuple[str, int, list[str]] | None:
 def of_attribute(path: str, layer: nn.Layer, name: str, model: nn.Layer) -> Source | None:
     """The line of the layer's class that creates its attribute ``name``.
 
-    For one of Paddle's own layers, such as nn.Linear, the line that creates the layer; None if no line can be
-    found, for example if the attribute is set from outside.
+    For Paddle's own layers, such as nn.Linear, the line that creates the layer. None if no line can be found,
+    for example if the attribute is set from outside.
     """
     source = assignment(type(layer), name)
     while source is None and path:
@@ -68,19 +68,19 @@ def of_attribute(path: str, layer: nn.Layer, name: str, model: nn.Layer) -> Sour
 
 @functools.cache
 def assignment(kind: type, name: str) -> Source | None:
-    """The line of the class, or of the nearest base outside the libraries, that assigns ``self.name``."""
+    """The line of the class, or of its nearest base outside the libraries, that assigns ``self.name``."""
     return next((source for source, node in _nodes(kind) if _assigns(node, name)), None)
 
 
 @functools.cache
 def mention(kind: type, text: str) -> Source | None:
-    """The first line of the class, or of the nearest base outside the libraries, that contains the string."""
+    """The first line of the class, or of its nearest base outside the libraries, that contains the string."""
     lines = (line for line, node in _nodes(kind) if isinstance(node, ast.Constant) and node.value == text)
     return next(lines, None)
 
 
 def _nodes(kind: type) -> Iterator[tuple[Source, ast.AST]]:
-    """The syntax trees of the class and of its bases outside the libraries, the nearest first, by lines."""
+    """The syntax trees of the class and its bases outside the libraries, nearest first, in line order."""
     for base in kind.__mro__:
         where = _lines(base)
         if where is None or is_inside(where[0]):

@@ -1,4 +1,4 @@
-"""Watches running code: every kernel on the virtual NPU; operators and the plugin's own log on a card."""
+"""Watches running code: every kernel on the virtual NPU; operators and the plugin's log on a card."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ Action = Literal["warn", "error", "collect"]
 
 
 def watch(model: nn.Layer | None = None, action: Action = "warn") -> Watch:
-    """A context that records every operator that would leave a card's cores because of a dtype.
+    """Context that records every operator that would leave a card's cores because of a dtype.
 
-    On the virtual NPU this covers every kernel of forward, backward and optimizer, dygraph or captured. On
-    a card and on the CPU it covers the operators that Python calls, and on a card also the float64 entries in
-    paddle-custom-npu's log (``AICPULines``).
+    On the virtual NPU, it covers every kernel of forward, backward and optimizer, in dygraph and in captured
+    programs. On a card and on the CPU, it covers the operators called from Python. On a card, it also reads
+    float64 entries in paddle-custom-npu's log (``AICPULines``).
 
     Args:
-        model: the model; its layers appear in the report with their paths.
-        action: "warn" emits an ``AICPUWarning`` per site (operator, layer, line) and then only counts,
-            "error" raises RuntimeError at the operator, "collect" only records.
+        model: used to report the paths of layers.
+        action: "warn" emits one ``AICPUWarning`` per site (operator, layer, line), "error" raises
+            RuntimeError at the operator, "collect" only records.
     """
     if action not in get_args(Action):
-        raise UserError(f"action is {action!r}; accepted are {', '.join(map(repr, get_args(Action)))}")
+        raise UserError(f"action is {action!r}; accepted: {', '.join(map(repr, get_args(Action)))}")
     return Watch(model, action)
 
 
 class Watch:
-    """See `watch`. ``report()`` is the record so far."""
+    """See `watch`. ``report()`` returns the findings so far."""
 
     def __init__(self, model: nn.Layer | None, action: Action):
         self._model, self._action = model, action
         self._paths: dict[int, str] = {}
-        self._sites: dict[tuple, Finding] = {}  # operator, dtype, place, layer, line -> the first one
+        self._sites: dict[tuple, Finding] = {}  # operator, dtype, place, layer, line -> the first finding
         self._counts: Counter[tuple] = Counter()
-        self._programs: dict[int, tuple] = {}  # id of a captured program -> it and its findings
+        self._programs: dict[int, tuple] = {}  # id of a captured program -> the program and its findings
         self._logged = AICPULines()
         self._running = contextlib.ExitStack()
-        self._thread: int | None = None  # the thread that watches
+        self._thread: int | None = None  # the watching thread
 
     def __enter__(self) -> Watch:
         self._thread = threading.get_ident()
@@ -87,7 +87,7 @@ class Watch:
         self._running.close()
 
     def report(self) -> Report:
-        """The sites with their counts; origins of float64 come first."""
+        """The sites with their counts; sources of float64 first."""
         logged = [
             Finding("operator", name, "float64", "aicpu", is_source=False, count=count)
             for name, count in self._logged.tensors.items()
@@ -99,7 +99,7 @@ class Watch:
         if fallback.dtype not in WIDE and leaves(fallback.kernel, fallback.dtype) is None:
             return False
         frame = sys._getframe()
-        if of_frame(frame) is None:  # a thread of Paddle's executor, which the caller waits for
+        if of_frame(frame) is None:  # a thread of Paddle's executor; the caller waits for it
             frame = sys._current_frames().get(self._thread)
         program = program_of_frame(frame)
         if program is not None and (known := self._lines_of(program, fallback)):
@@ -117,7 +117,7 @@ class Watch:
         return self._note(finding)
 
     def _lines_of(self, program, fallback: HostFallback) -> list[Finding]:
-        """The matching operators of a captured program, whose kernels run without Python on the stack."""
+        """The matching operators of a captured program, whose kernels run without a Python stack."""
         if id(program) not in self._programs:
             self._programs[id(program)] = program, list(of_program(program, self._model))
         wanted = fallback.kernel, fallback.dtype
@@ -131,7 +131,7 @@ class Watch:
             raise RuntimeError(str(finding))
 
     def _note(self, finding: Finding) -> bool:
-        """Count the site, report it the first time, and return whether it is an error."""
+        """Count the site, report it on first occurrence, and return whether it is an error."""
         site = finding.name, finding.dtype, finding.place, finding.layer, finding.source
         self._sites.setdefault(site, finding)
         self._counts[site] += 1
@@ -143,7 +143,7 @@ class Watch:
 
 @contextlib.contextmanager
 def _vlog() -> Iterator[None]:
-    """A context in which the plugin logs its operators."""
+    """Context in which the plugin logs its operators."""
     paddle.base.core.set_vlog_level({PLUGIN_LOG: PLUGIN_LOG_LEVEL})
     try:
         yield
@@ -154,10 +154,10 @@ def _vlog() -> Iterator[None]:
 class AICPULines:
     """Counts the float64 tensors of each aclnn operator in paddle-custom-npu's log.
 
-    Its npu_op_runner.h logs every aclnn operator at level 1 ("NpuAclnnOpRunner: aclnnAdd") and, for each
-    float64 tensor, a line at level 2 ("Kernel is running on the AICPU.For better performance. use other
-    dtypes."), which names neither operator nor shape. glog shows level 2 with
-    ``GLOG_vmodule=npu_op_runner=2`` or ``paddle.base.core.set_vlog_level``, and ``GLOG_minloglevel=0``.
+    The plugin's npu_op_runner.h logs every aclnn operator at level 1 ("NpuAclnnOpRunner: aclnnAdd"). At level
+    2, it logs a line for each float64 tensor ("Kernel is running on the AICPU.For better performance. use
+    other dtypes."), without operator or shape. glog shows level 2 with ``GLOG_vmodule=npu_op_runner=2`` or
+    ``paddle.base.core.set_vlog_level``, and ``GLOG_minloglevel=0``.
     """
 
     def __init__(self):
@@ -179,7 +179,7 @@ class AICPULines:
 
 @contextlib.contextmanager
 def lines_removed_from_stderr(take: Callable[[str], bool]) -> Iterator[None]:
-    """A context that removes the lines for which ``take`` is true from file descriptor 2."""
+    """Context that removes the lines for which ``take`` is true from file descriptor 2."""
     sys.stderr.flush()
     shown = os.dup(2)
     reading, writing = os.pipe()
@@ -198,6 +198,6 @@ def lines_removed_from_stderr(take: Callable[[str], bool]) -> Iterator[None]:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(shown, 2)  # closes the last writing end, so the reader reaches the end of the file
+        os.dup2(shown, 2)  # closes the last write end, so the reader gets end-of-file
         reader.join()
         os.close(shown)

@@ -1,8 +1,8 @@
-"""Compares the dumps of two runs (--dump_tensors).
+"""Compare the dumps of two runs (--dump_tensors).
 
     llm-npu numerics compare out/tensors out2/tensors [--noise_floor out3/tensors] [--json FILE]
 
-Exit codes: 0 no difference beyond rounding; 1 a difference; 2 bad input, with one sentence on stderr.
+Exit codes: 0 no difference exceeds rounding; 1 a difference; 2 bad input, with one sentence on stderr.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from paddle_fused import command_line, strict_json
 
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
-    from .comparison import compare  # a late import: --help needs no numpy
+    from .comparison import compare  # imported late: --help needs no numpy
     from .dumped import dumps
 
     if not arguments.roundings > 0:
-        raise UserError(f"--roundings is {arguments.roundings}, but must be above 0")
+        raise UserError(f"--roundings is {arguments.roundings}; accepted: above 0")
     first, second = dumps(arguments.first), dumps(arguments.second)
     noise_floors = [dumps(folder) for folder in arguments.noise_floor]
     common = [place for place in second if place in first]
     if not common:
         raise UserError(
-            f"{arguments.first} has {', '.join(first)}, and {arguments.second} has {', '.join(second)}: "
+            f"{arguments.first} has {', '.join(first)}, but {arguments.second} has {', '.join(second)}: "
             "they have no step and rank in common."
         )
     comparisons = {}
@@ -55,24 +55,22 @@ def _parser() -> command_line.Parser:
     commands = parser.add_subparsers(required=True)
     compare = commands.add_parser("compare", help="compare two folders of dumps")
     compare.add_argument("first", metavar="DIR")
-    compare.add_argument(
-        "second", metavar="DIR2", help="the reference, whose order decides which comes first"
-    )
+    compare.add_argument("second", metavar="DIR2", help="the reference, which determines the order")
     compare.add_argument(
         "--noise_floor",
         action="append",
         default=[],
         metavar="DIR3",
-        help="a run that differs from DIR2 by rounding only; may be given several times",
+        help="a run that differs from DIR2 only by rounding; can be repeated",
     )
     compare.add_argument(
         "--roundings",
         type=float,
         default=32,
-        help="allowed without a noise floor (default: 32)",
+        help="rounding units allowed without a noise floor (default: 32)",
     )
-    compare.add_argument("--shown", type=int, default=8, help="how many differences to show")
-    compare.add_argument("--json", type=paths.expanded, metavar="FILE", help="write every difference")
+    compare.add_argument("--shown", type=int, default=8, help="number of differences to show (default: 8)")
+    compare.add_argument("--json", type=paths.expanded, metavar="FILE", help="write all differences to FILE")
     return parser
 
 

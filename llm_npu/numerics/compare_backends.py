@@ -1,17 +1,17 @@
-"""Runs a step on two backends, with the same weights, batch and random state, and reports the differences.
+"""Runs a step on two backends with the same weights, batch and random state, and reports the differences.
 
-The first run is the training's own. The second one is ``composed``, the fused operators computed by plain
-Paddle, or ``upstream``, PaddleNLP's own layers. The second runs twice more with perturbed rounding, to
-measure the effect of rounding alone (``comparison``). The weights do not change, and the training continues
-unaffected.
+The first run uses the training's own backend. The second uses ``composed`` (the fused operators computed by
+plain Paddle) or ``upstream`` (PaddleNLP's own layers). The second run is repeated twice with perturbed
+rounding, to measure the effect of rounding alone (``comparison``). The weights do not change, and the
+training continues unaffected.
 
-Two correct implementations round in different places, and a rounding error grows from layer to layer. The
-tolerance is derived: the model runs again with random errors of one unit in the last place in the outputs of
-the layers that fused operators round differently (``other_roundings``).
+Two correct implementations round in different places, and rounding errors grow from layer to layer. The
+tolerance is derived: the repeated runs add random errors of one unit in the last place to the outputs of
+layers that fused operators round differently (``other_roundings``).
 
-Rounding may decide which of two nearly equal experts a router chooses, and another expert's result differs by
-far more than rounding. So the second run replays the choices of the first, and the report counts how many of
-its own would differ (``Choices``).
+Rounding may change a router's choice between two nearly equal experts, and a different expert changes the
+result by far more than rounding. Therefore the second run replays the expert choices of the first. The report
+counts the rows in which its own choices would differ (``Choices``).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from .recording import Recording, recording
 
 COMPOSED, UPSTREAM = "composed", "upstream"
 OTHER_ROUNDINGS = (1, 2)  # seeds
-OF_EXPERTS = ".experts."  # in the names of layers that get the rows routed to an expert
-# Parts of the names of layers that may be fused, and of the projections around rotary and SwiGLU.
+OF_EXPERTS = ".experts."  # in the names of layers that process the rows routed to an expert
+# Substrings of the class names of fusable layers, and of the projections around rotary and SwiGLU.
 FUSABLE = ("RMSNorm", "Attention", "MLP", "MoeBlock", "MoEBlock", "Linear")
 
 
 class CompareWith(TrainerCallback):
-    """Compares both backends on the first micro batch of ``trainer``, and passes the lines to ``say``.
+    """Compares both backends on the first micro batch of ``trainer`` and passes the report lines to ``say``.
 
-    Forward and backward run four times before the first step; recordings of all layers are kept on the host
-    meanwhile.
+    Runs forward and backward four times before the first step. Recordings of all layers are kept on the host
+    until the comparison ends.
 
     Args:
         other: "composed" or "upstream".
         switches: the arguments of ``surgery.apply_fused_kernels``.
-        report: its result.
+        report: the result of ``surgery.apply_fused_kernels``.
     """
 
     def __init__(self, trainer, other: str, switches: Mapping[str, bool], report, say: Callable[[str], None]):
@@ -74,15 +74,15 @@ class CompareWith(TrainerCallback):
         self._log(lines, bool(comparison.beyond_rounding))
 
     def lines(self, comparison: Comparison) -> list[str]:
-        """The findings, and what is fused in the first layer that differs."""
+        """The report lines, including the operators fused in the first layer that differs."""
         lines = comparison.lines()
         if self._choices.count:
             lines.append(
-                f"{self._other} would choose other experts in {self._choices.otherwise:,} of "
+                f"{self._other} would choose different experts in {self._choices.otherwise:,} of "
                 f"{self._choices.count:,} rows; both use the choices of the training"
             )
         if self._uncompared:
-            lines.append(f"{self._uncompared:,} tensors of experts are not compared: their rows differ")
+            lines.append(f"{self._uncompared:,} expert tensors were not compared: their rows differ")
         if comparison.beyond_rounding:
             layer = comparison.beyond_rounding[0].name.partition("/")[2].partition(" ")[0].partition("[")[0]
             fused = sorted(
@@ -119,14 +119,14 @@ class CompareWith(TrainerCallback):
         trainer = self._trainer
         set_random_state(state)
         disturbed = nullcontext() if seed is None else other_roundings(trainer.model, seed)
-        with disturbed, recording(trainer.model) as tensors:  # so the recordings include the perturbation
+        with disturbed, recording(trainer.model) as tensors:  # outermost, so that it records the perturbation
             trainer.training_step(trainer.model_wrapped, dict(inputs), step_control=0)
         tensors.add_weight_gradients(trainer.model)
         trainer.optimizer.clear_grad()
         return tensors
 
     def _log(self, lines: list[str], parted: bool) -> None:
-        """Prints the lines of the first rank, and of the ranks with differences."""
+        """Print the lines of rank 0, and of every rank with differences."""
         for rank, (rank_lines, differs) in enumerate(Ranks.of_run().gather((lines, parted))):
             if rank == 0 or differs:
                 for line in rank_lines:
@@ -135,7 +135,7 @@ class CompareWith(TrainerCallback):
 
 @contextmanager
 def other_backend(model, other: str, switches: Mapping[str, bool]) -> Iterator[None]:
-    """Context in which ``model`` computes by ``other``."""
+    """Context in which ``model`` computes with ``other``."""
     if other == COMPOSED:
         with paddle_fused.use_backend("composed", strict=True):
             yield
@@ -148,7 +148,7 @@ def other_backend(model, other: str, switches: Mapping[str, bool]) -> Iterator[N
 
 
 def _for_upstream(inputs: Mapping) -> dict:
-    """Replaces ``masks.documents`` by a mask that PaddleNLP's own attention accepts."""
+    """Replace ``masks.documents`` with a mask that PaddleNLP's own attention accepts."""
     mask = inputs.get("attention_mask")
     if mask is None or isinstance(mask, (paddle.Tensor, np.ndarray)):
         return dict(inputs)
@@ -160,8 +160,8 @@ def _for_upstream(inputs: Mapping) -> dict:
 def other_roundings(model, seed: int) -> Iterator[None]:
     """Context in which the outputs of FUSABLE layers are multiplied by 1 - u, 1 or 1 + u.
 
-    u is one unit in the last place. The factor depends on ``seed``, the layer and the position; the random
-    generators of the training are not used.
+    u is one unit in the last place. The factor depends on ``seed``, the layer and the position; the
+    training's random generators are not used.
     """
 
     def disturb(number: int):
@@ -186,13 +186,13 @@ def other_roundings(model, seed: int) -> Iterator[None]:
 
 
 class Choices:
-    """Records the results of ``paddle.topk``, which routers call, in one run and replays them in others.
+    """Records the results of ``paddle.topk`` (called by routers) in one run and replays them in other runs.
 
-    UserError in a run that chooses more often, or with other shapes, than the first.
+    Raises UserError if a replaying run calls ``topk`` more often, or with other shapes, than the first run.
 
     Attributes:
-        count: rows of choices.
-        otherwise: rows in which the last run would have chosen other experts.
+        count: number of recorded rows.
+        otherwise: rows in which the last run would have chosen different experts.
     """
 
     def __init__(self):
@@ -225,7 +225,7 @@ class Choices:
         own = indices.numpy()
         if self._turn == len(self._recorded) or own.shape != self._recorded[self._turn].shape:
             raise UserError(
-                "The two runs do not choose experts equally often. Compare a model without experts."
+                "The two runs call topk a different number of times. Compare a model without experts."
             )
         recorded = self._recorded[self._turn]
         self._turn += 1
@@ -236,7 +236,7 @@ class Choices:
 
 @contextmanager
 def _topk(answer: Callable[..., tuple]) -> Iterator[None]:
-    """Context in which the results of ``paddle.topk`` pass through ``answer(x, axis, values, indices)``."""
+    """Context in which results of ``paddle.topk`` pass through ``answer(x, axis, values, indices)``."""
     original = paddle.topk
 
     def topk(x, k, axis=None, *more, **options):

@@ -1,14 +1,17 @@
-"""Finds where two recordings of a step differ by more than rounding.
+"""Compares two recordings of a step and finds differences that exceed rounding.
 
-Errors are root mean squares over the elements of a tensor. Noise floors are recordings of the second run with
-perturbed rounding (``compare_backends.other_roundings``). With them, a tensor of n elements may differ by
+Errors are root mean squares over the elements of a tensor. A noise floor is a recording of the second run
+with perturbed rounding (``compare_backends.other_roundings``). With noise floors, the tolerance for a tensor
+of n elements is
 
     allowed = (2 + 80 / n^2) max over noise floors (error to the second) + rounding of the largest element
 
-The factor covers small n, where noise floors may be close by chance: of two noise floors for one number, with
-independent normal errors, both are closer than half of a third in 13 % of all cases, and closer than an 82nd
-in 0.01 %. Without noise floors, ``roundings`` roundings of the largest element are allowed, a coarse bound
-because rounding grows with depth. The rounding is that of the coarsest dtype so far: a float32 loss or
+The term 80 / n^2 covers small n, where noise floors may be close to the second run by chance. For a single
+number with independent normal errors, two noise floors are both closer than half the distance of a third in
+13 % of cases, and closer than 1/82 of it in 0.01 %.
+
+Without noise floors, ``roundings`` rounding units of the largest element are allowed. This bound is coarse,
+because rounding errors grow with depth. The unit is that of the coarsest dtype so far: a float32 loss or
 gradient may be computed from bfloat16 tensors.
 """
 
@@ -35,7 +38,7 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor of both recordings; ``distance`` is NaN if a value is NaN or if the shapes differ."""
+    """A tensor of both recordings; ``distance`` is NaN if a value is NaN or the shapes differ."""
 
     name: str
     dtype: str
@@ -51,7 +54,7 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """The distance relative to the allowed one; more than 1 is a difference."""
+        """The distance divided by the allowed distance; values above 1 count as different."""
         if self.same_bits:
             return 0.0
         return self.distance / self.allowed if self.allowed else float("inf")
@@ -70,7 +73,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The tensors of both recordings, in recording order; ``missing``: names that one of them lacks."""
+    """The tensors of both recordings in recording order; ``missing`` lists names that one of them lacks."""
 
     differences: Sequence[Difference]
     missing: Sequence[str]
@@ -80,7 +83,7 @@ class Comparison:
         return [difference for difference in self.differences if difference.exceeds]
 
     def lines(self, shown: int = SHOWN) -> list[str]:
-        """The findings as sentences, without a heading."""
+        """The result as sentences, without a heading."""
         same = sum(difference.same_bits for difference in self.differences)
         lines = [f"{len(self.differences):,} tensors compared, {same:,} bit-identical"]
         if self.missing:
@@ -106,7 +109,7 @@ def compare(
     noise_floors: Sequence[Mapping[str, np.ndarray]] = (),
     roundings: float = ROUNDINGS,
 ) -> Comparison:
-    """Compares ``first`` with ``second``, in the order of the second: outputs, then gradients in backward
+    """Compare ``first`` with ``second``, in the order of the second: outputs, then gradients in backward
     order."""
     differences, coarsest = [], 0.0
     for name in second:
@@ -127,7 +130,7 @@ def _difference(name: str, first, second, noise_floors: Sequence[np.ndarray], re
     if first.shape != second.shape:
         return Difference(name, dtype, float("nan"), 0.0, size, False)
     same = first.dtype == second.dtype and first.tobytes() == second.tobytes()
-    with np.errstate(invalid="ignore"):  # infinity minus infinity: NaN, which exceeds every bound
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, which exceeds every bound
         distance = 0.0 if same else _rms(as_float64(first) - reference)
         errors = [_rms(as_float64(array) - reference) for array in noise_floors]
     factor = 2 + SMALL_TENSORS / max(reference.size, 1) ** 2

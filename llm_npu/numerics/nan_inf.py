@@ -1,9 +1,9 @@
 """Stops at the first NaN or infinity and names the layer and the operator that produced it.
 
-On the virtual NPU and on the CPU, Paddle's own FLAGS_check_nan_inf checks the results of every operator,
-forward and backward. It cannot be used on a card, because it reads device memory as host memory, and it does
-not see operators that are registered outside of Paddle, such as the fused ones. Therefore the outputs of all
-layers and their gradients are checked as well, on every device.
+On the virtual NPU and on the CPU, Paddle's FLAGS_check_nan_inf checks the result of every operator, forward
+and backward. It cannot be used on a card, because it reads device memory as host memory. It also ignores
+operators that are registered outside Paddle, including the fused operators. Therefore the outputs of all
+layers and their gradients are also checked, on every device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from llm_npu.core.errors import UserError
 from .dumped import as_float64
 from .recording import floats
 
-# Operators with intended infinities (masks, and where, which broadcasts them) or uninitialised results.
+# Operators with intended infinities (masks, and where, which broadcasts them) or uninitialized results.
 SKIPPED = ("full", "fill_constant", "full_like", "fill_any_like", "where", "masked_fill", "expand_v2")
 SKIPPED += ("empty", "empty_like")
 PADDLE_MESSAGE = re.compile(
@@ -30,19 +30,19 @@ FIX = "Lower --learning_rate or check the data; --compare_with composed detects 
 
 
 class NonFiniteCheck:
-    """Watches the layers of ``model`` in the training steps that ``around`` wraps.
+    """Checks the layers of ``model`` in the training steps that ``around`` wraps.
 
     Args:
-        operators: also check every operator, by Paddle's flag; not on a card.
-        backward: also check the backward pass; False under fp16, where gradients overflow until the loss
-            scale fits.
+        operators: also check every operator with Paddle's flag; not supported on a card.
+        backward: also check the backward pass. False for fp16, where gradients overflow until the loss scale
+            has adapted.
     """
 
     def __init__(self, model, operators: bool, backward: bool):
         self._operators, self._backward = operators, backward
-        # the running layers of the forward pass, outermost first
+        # layers whose forward is running, outermost first
         self._running: list[tuple[str, paddle.nn.Layer, tuple]] = []
-        self._last_backward = ""  # the layer whose backward pass began last
+        self._last_backward = ""  # the layer whose backward pass started last
         self._message = ""
         if operators:
             paddle.base.core.set_skipped_op_list(",".join(SKIPPED))
@@ -52,7 +52,7 @@ class NonFiniteCheck:
             layer.register_forward_post_hook(functools.partial(self._leave, path))
 
     def around(self, training_step):
-        """Wraps ``training_step``, which then raises UserError at the first non-finite number."""
+        """Wrap ``training_step`` to raise UserError at the first non-finite number."""
 
         @functools.wraps(training_step)
         def checked(*args, **kwargs):
@@ -60,7 +60,7 @@ class NonFiniteCheck:
             try:
                 self._switch(True)
                 result = training_step(*args, **kwargs)
-            except (RuntimeError, OSError) as error:  # OSError: from within recompute
+            except (RuntimeError, OSError) as error:  # OSError is raised inside recompute
                 match = PADDLE_MESSAGE.search(str(error))
                 if self._message:
                     raise UserError(self._message) from error
@@ -86,7 +86,8 @@ class NonFiniteCheck:
         tensors = floats(output)
         for tensor in tensors:
             if numbers := describe_nonfinite(tensor):
-                raise UserError(f"the output of {path} holds {numbers}; {self._state(layer, inputs)}. {FIX}")
+                state = self._state(layer, inputs)
+                raise UserError(f"the output of {path} contains {numbers}; {state}. {FIX}")
             if self._backward and not tensor.stop_gradient:
                 tensor.register_hook(functools.partial(self._gradient, path))
         self._running.pop()
@@ -94,15 +95,15 @@ class NonFiniteCheck:
             self._switch(False)
 
     def _gradient(self, path: str, gradient):
-        # Not raised here: Paddle's engine would lose the exception's message.
+        # Stored instead of raised: Paddle's engine would drop the exception's message.
         if not self._message and (numbers := describe_nonfinite(gradient)):
             source = (
                 f"; it was computed by the backward pass of {self._last_backward}"
                 if self._last_backward
                 else ""
             )
-            self._message = f"the gradient that reaches the output of {path} holds {numbers}{source}. {FIX}"
-        # A layer returns the output of its last sublayer; of the two, the sublayer is named.
+            self._message = f"the gradient of the output of {path} contains {numbers}{source}. {FIX}"
+        # A layer and its last sublayer return the same output; the sublayer is named.
         if not self._last_backward.startswith(f"{path}."):
             self._last_backward = path
 
@@ -111,31 +112,32 @@ class NonFiniteCheck:
         if self._running:
             path, layer, inputs = self._running[-1]
             return (
-                f"the output of the operator {operator} ({dtype}) in {path} holds {numbers}; "
+                f"the output of the operator {operator} ({dtype}) in {path} contains {numbers}; "
                 f"{self._state(layer, inputs)}. {FIX}"
             )
-        where = f"of {self._last_backward}" if self._last_backward else "behind the last layer"
+        where = f"of {self._last_backward}" if self._last_backward else "after the last layer"
         return (
-            f"the output of the operator {operator} ({dtype}) in the backward pass {where} holds {numbers}; "
-            f"its inputs were finite. {FIX}"
+            f"the output of the operator {operator} ({dtype}) in the backward pass {where} "
+            f"contains {numbers}; its inputs were finite. {FIX}"
         )
 
     def _state(self, layer, inputs) -> str:
-        """State whether the inputs and the direct parameters of ``layer`` are finite."""
+        """Describe whether the inputs and the direct parameters of ``layer`` are finite."""
         parts = [("input", tensor) for tensor in floats(inputs)]
         parts += layer.named_parameters(include_sublayers=False)
-        bad = [f"its {name} holds {text}" for name, tensor in parts if (text := describe_nonfinite(tensor))]
-        if not parts:  # hooks get no keyword arguments
+        texts = [(name, describe_nonfinite(tensor)) for name, tensor in parts]
+        bad = [f"its {name} contains {text}" for name, text in texts if text]
+        if not parts:  # hooks receive no keyword arguments
             return "its inputs are keyword arguments, which are not checked"
         finite = " and ".join(dict.fromkeys(name for name, _ in parts))
-        return " and ".join(bad) or f"finite before it: its {finite}"
+        return " and ".join(bad) or f"its {finite} {'were' if len(parts) > 1 else 'was'} finite"
 
 
 def describe_nonfinite(tensor: paddle.Tensor) -> str:
-    """The number of NaN and infinite elements of ``tensor``, and its dtype and shape; "" if none."""
+    """Count NaN and infinite elements, with dtype and shape of ``tensor``; "" if all are finite."""
     if not tensor._is_initialized():
         return ""
-    # On the host, so that the check itself runs no checked operator.
+    # On the host, so that the check itself runs no operator.
     values = as_float64(tensor.detach().numpy())
     nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
     if not (nan or infinite):

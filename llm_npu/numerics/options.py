@@ -1,12 +1,12 @@
 """The features behind --deterministic, --compare_with, --dump_tensors and --check_nan_inf.
 
-``--dump_tensors`` writes recordings of steps, to compare runs on other machines, devices or releases:
+``--dump_tensors`` writes recordings of steps, to compare runs on different machines, devices or releases:
 
-    <output_dir>/tensors/step-3/rank-0/model.safetensors     the arrays, by their names in ``recording``
-    <output_dir>/tensors/step-3/rank-0/order.json            the names, in the order of recording
+    <output_dir>/tensors/step-3/rank-0/model.safetensors     the arrays, named as in ``recording``
+    <output_dir>/tensors/step-3/rank-0/order.json            the names, in recording order
 
-Outputs and their gradients are those of the first micro batch of a step. Gradients of weights are those of
-the whole step, before clipping; under fp16 they still contain the loss scale.
+Outputs and their gradients come from the first micro batch of a step. Weight gradients cover the whole step,
+before clipping; under fp16 they still contain the loss scale.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDER = "tensors"
 
 
 class Deterministic(Feature):
-    """``--deterministic``: states the condition under which another run gives the same bits."""
+    """``--deterministic``: prints the condition under which another run is bit-identical."""
 
     def takes_part(self, run: Run) -> bool:
         return run.early.deterministic
@@ -57,7 +57,7 @@ class Comparison(Feature):
 
 
 class TensorDump(Feature):
-    """``--dump_tensors``: writes outputs and gradients of some steps."""
+    """``--dump_tensors``: writes outputs and gradients of selected steps."""
 
     def takes_part(self, run: Run) -> bool:
         return bool(run.arguments.training.dump_tensors)
@@ -81,7 +81,7 @@ class NanInfCheck(Feature):
 
 
 class AclErrors(Feature):
-    """``--check_acl_errors``: stops at an operator that CANN refuses; by default on a card."""
+    """``--check_acl_errors``: stops at an operator that CANN rejects. On by default on a card."""
 
     def takes_part(self, run: Run) -> bool:
         return _every(run) > 0
@@ -98,7 +98,7 @@ def _every(run: Run) -> int:
 
 
 class VerifiedOperators(Feature):
-    """``--verify_operators``: compares the operators of the first step; by default on a card."""
+    """``--verify_operators``: checks the operators of the first step. On by default on a card."""
 
     def takes_part(self, run: Run) -> bool:
         chosen = run.arguments.training.verify_operators
@@ -109,7 +109,7 @@ class VerifiedOperators(Feature):
 
 
 class Dump(TrainerCallback):
-    """Writes recordings of the optimizer steps ``steps``, counted from 1, of the model of ``trainer``."""
+    """Writes recordings of the given optimizer ``steps``, counted from 1."""
 
     def __init__(self, trainer, output_dir: str | Path, steps: range):
         self._trainer, self._model = trainer, trainer.model
@@ -118,8 +118,8 @@ class Dump(TrainerCallback):
         self._open = ExitStack()
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Moves to the last place: another callback sums gradients under sequence parallelism."""
-        handler = self._trainer.callback_handler  # a new list: the handler is iterating over the old one
+        """Move to the end of the callbacks: another callback sums gradients under sequence parallelism."""
+        handler = self._trainer.callback_handler  # gets a new list, because it is iterating over the old list
         handler.callbacks = [*(callback for callback in handler.callbacks if callback is not self), self]
 
     def on_step_begin(self, args, state, control, **kwargs):
@@ -138,7 +138,7 @@ class Dump(TrainerCallback):
 
 
 def write(recorded: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Write a recording into ``folder``, which is created."""
+    """Write a recording to ``folder``, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     stored.write(recorded, folder)
     (folder / ORDER).write_text(strict_json.dumps(list(recorded)))

@@ -1,4 +1,4 @@
-"""Outputs and gradients of all layers in a step, as arrays on the host."""
+"""Outputs and gradients of all layers in a step, as host arrays."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .dumped import GRADIENT, OUTPUT, WEIGHT
 
 
 class Recording(dict[str, np.ndarray]):
-    """{name: array} in recording order; bfloat16 is uint16, as in Paddle's ``numpy()``.
+    """{name: array} in recording order; bfloat16 is stored as uint16, as in Paddle's ``numpy()``.
 
-    output/llama.layers.0.mlp                    what the layer returned
-    output/llama.layers.0[1]                     the second of several tensors
-    output/llama.layers.0.mlp (call 2)           a second call: by recompute, or another batch
-    gradient/llama.layers.0.mlp                  of the loss with respect to that output
-    weight gradient/llama.norm.weight            with respect to a parameter
+    output/llama.layers.0.mlp                    the layer's output
+    output/llama.layers.0[1]                     the second of several output tensors
+    output/llama.layers.0.mlp (call 2)           a second call: recompute, or another batch
+    gradient/llama.layers.0.mlp                  gradient of the loss with respect to that output
+    weight gradient/llama.norm.weight            gradient with respect to a parameter
     """
 
     def add(self, name: str, tensor: paddle.Tensor) -> None:
-        """Keep a copy of ``tensor``; Paddle has already accumulated partial gradients."""
+        """Store a copy of ``tensor``. Its partial gradients must already be accumulated."""
         self[name] = tensor.detach().numpy()
 
     def add_weight_gradients(self, model) -> None:
-        """Record the current gradients of the parameters of ``model`` on this process."""
+        """Record the current gradients of the parameters of ``model`` in this process."""
         for name, parameter in model.named_parameters():
             gradient = gradient_of(parameter)
             if gradient is not None and gradient._is_initialized():
@@ -38,7 +38,7 @@ class Recording(dict[str, np.ndarray]):
 
 @contextmanager
 def recording(model) -> Iterator[Recording]:
-    """Records the outputs of the layers of ``model`` inside the block, and their gradients."""
+    """Context that records the outputs of the layers of ``model`` and their gradients."""
     recorded, calls = Recording(), {}
 
     def keep(name: str, gradient) -> None:

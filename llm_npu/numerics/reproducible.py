@@ -1,9 +1,9 @@
 """``--deterministic``: bit-identical results in every run.
 
-Random numbers are drawn from ``--seed``, and host kernels sum in an order that depends on shapes only, not on
-the number of threads. What remains are libraries that choose an order themselves. They read environment
-variables when they are loaded, so these are set before paddle is imported. Importing this module imports no
-framework. docs/numerics.md states the guarantees.
+Random numbers come from ``--seed``. Host kernels sum in an order that depends only on shapes, not on the
+number of threads. Some libraries choose an order themselves; they read environment variables at load time, so
+these are set before paddle is imported. Importing this module imports no framework. docs/numerics.md lists
+the guarantees.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 from llm_npu.core.errors import UserError
 from llm_npu.device import Device
 
-# The host's matrix products: one order whatever the alignment; a fixed number of threads.
+# Matrix products of the host: the same order for any alignment, and a fixed number of threads.
 HOST = {"MKL_CBWR": "AUTO", "MKL_DYNAMIC": "FALSE", "OMP_DYNAMIC": "FALSE"}
 PADDLE = {"FLAGS_cudnn_deterministic": "1", "FLAGS_embedding_deterministic": "1"}
 CARD = {"npu_deterministic": "true", "HCCL_DETERMINISTIC": "true"}  # for paddle-custom-npu and HCCL
@@ -23,9 +23,9 @@ CARD = {"npu_deterministic": "true", "HCCL_DETERMINISTIC": "true"}  # for paddle
 def prepare(
     deterministic: bool, device: Device, environ: MutableMapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Set the environment of a ``deterministic`` run, and return it. Call it before importing paddle.
+    """Set and return the environment variables of a ``deterministic`` run. Call it before importing paddle.
 
-    ValueError if the environment already has a conflicting setting.
+    Raises ValueError if the environment already contains a conflicting value.
     """
     if not deterministic:
         return {}
@@ -41,6 +41,6 @@ def prepare(
 
 
 def condition() -> str:
-    """The condition under which another run gives the same bits."""
+    """The condition under which another run is bit-identical."""
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    return f"deterministic: the same command gives the same bits on this machine with {threads} threads"
+    return f"deterministic: the same command is bit-identical on this machine with {threads} threads"

@@ -1,4 +1,4 @@
-"""Stops a run at operators that fail without an exception: CANN refuses them, or their results are wrong."""
+"""Stops a run at operators that fail silently: CANN rejects the call, or the result is wrong."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paddle_fused import registry
 
 
 class AclErrorCheck(TrainerCallback):
-    """Watches for operators that CANN refuses, from the first batch to the end of the training.
+    """Detects operators that CANN rejects, from the first batch to the end of the training.
 
-    Each operator is watched in the steps whose batches have new shapes, and in the first evaluation. The ends
-    of backward passes and of every ``every``-th step are always watched.
+    Individual operators are checked in steps with new batch shapes, and in the first evaluation. The end of
+    each backward pass and of every ``every``-th step is always checked.
     """
 
     def __init__(self, every: int, say: Callable[[str], None]):
@@ -27,7 +27,7 @@ class AclErrorCheck(TrainerCallback):
         self._step, self._has_evaluated = 0, False
 
     def around(self, train: Callable) -> Callable:
-        """Wraps ``train``, which then raises UserError with the step and the operator."""
+        """Wrap ``train`` to raise UserError with the step and the operator."""
 
         @functools.wraps(train)
         def watched(*args, **kwargs):
@@ -64,7 +64,7 @@ class AclErrorCheck(TrainerCallback):
 
 
 def shapes_of(inputs: object) -> tuple:
-    """What distinguishes a batch for operators: the names and shapes of its tensors."""
+    """The names and shapes of a batch's tensors."""
     if isinstance(inputs, Mapping):
         return tuple((name, tuple(getattr(value, "shape", ()))) for name, value in inputs.items())
     return tuple(map(shapes_of, inputs)) if isinstance(inputs, list | tuple) else ()
@@ -73,7 +73,7 @@ def shapes_of(inputs: object) -> tuple:
 class OperatorVerification(TrainerCallback):
     """Compares the fused operators of the first step with their definitions (``paddle_fused.verification``).
 
-    After the step, before a checkpoint: UserError on all ranks if an operator of a rank differs.
+    Raises UserError on all ranks after the step, before a checkpoint is written, if any rank differs.
     """
 
     def __init__(self, say: Callable[[str], None]):
@@ -105,7 +105,7 @@ class OperatorVerification(TrainerCallback):
             return
         skipped = [verdict for verdict in verification.verdicts if verdict.skipped]
         count, seconds = len(verification.verdicts) - len(skipped), verification.seconds
-        self._say(f"verify   {count} calls of fused operators agree with their definitions ({seconds:.1f} s)")
+        self._say(f"verify   {count} calls of fused operators match their definitions ({seconds:.1f} s)")
         for verdict in skipped:
             self._say(f"         {verdict}")
 
@@ -115,5 +115,5 @@ def hint(verification: paddle_fused.Verification) -> str:
     names = dict.fromkeys(verdict.operator for verdict in verification.mismatches)
     switches = [registry.find(name).switch for name in names if name in registry.operators()]
     flags = " ".join(f"--{switch} false" for switch in dict.fromkeys(filter(None, switches)))
-    other = f"Train without it by {flags}, or report" if flags else "Report"
-    return f"{other} the operator with the versions of CANN and of paddle-custom-npu."
+    alternative = f"Train without it ({flags}), or report" if flags else "Report"
+    return f"{alternative} the operator with the versions of CANN and of paddle-custom-npu."

@@ -246,9 +246,9 @@ def test_backward_and_optimizer_are_seen_on_the_virtual_npu(on_npu):
 
 
 def test_what_cannot_be_audited_is_refused():
-    with pytest.raises(ValueError, match="not a function; give the model"):
+    with pytest.raises(ValueError, match="not a function"):
         audit(lambda x: x)
-    with pytest.raises(ValueError, match="takes a PIR program, not a str"):
+    with pytest.raises(ValueError, match="PIR program, not a str"):
         audit_program("program")
     with pytest.raises(ValueError, match="'warn', 'error', 'collect'"):
         watch(action="shout")

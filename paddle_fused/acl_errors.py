@@ -7,7 +7,8 @@ paddle-custom-npu ignores the return codes of aclnn, so a refused call raises no
 uninitialized. CANN keeps the reason as the error message of the calling thread (``aclGetRecentErrMsg``). The
 message names no operator; the watch does, because it reads the message after the operator.
 
-- Kernels run asynchronously on a card, but aclnn checks its arguments in the call, on the calling thread.
+- Kernels run asynchronously on a card, but aclnn checks its arguments in the call, on the calling thread. The
+  message is read after each operator that Python calls, and before each gradient of their outputs.
 - Only the thread that started the watch is watched. Captured programs (``to_static``) would run their kernels
   on threads of Paddle's executor, whose messages no other thread can read; the watch sets
   ``FLAGS_enable_pir_in_executor_trace_run``, so that those that first run afterwards use the calling thread.
@@ -44,8 +45,8 @@ FAMILIES = {
 _CODE = re.compile(r"\b(EZ\d{4})\b|errno\[([135])61\d{3}\]")
 _NAME = re.compile(r"OpName:\[(\w+?)(?:_\d+)?\]")
 _OF_NUMBER = dict(zip("135", FAMILIES, strict=True))
-SHAPES = 4  # arguments whose shapes distinguish calls: reading a shape takes a microsecond
 PASSES = "an operator of the forward or backward pass"
+FIRST_GRADIENT = "full"  # a backward pass begins with a gradient of ones
 ON_CALLING_THREAD = "FLAGS_enable_pir_in_executor_trace_run"
 LOG = "ASCEND_SLOG_PRINT_TO_STDOUT=1 ASCEND_GLOBAL_LOG_LEVEL=3"
 
@@ -86,7 +87,8 @@ def is_refusal(message: str) -> bool:
 
 def recent_message() -> str:
     """The calling thread's error message, which CANN clears; "" without one."""
-    message = _function() and _function()()
+    read = _function()
+    message = read and read()
     return message.decode(errors="replace").strip() if message else ""
 
 
@@ -104,22 +106,16 @@ def _function():
     return None
 
 
-def watch_acl_errors(every: int = 1, report: Callable[[str], None] = warnings.warn) -> AclErrorWatch:
+def watch_acl_errors(report: Callable[[str], None] = warnings.warn) -> AclErrorWatch:
     """Raise AclError from now on where CANN refuses an operator; see the module for the limits.
 
-    The message is read after each operator from the first call of a new operator, dtype or shape to the end
-    of the step, and at the end of every ``every``-th backward pass.
-
     Args:
-        every: backward passes between readings; at least 1.
         report: gets messages that stop nothing, such as one from before the watch.
 
     Returns:
         The watch, a context; ``stop()`` ends it, ``check()`` reads the message now.
     """
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise ValueError(f"watch_acl_errors: every is {every!r}; accepted: an integer of at least 1.")
-    return AclErrorWatch(every, report)
+    return AclErrorWatch(report)
 
 
 class AclErrorWatch:
@@ -129,16 +125,13 @@ class AclErrorWatch:
         error: the AclError that was raised, also where Paddle has replaced it by another exception.
     """
 
-    def __init__(self, every: int, report: Callable[[str], None]):
+    def __init__(self, report: Callable[[str], None]):
         self.error: AclError | None = None
-        self._every, self._report = every, report
+        self._report = report
         self._thread = threading.get_ident()
-        self._known: set[tuple] = set()
-        self._reads_each = False  # after each operator, until the step ends
         self._in_backward = False
         self._pending: AclError | None = None  # of the backward pass
         self._reached = ""  # the operator whose gradient is being computed
-        self._backward_passes = 0
         self._hooks, self._is_hooked = OperatorHooks(self._after), False
         self._eager = paddle.base.core.eager
         self._replaced: dict[str, Callable] = {}
@@ -168,9 +161,9 @@ class AclErrorWatch:
             setattr(self._eager, *self._replaced.popitem())
 
     def watch_operators(self, on: bool) -> None:
-        """Whether to look at each operator, which takes some microseconds; the ends of passes always count.
+        """Whether to read after each operator, which takes some microseconds.
 
-        Turn it off for steps whose operators and shapes have all been watched before.
+        Otherwise only the ends of backward passes are read, and the error does not name the operator.
         """
         if on == self._is_hooked or _function() is None:
             return
@@ -180,17 +173,10 @@ class AclErrorWatch:
     def check(self, operator: str = "an operator of the step") -> None:
         """Read the message now, at the end of a step. ``operator``: what the error calls the operator."""
         if self._replaced:
-            self._reads_each = False
             self._read(operator)
 
     def _after(self, kernel: str, arguments: tuple, result: object) -> None:
         if threading.get_ident() != self._thread:
-            return
-        key = _key(kernel, arguments)
-        if key not in self._known:
-            self._known.add(key)
-            self._reads_each = True
-        if not self._reads_each:
             return
         self._read(kernel)
         for output in tensors((result,)):
@@ -204,7 +190,9 @@ class AclErrorWatch:
             self._reached = kernel
 
     def _gradient_name(self) -> str:
-        return f"{self._reached}_grad" if self._reached else "an operator at the start of the backward pass"
+        if not self._is_hooked:
+            return PASSES
+        return f"{self._reached}_grad" if self._reached else FIRST_GRADIENT
 
     def _backward(self, run: Callable) -> Callable:
         @functools.wraps(run)
@@ -214,9 +202,7 @@ class AclErrorWatch:
             self._in_backward, self._reached, self._pending = True, "", None
             try:
                 result = run(*args, **kwargs)
-                self._backward_passes += 1
-                if self._reads_each or self._backward_passes % self._every == 0:
-                    self._read(self._gradient_name() if self._reads_each else PASSES)
+                self._read(self._gradient_name())
             finally:
                 self._in_backward = False
             if self._pending is not None:
@@ -240,17 +226,3 @@ class AclErrorWatch:
             return
         self.error = error
         raise error
-
-
-def _key(kernel: str, arguments: tuple) -> tuple:
-    """The operator, the dtype of the first tensor and the first shapes; of a list, its first tensor."""
-    key: list = [kernel]
-    first = None
-    for argument in arguments[:SHAPES]:
-        if isinstance(argument, (list, tuple)) and argument:
-            key.append(len(argument))
-            argument = argument[0]
-        if isinstance(argument, paddle.Tensor):
-            first = argument if first is None else first
-            key += argument.shape
-    return *key, first is not None and first.dtype

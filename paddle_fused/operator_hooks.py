@@ -32,6 +32,13 @@ ARITHMETIC = {
     "gt": "greater_than",
     "ge": "greater_equal",
 }
+# Other methods of tensors that run kernels: those of indexing depend on the index.
+METHODS = {
+    "clear_gradient": "full",
+    "clone": "assign",
+    "_getitem_dygraph": "getitem",
+    "_setitem_dygraph": "setitem",
+}
 CUSTOM = "_run_custom_op"  # its first argument is the name of the operator
 PACKAGES = ("paddle", "paddlenlp", "paddleformers")  # their modules import operators by name
 
@@ -105,7 +112,7 @@ def _methods() -> Iterator[tuple[object, str, str]]:
             plain = name.strip("_")
             kernel = ARITHMETIC.get(plain) or ARITHMETIC.get(plain[1:])  # __radd__, __iadd__
         else:
-            kernel = name.rstrip("_") if hasattr(_C_ops, name) else None
+            kernel = METHODS.get(name) or (name.rstrip("_") if hasattr(_C_ops, name) else None)
         if kernel:
             yield paddle.Tensor, name, kernel
 

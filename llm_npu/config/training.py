@@ -150,8 +150,9 @@ class TrainingFlags:
     )
     check_acl_errors: int | None = flag(
         None,
-        "Stop at an operator that CANN refuses: read the error message after operators with new shapes and "
-        "at the end of every N-th step. 0 turns it off. By default 1 on a card, 0 on other devices.",
+        "Stop at an operator that CANN refuses: read the error message after each operator of every N-th "
+        "step and of steps with new shapes, and at the end of the others. 0 turns it off. By default 1 on a "
+        "card, 0 on other devices.",
         at_least=0,
         no_effect=NoEffect("the CPU place has no CANN", lambda run: run.device == "cpu"),
     )

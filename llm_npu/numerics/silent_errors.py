@@ -16,22 +16,22 @@ from paddle_fused import registry
 class AclErrorCheck(TrainerCallback):
     """Detects operators that CANN rejects, from the first batch to the end of the training.
 
-    Individual operators are checked in steps with new batch shapes, and in the first evaluation. The end of
-    each backward pass and of every ``every``-th step is always checked.
+    Individual operators are checked in every ``every``-th step, in steps with new batch shapes, and in
+    evaluations. In the other steps, the end of each backward pass and of the step is checked.
     """
 
     def __init__(self, every: int, say: Callable[[str], None]):
         self._every, self._say = every, say
         self._watch: paddle_fused.AclErrorWatch | None = None
         self._shapes: set[tuple] = set()
-        self._step, self._has_evaluated = 0, False
+        self._step = 0
 
     def around(self, train: Callable) -> Callable:
         """Wrap ``train`` to raise UserError with the step and the operator."""
 
         @functools.wraps(train)
         def watched(*args, **kwargs):
-            with paddle_fused.watch_acl_errors(self._every, self._report) as self._watch:
+            with paddle_fused.watch_acl_errors(self._report) as self._watch:
                 try:
                     return train(*args, **kwargs)
                 except Exception as error:
@@ -48,19 +48,17 @@ class AclErrorCheck(TrainerCallback):
     def on_load_data_end(self, args, state, control, inputs=None, **kwargs):
         self._step = state.global_step + 1
         shapes = shapes_of(inputs)
-        if shapes not in self._shapes:
+        if self._step % self._every == 0 or shapes not in self._shapes:
             self._shapes.add(shapes)
             self._watch.watch_operators(True)
 
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step % self._every == 0 or state.global_step >= state.max_steps:
-            self._watch.check()
-        self._watch.watch_operators(control.should_evaluate and not self._has_evaluated)
+        self._watch.check()
+        self._watch.watch_operators(control.should_evaluate or self._every == 1)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        self._has_evaluated = True
         self._watch.check("an operator of the evaluation")
-        self._watch.watch_operators(False)
+        self._watch.watch_operators(self._every == 1)
 
 
 def shapes_of(inputs: object) -> tuple:

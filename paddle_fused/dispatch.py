@@ -218,6 +218,7 @@ class FusedOp:
     Arguments are positional and the same for every backend. The first is a tensor, whose dtype is recorded.
     ``sharding`` handles distributed tensors: every process calls the operator again with its local shards, so
     that backends only see local tensors. ``without_gradient``: the positions of outputs that are statistics.
+    ``communicates``: the ranks of a group must call the operator together, so that nothing may repeat a call.
     """
 
     name: str
@@ -226,6 +227,7 @@ class FusedOp:
     composed: Backend
     sharding: Sharding | None = None
     without_gradient: tuple[int, ...] = ()
+    communicates: bool = False
     backends: dict[str, Backend] = field(init=False)
 
     def __post_init__(self):

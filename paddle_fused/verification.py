@@ -190,6 +190,8 @@ class _Call:
         inputs = self._inputs.values()
         if not paddle.in_dynamic_mode():
             return "it is part of a captured program"
+        if self._operator.communicates:
+            return "it communicates with other ranks"
         if any(x.is_dist() for x in inputs):
             return "its tensors are distributed"
         if any(name_of(x.dtype) == "float64" for x in inputs):

@@ -2,4 +2,9 @@
 
 exchange    all-to-all in pairwise rounds: heads for tokens
 ulysses     attention with a share of the heads on each rank
+ring        keys and values travel around the ranks
+gathered    every rank gathers all keys, for masks that the ring does not take
+zigzag      which tokens a rank of a ring holds
+blocks      the blocks of scores that a rank of a ring computes
+kernels     attention of a block, and its gradient for the statistics of whole rows
 """

@@ -176,7 +176,7 @@ def _unsupported_mask(query, call) -> str | None:
     if is_captured(query) and not (call.shapes.known and (call.plan.sequences or not call.plan.packed)):
         return f"{PLUGIN} needs lengths that a captured program knows"
     request = _request(call)
-    if request is None and _form() == "v10" and call.layout == "TND":
+    if request is None and form() == "v10" and call.layout == "TND":
         return f"{PLUGIN} of the plugin that is installed has no varlen form"
     if request is None:
         return f"{PLUGIN} shares one mask [longest Sq, longest Skv] among all sequences, and theirs differ"
@@ -207,7 +207,7 @@ def _unsupported_statistics(query, call) -> str | None:
     return None
 
 
-def _form() -> str | None:
+def form() -> str | None:
     """The released form of the operator: tensor13 or v10; None if it is neither."""
     inputs, attributes = ascend.signature(PLUGIN)
     if "is_varlen" in attributes:
@@ -216,7 +216,7 @@ def _form() -> str | None:
 
 
 def _unsupported_form() -> str | None:
-    if _form() is not None:
+    if form() is not None:
         return None
     return (
         f"{PLUGIN} of the plugin that is installed has neither of its two released forms: "
@@ -225,7 +225,7 @@ def _unsupported_form() -> str | None:
 
 
 def _form_arguments(call, request: _Request, flags) -> tuple:
-    if _form() == "v10":
+    if form() == "v10":
         return flags
     lengths = None, None
     if request.varlen:
@@ -237,8 +237,12 @@ def _form_arguments(call, request: _Request, flags) -> tuple:
 
 
 def _query_factor(call) -> float | None:
+    return query_factor(call.scale, call.heads.head_dim)
+
+
+def query_factor(scale: float, head_dim: int) -> float | None:
     """The factor on the query that gives another scale (a power of two, which is exact), or None."""
-    factor = call.scale * math.sqrt(call.heads.head_dim)
+    factor = scale * math.sqrt(head_dim)
     if not factor:
         return None
     power = math.copysign(2.0 ** round(math.log2(abs(factor))), factor)
@@ -261,7 +265,7 @@ def _request(call: AttentionCall) -> _Request | None:
 def _one_call(call: AttentionCall) -> _Request | None:
     plan, shapes = call.plan, call.shapes
     active = [s for s in plan.sequences if s.query_len]
-    if plan.packed and _form() != "v10":
+    if plan.packed and form() != "v10":
         if plan.kind == "no mask":
             return _Request(True)
         if plan.full is None and all(s.acts_like(None, 0) for s in active):

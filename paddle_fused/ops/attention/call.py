@@ -40,7 +40,7 @@ class AttentionCall:
     def check(self, bias) -> None:
         """Checks sizes against CANN's limits, the shape of the bias, and that no row is fully masked."""
         heads, shapes = self.heads, self.shapes
-        _check_heads(heads, self.operator)
+        check_heads(heads, self.operator)
         if self.layout == "TND":
             self._check_sequences()
         else:
@@ -142,7 +142,7 @@ def check_tensors(query, key, value, bias, layout: str, dropout: float, operator
         contracts.refuse("attention.keep_prob", operator, f"dropout is {dropout}")
 
 
-def _check_heads(heads: Heads, operator: str) -> None:
+def check_heads(heads: Heads, operator: str) -> None:
     for count in (heads.query, heads.key):
         if not 1 <= count <= contracts.limit("attention.heads"):
             received = f"query has {heads.query} heads and key {heads.key}"

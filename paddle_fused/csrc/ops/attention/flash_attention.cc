@@ -26,6 +26,9 @@
 //   softmax_max, softmax_sum   float32 [B, N, Sq, 8], or [T, N, 8]; without gradient
 //   seed_offset         int64 [2], what dropout was drawn from: seed, or zeros
 // The gradient operator gives those of query, key, value and, if there is one, of bias.
+//
+// pf_flash_attention_gradient: the gradients of query, key and value for given out and statistics, which may be those of
+// a row of which key and value are only a part (ring attention). Layout BSND, or TND with query_ends and key_ends.
 #include "ops/attention/flash_attention.h"
 
 #include <algorithm>
@@ -122,6 +125,33 @@ std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tenso
   return {query_grad, key_grad, value_grad, bias_grad};
 }
 
+std::vector<Tensor> gradient(const Tensor& query, const Tensor& key, const Tensor& value,
+                             const OptionalTensor& query_ends, const OptionalTensor& key_ends, const Tensor& out,
+                             const Tensor& softmax_max, const Tensor& softmax_sum, const Tensor& out_grad, float scale,
+                             const std::vector<int64_t>& bands) {
+  const std::string layout = given(query_ends) ? "TND" : "BSND";
+  const AttentionLayout& found = *find_attention_layout(layout);
+  for (const Argument& argument : {Argument{"query", query}, Argument{"key", key}, Argument{"value", value}})
+    if (argument.tensor.shape().size() != found.rank)
+      refuse(kOp, std::string(argument.name) + " has shape " + text(argument.tensor.shape()) + "; accepted: layout " +
+                      layout + ".");
+  check_places(kOp, {{"query", query}, {"out", out}, {"softmax_max", softmax_max}, {"softmax_sum", softmax_sum}});
+  check_same_dtype(kOp, {{"query", query}, {"out", out}});
+  const AttentionSizes sizes = attention_sizes(found, 0, query.shape(), key.shape(), value.shape());
+  check_shape("out", out, attention_out_shape(found, sizes, query.shape()));
+  for (const Argument& argument : {Argument{"softmax_max", softmax_max}, Argument{"softmax_sum", softmax_sum}}) {
+    check_shape(argument.name, argument.tensor, attention_statistics_shape(found, sizes));
+    if (argument.tensor.dtype() != DataType::FLOAT32)
+      refuse(kOp, std::string(argument.name) + " is " + text(argument.tensor.dtype()) + "; accepted: float32.");
+  }
+  std::vector<Tensor> gradients =
+      backward(query, key, value, Tensor(), OptionalTensor(), query_ends, key_ends, out, dense(softmax_max),
+               dense(softmax_sum), paddle::zeros({2}, DataType::INT64, query.place()), out_grad, layout, 0, scale, 0,
+               bands, "top_left");
+  gradients.resize(3);
+  return gradients;
+}
+
 // Paddle 3.3.1 ends the process if this throws while a program is captured: what does not fit gets shapes of some kind,
 // and is refused when it runs.
 std::vector<Shape> infer_shapes(const Shape& query, const Shape& key, const Shape& value, const std::string& layout,
@@ -140,6 +170,10 @@ std::vector<Shape> infer_gradient_shapes(const Shape& query, const Shape& key, c
   return {query, key, value, bias};
 }
 std::vector<DataType> infer_gradient_dtypes(const DataType& query) { return {query, query, query, query}; }
+std::vector<Shape> infer_three_shapes(const Shape& query, const Shape& key, const Shape& value) {
+  return {query, key, value};
+}
+std::vector<DataType> infer_three_dtypes(const DataType& query) { return {query, query, query}; }
 
 std::vector<std::string> attributes() {
   return {"layout: std::string", "num_heads: int64_t",          "scale: float",
@@ -170,3 +204,12 @@ PD_BUILD_GRAD_OP(pf_flash_attention)
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_gradient_dtypes));
 
 PF_FIRST_DERIVATIVE_ONLY(pf_flash_attention, "query", "out");
+
+PD_BUILD_OP(pf_flash_attention_gradient)
+    .Inputs({"query", "key", "value", paddle::Optional("query_ends"), paddle::Optional("key_ends"), "out",
+             "softmax_max", "softmax_sum", "out_grad"})
+    .Outputs({"query_grad", "key_grad", "value_grad"})
+    .Attrs({"scale: float", "bands: std::vector<int64_t>"})
+    .SetKernelFn(PF_KERNEL(paddle_fused::ops::flash_attention::gradient))
+    .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::flash_attention::infer_three_shapes))
+    .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::flash_attention::infer_three_dtypes));

@@ -1,0 +1,194 @@
+"""The blocks of scores that a rank of ring attention computes, by its queries and the keys of a rank.
+
+Both ranks hold their tokens in zigzag order (``zigzag``), and a block is free of masks except on the
+diagonal:
+
+    causal      Later chunks see earlier ones completely. A chunk and itself have a causal block.
+    documents   Only one document can span two different chunks: from the earlier one's end to the later one's
+                beginning. This block is a rectangle. A chunk and itself are a list of documents.
+
+Legend: B batch, C tokens of a chunk, n ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from paddle_fused.masks.types import Band, Documents, Mask
+
+from .zigzag import chunks_of
+
+ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some queries and some keys.
+
+    Attributes:
+        rows, queries, keys: slices of the batch, of the own tokens and of the other rank's.
+        causal: query i of the block sees its keys up to i, or those of its document.
+        documents: the lengths of the documents in all tokens of the rows, concatenated; the block then has
+            all tokens. Empty: the block is one sequence.
+    """
+
+    rows: slice
+    queries: slice
+    keys: slice
+    causal: bool = False
+    documents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a query sees: all keys, the keys up to it, or those of its document.
+
+    Attributes:
+        documents: the documents' lengths of each row of the batch, or one row for all; () without documents.
+    """
+
+    causal: bool
+    documents: tuple[tuple[int, ...], ...] = ()
+
+
+def pattern_of(mask: Mask | None, length: int, batch: int) -> Pattern | None:
+    """The pattern of a mask of the whole sequence, or None if ring attention does not support the mask.
+
+    Raises ValueError if the mask was made for another length or batch.
+    """
+    pattern = Pattern(False)
+    for part in () if mask is None else mask.parts:
+        if isinstance(part, Band) and (part.left is None or part.left >= length) and part.right == 0:
+            pattern = replace(pattern, causal=True)
+        elif isinstance(part, Documents) and not pattern.documents and part.rows == part.key_rows:
+            if part.batch_size not in (None, batch):
+                raise ValueError(
+                    f"{part!r} was made for a batch of {part.batch_size}; the tensors have a batch of "
+                    f"{batch}."
+                )
+            if part.query_start is not None:
+                return None
+            part.check_lengths(length, length)
+            rows = tuple(tuple(size for size in row if size) for row in part.rows)
+            pattern = Pattern(pattern.causal or part.causal, rows)
+        else:
+            return None
+    if all(len(row) == 1 for row in pattern.documents):
+        return Pattern(pattern.causal)
+    return pattern
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a call, and what one call of the kernel can take.
+
+    Attributes:
+        length: the tokens of a rank, two chunks.
+        longest_causal: a longer causal block is split into blocks, because its mask would be too large.
+        has_documents: whether the kernel takes a list of documents.
+    """
+
+    batch: int
+    length: int
+    ranks: int
+    longest_causal: int | None
+    has_documents: bool
+
+    @property
+    def chunk(self) -> int:
+        return self.length // 2
+
+
+@lru_cache(maxsize=256)
+def blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> tuple[Block, ...]:
+    """The blocks of the queries of ``rank`` and the keys of ``source``.
+
+    Those of ``source == rank`` cover all queries.
+    """
+    return tuple(_blocks(pattern, sizes, rank, source))
+
+
+def _blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> Iterator[Block]:
+    chunk = sizes.chunk
+    if pattern.documents:
+        yield from _document_blocks(pattern, sizes, rank, source)
+    elif not pattern.causal:
+        yield Block(ALL, ALL, ALL)
+    elif source == rank:
+        yield from _causal_blocks(ALL, 0, sizes.length, sizes.longest_causal)
+    elif source > rank:
+        yield Block(ALL, slice(chunk, 2 * chunk), ALL)
+    else:
+        yield Block(ALL, ALL, slice(0, chunk))
+
+
+def _causal_blocks(rows: slice, start: int, stop: int, longest: int | None) -> Iterator[Block]:
+    """The causal block of tokens ``start`` to ``stop``: if it is too long, two halves and a rectangle."""
+    if longest is None or stop - start <= longest:
+        yield Block(rows, slice(start, stop), slice(start, stop), causal=True)
+        return
+    middle = (start + stop) // 2
+    yield from _causal_blocks(rows, start, middle, longest)
+    yield from _causal_blocks(rows, middle, stop, longest)
+    yield Block(rows, slice(middle, stop), slice(start, middle))
+
+
+def _document_blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> Iterator[Block]:
+    chunk, per_row = sizes.chunk, pattern.documents
+    rows = per_row if len(per_row) == sizes.batch else per_row * sizes.batch
+    if source == rank:
+        lists = [
+            _lengths_in(row, c * chunk, (c + 1) * chunk) for row in rows for c in chunks_of(rank, sizes.ranks)
+        ]
+        documents = tuple(size for lengths in lists for size in lengths)
+        limit = sizes.longest_causal if pattern.causal else None
+        if sizes.has_documents and (limit is None or max(documents) <= limit):
+            yield Block(ALL, ALL, ALL, pattern.causal, documents)
+        else:
+            yield from _one_by_one(lists, chunk, pattern.causal, sizes.longest_causal)
+    for b, row in enumerate(rows):
+        for a, i in enumerate(chunks_of(rank, sizes.ranks)):
+            for other, j in enumerate(chunks_of(source, sizes.ranks)):
+                if i == j or (i < j and pattern.causal):
+                    continue
+                yield from _rectangle(row, slice(b, b + 1), (a, i), (other, j), chunk)
+
+
+def _one_by_one(lists, chunk: int, causal: bool, longest: int | None) -> Iterator[Block]:
+    for index, lengths in enumerate(lists):
+        b, start = index // 2, index % 2 * chunk
+        for size in lengths:
+            if causal:
+                yield from _causal_blocks(slice(b, b + 1), start, start + size, longest)
+            else:
+                yield Block(slice(b, b + 1), slice(start, start + size), slice(start, start + size))
+            start += size
+
+
+def _lengths_in(row: tuple[int, ...], start: int, stop: int) -> list[int]:
+    """The lengths of the parts of the documents that lie between two tokens."""
+    ends = np.cumsum(row)
+    parts = np.minimum(ends, stop) - np.maximum(ends - row, start)
+    return [int(size) for size in parts if size > 0]
+
+
+def _rectangle(row, rows: slice, own, other, chunk: int) -> Iterator[Block]:
+    """The block of the document that spans both chunks, if there is one.
+
+    ``own`` and ``other``: the place of a chunk on its rank, and the chunk.
+    """
+    (a, i), (b, j) = own, other
+    ends = np.cumsum(row)
+    document = int(np.searchsorted(ends, max(i, j) * chunk, "right"))  # of the later chunk's first token
+    start, stop = int(ends[document] - row[document]), int(ends[document])
+    parts = []
+    for place, c in ((a, i), (b, j)):
+        first, last = max(start, c * chunk), min(stop, (c + 1) * chunk)
+        if first >= last:
+            return
+        parts.append(slice(first + (place - c) * chunk, last + (place - c) * chunk))
+    yield Block(rows, *parts)

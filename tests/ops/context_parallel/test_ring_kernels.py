@@ -1,0 +1,118 @@
+"""The kernels of ring attention, with the ranks of a ring one after the other in this process."""
+
+import numpy as np
+import paddle
+import pytest
+from block_values import attention, inputs
+from precision import npu, values
+
+import paddle_fused
+from paddle_fused import masks
+from paddle_fused.context_parallel import kernels, zigzag
+from paddle_fused.context_parallel.blocks import Sizes, blocks, pattern_of
+from paddle_fused.context_parallel.ring import Merged
+from paddle_fused.parity import ROUNDING
+
+LENGTH = 36
+MASKS = {
+    "full": None,
+    "causal": masks.causal(),
+    "documents": masks.documents([[5, 31], [1, 2, 33]]),
+    "not causal": masks.documents([20, 16], causal=False),
+}
+KERNELS = {
+    "registered": lambda scale, dv: kernels.Plugin(scale, dv),
+    "replaced": lambda scale, dv: kernels.Plugin(scale, dv),
+    "host": lambda scale, dv: kernels.Host(scale),
+    "composed": lambda scale, dv: kernels.Composed(scale),
+}
+
+
+def in_turn(kernel, tensors, mask, ranks: int) -> list[paddle.Tensor]:
+    """out and gradients of the whole sequence, as the ranks compute them."""
+    query, key, value, out_grad = ([zigzag.split(x, r, ranks) for r in range(ranks)] for x in tensors)
+    batch, length = query[0].shape[:2]
+    sizes = Sizes(batch, length, ranks, kernel.longest_causal, kernel.has_documents)
+    pattern = pattern_of(mask, length * ranks, batch)
+    outs = []
+    query_grad, key_grad, value_grad = (
+        [paddle.zeros(x.shape) for x in parts] for parts in (query, key, value)
+    )
+    for rank in range(ranks):
+        merged, calls = Merged(query[rank], value[0].shape[-1]), []
+        for source in [(rank - step) % ranks for step in range(ranks)]:
+            for block in blocks(pattern, sizes, rank, source):
+                q = query[rank][block.rows, block.queries].contiguous()
+                k, v = (x[source][block.rows, block.keys].contiguous() for x in (key, value))
+                merged.add(block, *kernel.forward(q, k, v, block.causal, block.documents))
+                calls.append((block, source, q, k, v))
+        outs.append(merged.out.astype(query[rank].dtype))
+        for block, source, q, k, v in calls:
+            rows, queries = block.rows, block.queries
+            out, grad = (x[rows, queries].contiguous() for x in (outs[rank], out_grad[rank]))
+            statistics = (x[rows, :, queries] for x in (merged.row_max, merged.row_sum))
+            dq, dk, dv = kernel.backward(q, k, v, out, *statistics, grad, block.causal, block.documents)
+            query_grad[rank][rows, queries] += dq.astype("float32")
+            key_grad[source][rows, block.keys] += dk.astype("float32")
+            value_grad[source][rows, block.keys] += dv.astype("float32")
+    gradients = [zigzag.merge(x).astype(tensors[0].dtype) for x in (query_grad, key_grad, value_grad)]
+    return [zigzag.merge(outs), *gradients]
+
+
+@pytest.mark.sampled(key=lambda parameters: parameters["name"])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("heads", "sizes"), [((5, 5), (17, 17)), ((6, 2), (16, 8))])
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_blocks_give_the_attention_of_the_whole(name, dtype, ranks, heads, sizes, mask, monkeypatch, on_npu):
+    if dtype == "float32" and name in ("registered", "replaced"):
+        pytest.skip("the plugin's operator takes 16-bit types only")
+    if name == "replaced":
+        monkeypatch.setattr(kernels, "gradient_signature", lambda: None)
+    elif name == "registered":
+        assert kernels.gradient_signature() is not None
+    tensors = [npu(x, dtype) for x in inputs(1, 2, LENGTH, heads, sizes)]
+    scale = 2 * sizes[0] ** -0.5
+    whole_mask = MASKS[mask]
+    hidden = np.zeros((LENGTH, LENGTH), bool) if whole_mask is None else whole_mask.to_dense(LENGTH)
+    hidden = hidden if hidden.ndim == 2 else hidden.reshape(-1, 1, LENGTH, LENGTH)
+    truth = attention(*map(values, tensors), hidden, scale)
+    whole = tensors[:3]
+    out = paddle_fused.flash_attention(*whole, whole_mask, scale=scale)
+    baseline = [out, *paddle.grad(out, whole, tensors[3])]
+    with paddle.no_grad():
+        results = in_turn(KERNELS[name](scale, sizes[1]), [x.detach() for x in tensors], whole_mask, ranks)
+    for what, result, alone, true in zip(("out", "dq", "dk", "dv"), results, baseline, truth, strict=True):
+        error, allowed = np.abs(values(result) - true).max(), 2 * np.abs(values(alone) - true).max()
+        allowed += 2 * ROUNDING[dtype] * np.abs(true).max()
+        assert error <= allowed, f"{what}: {error:.2e}, allowed {allowed:.2e}"
+
+
+def test_registered_and_replaced_have_the_bits_of_the_operators_backward(monkeypatch, on_npu):
+    query, key, value, out_grad = (npu(x, "bfloat16") for x in inputs(2, 2, 20, (4, 2), (16, 16)))
+    out, row_max, row_sum, *_ = kernels._attend(query, key, value, True, ())
+    expected = paddle.grad(out, [query, key, value], out_grad)
+    kernel = kernels.Plugin(16**-0.5, 16)
+    statistics = row_max[..., :1].detach(), row_sum[..., :1].detach()
+    held = [x.detach() for x in (query, key, value, out)]
+    for is_registered in (True, False):
+        if not is_registered:
+            monkeypatch.setattr(kernels, "gradient_signature", lambda: None)
+        for _ in range(2):  # a node is used again
+            for actual, wanted in zip(
+                kernel.backward(*held, *statistics, out_grad, True, ()), expected, strict=True
+            ):
+                assert bool((actual == wanted).all())
+
+
+def test_the_order_of_the_statistics_of_documents_is_measured(on_npu):
+    assert kernels.varlen_order() == "tokens, heads"  # the virtual NPU's
+
+
+@pytest.mark.parametrize("order", kernels.ORDERS)
+def test_orders_are_inverses(order, on_npu):
+    documents, (read, write) = (3, 1, 2), kernels.ORDERS[order]
+    x = paddle.arange(6 * 2 * 8, dtype="float32").reshape([6, 2, 8])
+    assert bool((read(write(x, documents), documents) == x).all())
+    assert bool((write(read(x, documents), documents) == x).all())

@@ -1,9 +1,9 @@
-"""Patches for defects of upstream Paddle and PaddleNLP, each with the defect's location and symptom.
+"""Patches for defects in Paddle and PaddleNLP. Each docstring states the affected versions and the symptom.
 
-Those for PaddleFormers are in the folder of this name.
+Patches for PaddleFormers are in the subfolder ``paddleformers``.
 
-A patch is applied only to the versions that have the defect. Its test, in ``tests/training/test_patches.py``
-or ``tests/parallel``, fails without it and so shows when it can be removed.
+A patch is applied only to affected versions. Its test (``tests/training/test_patches.py`` or
+``tests/parallel``) fails without the patch, and so shows when the patch can be removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import auto_parallel, hybrid_parallel, layers, loss_scaling, operators, p
 
 
 def apply() -> None:
-    """Apply the patches that the installed versions need; a second call changes nothing."""
+    """Apply the patches that the installed versions need; idempotent."""
     fix_data_loader_errors()
     fix_average_without_nccl()
     auto_parallel.apply()
@@ -51,7 +51,7 @@ def apply() -> None:
 
 
 def installed_version(package: str) -> str:
-    """The version of a library of models; empty if it is not installed."""
+    """The version of a model library; "" if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -62,8 +62,8 @@ def installed_version(package: str) -> str:
 def fix_data_loader_errors() -> None:
     """Paddle 3.3: ``DataLoader`` with ``num_workers=0`` hangs if the dataset raises.
 
-    The thread that reads the dataset ends without closing its queue (``_thread_loop`` fetches outside its
-    ``try``). The patch closes the queue, and the iteration raises the dataset's exception.
+    The reader thread exits without closing its queue, because ``_thread_loop`` fetches outside its ``try``.
+    The patch closes the queue, and the iteration raises the dataset's exception.
     """
     from paddle.io.dataloader.dataloader_iter import _DataLoaderIterSingleProcess as Iteration
 
@@ -89,18 +89,18 @@ def fix_data_loader_errors() -> None:
 
 @functools.cache
 def fix_average_without_nccl() -> None:
-    """Paddle 3.3: collectives with ReduceOp.AVG fail where Paddle is built without NCCL.
+    """Paddle 3.3: collectives with ReduceOp.AVG fail in builds without NCCL.
 
-    They read NCCL's version, which such a Paddle lacks ("has no attribute 'nccl_version'"). The path without
-    it divides the output of reduce_scatter instead of its input, and groups of custom devices reject an
-    average ("Must be Min | Max | Prod | Sum"). With the patch each rank divides its input, as NCCL does for
+    They read NCCL's version, which does not exist there ("has no attribute 'nccl_version'"). The path for old
+    NCCL versions divides the output of reduce_scatter instead of its input. Groups of custom devices reject
+    AVG ("Must be Min | Max | Prod | Sum"). With the patch, each rank divides its input, as NCCL does for
     floating-point numbers, and the collective sums. Integers, which NCCL divides after the sum, raise
     ValueError.
     """
     if hasattr(paddle.base.core, "nccl_version"):
         return
-    paddle.base.core.nccl_version = lambda: 21000  # the first use of an average
-    # Otherwise paddle.distributed.reduce divides the tensors of all ranks, also of those without a result.
+    paddle.base.core.nccl_version = lambda: 21000  # the first version with AVG
+    # Otherwise paddle.distributed.reduce divides the tensors of all ranks, including ranks without a result.
     reduce = importlib.import_module("paddle.distributed.communication.reduce")
     reduce.is_avg_reduce_op_supported = lambda: True
     _divide_before("all_reduce", "_all_reduce_in_dygraph", 0, lambda call: True)
@@ -118,8 +118,8 @@ def _divide_before(module: str, function: str, position: int, in_place=lambda ca
 
     Args:
         position: the position of the reduced argument.
-        in_place: ``in_place(call)`` says whether that argument also receives the result; otherwise it is not
-            changed.
+        in_place: ``in_place(call)`` returns whether that argument also receives the result. If not, the
+            argument is not modified.
     """
     file = importlib.import_module(f"paddle.distributed.communication.stream.{module}")
     collective = getattr(file, function)
@@ -130,7 +130,7 @@ def _divide_before(module: str, function: str, position: int, in_place=lambda ca
         if not (tensor.is_floating_point() or tensor.is_complex()):
             raise UserError(
                 f"{module}: ReduceOp.AVG of {str(tensor.dtype).rpartition('.')[2]}; accepted: floating-point "
-                "and complex tensors. Sum, and divide the result."
+                "and complex tensors. Use SUM, and divide the result."
             )
         return tensor.scale_(1 / ranks) if overwrite else tensor / ranks
 
@@ -151,11 +151,10 @@ def _divide_before(module: str, function: str, position: int, in_place=lambda ca
 
 @functools.cache
 def fix_mixtral_expert_weights() -> None:
-    """PaddleNLP 3.0.0b4 on Paddle 3.1 and later: Mixtral fails ("Broadcast dimension mismatch") as soon as an
-    expert gets tokens.
+    """PaddleNLP 3.0.0b4 on Paddle 3.1 and later: Mixtral fails when an expert receives tokens.
 
-    ``paddle.where`` returns indices of shape [n], previously [n, 1]; the block then multiplies an expert's
-    rows [n, H] by weights [n]. The patch multiplies by weights [n, 1].
+    ``paddle.where`` now returns indices of shape [n] instead of [n, 1]. The block multiplies an expert's rows
+    [n, H] by weights [n], which raises "Broadcast dimension mismatch". The patch uses weights [n, 1].
     """
     from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
 
@@ -179,7 +178,7 @@ def fix_mixtral_expert_weights() -> None:
 
 @functools.cache
 def fix_moe_gate_int64() -> None:
-    """PaddleNLP 3.0.0b4 on Paddle 3.2 and later: gates fail at int64 x int32, no longer promoted.
+    """PaddleNLP 3.0.0b4 on Paddle 3.2 and later: gates fail because int64 x int32 is no longer promoted.
 
     ``PretrainedMoEGate._priority`` multiplies an int32 mask by its int64 cumulative sum.
     """
@@ -199,10 +198,10 @@ def fix_moe_gate_int64() -> None:
 
 @functools.cache
 def fix_moe_gate_gradient() -> None:
-    """PaddleNLP 3.0.0b4 on Paddle 3: gates get gradients that are wrong by about 1 per chosen expert.
+    """PaddleNLP 3.0.0b4 on Paddle 3: gate gradients are wrong by about 1 per chosen expert.
 
-    ``PretrainedMoEGate.topkgating`` casts the weights to the mask that dispatches tokens, without detaching
-    it. Its gradient, cast to bool and then back to float, is 1 wherever it is not zero.
+    ``PretrainedMoEGate.topkgating`` casts the weights to the dispatch mask without detaching them. The
+    gradient, cast to bool and back to float, is 1 wherever it is nonzero.
     """
     from paddlenlp.transformers.moe_gate import PretrainedMoEGate
 
@@ -217,9 +216,9 @@ def fix_moe_gate_gradient() -> None:
 
 @functools.cache
 def fix_qwen2_moe_norm_topk_prob() -> None:
-    """PaddleNLP 3.0.0b4: a Qwen2-MoE ignores ``norm_topk_prob``.
+    """PaddleNLP 3.0.0b4: Qwen2-MoE ignores ``norm_topk_prob``.
 
-    The block does not pass the setting to its gate, so pretrained weights give other logits.
+    The block does not pass the setting to its gate, so the logits of pretrained weights are wrong.
     """
     from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
 
@@ -235,8 +234,8 @@ def fix_qwen2_moe_norm_topk_prob() -> None:
 def fix_qwen2_moe_gate_dtype() -> None:
     """PaddleNLP 3.0.0b4: a Qwen2-MoE trained with AMP O2 fails in generation, outside auto_cast.
 
-    The gate keeps its weights in float32, and ``F.linear`` does not multiply bfloat16 by them. The patch
-    casts the input to the weights' dtype; under auto_cast, which casts both, nothing changes.
+    The gate keeps its weights in float32, and ``F.linear`` does not accept a bfloat16 input with them. The
+    patch casts the input to the weights' dtype. Under auto_cast, which casts both, nothing changes.
     """
     from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeGate
 
@@ -252,9 +251,8 @@ def fix_qwen2_moe_gate_dtype() -> None:
 def fix_qwen2_moe_auxiliary_loss() -> None:
     """PaddleNLP 3.0.0b4: Qwen2-MoE with ``output_router_logits`` fails ("The axis is expected to be in ...").
 
-    Its blocks return the auxiliary losses of their gates, but the model computes the loss from them as if
-    they were logits. The patch takes their mean as the auxiliary loss; unlike one computed from logits, it
-    counts padding.
+    Its blocks return the gates' auxiliary losses, but the model treats them as logits. The patch uses their
+    mean as the auxiliary loss. Unlike a loss computed from logits, it counts padding.
     """
     from paddlenlp.transformers.qwen2_moe import modeling
 

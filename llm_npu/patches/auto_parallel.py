@@ -15,7 +15,7 @@ from paddle_fused import paddle_release
 
 
 def apply() -> None:
-    """Apply the patches that the installed version needs; a second call changes nothing."""
+    """Apply the patches that the installed version needs; idempotent."""
     fix_xccl_ring_creation()
     fix_program_barrier()
     fix_dist_tensor_values()
@@ -32,9 +32,9 @@ def apply() -> None:
 def fix_xccl_ring_creation() -> None:
     """Paddle 3.3: a program of ``dist.to_static`` on a custom device ends with a segmentation fault.
 
-    ``ProcessGroup.instantiate`` creates the communicator of a ring in a context that is no longer used, and
-    then calls a barrier, which finds none. The patch creates it as for CUDA, where the executor looks for it.
-    It omits the barrier: creating an xccl communicator waits for all its processes.
+    ``ProcessGroup.instantiate`` creates a ring's communicator in an obsolete context, and the following
+    barrier finds no communicator. The patch creates it where the executor looks for it, as for CUDA. It omits
+    the barrier, because creating an xccl communicator already waits for all processes.
     """
     from paddle.distributed.auto_parallel.static import process_group
 
@@ -63,7 +63,7 @@ def fix_xccl_ring_creation() -> None:
                     hashlib.md5(f"{endpoints}ring_id:{ring}".encode()).hexdigest(),
                 )
             except RuntimeError as error:
-                # Before Paddle 3.2 the communicator of ring 0, of all processes, is that of dygraph's default
+                # Before Paddle 3.2, ring 0 (all processes) has the same communicator as dygraph's default
                 # group.
                 if ring != "0" or "AlreadyExists" not in str(error):
                     raise
@@ -79,8 +79,8 @@ def fix_xccl_ring_creation() -> None:
 def fix_program_barrier() -> None:
     """Paddle 3.3: building a program on a custom device ends with a segmentation fault, after its rings.
 
-    The last step is an older kind of barrier among all processes, which finds no communicator on a custom
-    device. The patch uses the barrier of ``paddle.distributed``.
+    The last step is an older barrier of all processes, which finds no communicator on a custom device. The
+    patch uses the barrier of ``paddle.distributed``.
     """
     upstream = paddle._legacy_C_ops.barrier
 
@@ -96,11 +96,10 @@ def fix_program_barrier() -> None:
 
 @functools.cache
 def fix_dist_tensor_values() -> None:
-    """Paddle 3.3: ``numpy()``, ``item()`` and ``float()`` of a DistTensor on a custom device kill the
-    process.
+    """Paddle 3.3: ``numpy()``, ``item()`` and ``float()`` of a DistTensor on a custom device crash.
 
-    They treat it as a dense tensor. The patch gathers it first, as on the CPU; so all processes of its mesh
-    must read it.
+    They treat it as a dense tensor, which kills the process. The patch first gathers it, as on the CPU.
+    Therefore all processes of its mesh must make the call.
     """
     upstream_numpy, upstream_item = paddle.Tensor.numpy, paddle.Tensor.item
 
@@ -122,9 +121,9 @@ def fix_dist_tensor_values() -> None:
 
 @functools.cache
 def fix_shard_to_partial() -> None:
-    """Paddle 3.3: ``dist.reshard`` from Shard to Partial works in dygraph and is an error in static programs.
+    """Paddle 3.3: ``dist.reshard`` from Shard to Partial works in dygraph but fails in static programs.
 
-    The patch gathers the tensor in a program and turns it into partial terms, as dygraph does.
+    The patch gathers the tensor in a program and converts it to partial terms, as dygraph does.
     """
     from paddle.distributed.auto_parallel.static.reshard_funcs import base_reshard_func as base
     from paddle.distributed.auto_parallel.static.reshard_funcs.r_to_p_reshard_func import RToPReshardFunction
@@ -153,8 +152,8 @@ def fix_shard_to_partial() -> None:
 def fix_group_and_ring_numbers() -> None:
     """Paddle 3.3: a group created after a program of ``dist.to_static`` may send to the wrong processes.
 
-    Communicators are looked up by number, and dygraph groups and program rings may share one. The patch gives
-    a group the next number that no ring has.
+    Communicators are looked up by number, and a dygraph group and a program ring may have the same number.
+    The patch gives a new group the next number that no ring uses.
     """
     from paddle.distributed import collective
     from paddle.distributed.auto_parallel.static import process_group
@@ -172,10 +171,10 @@ def fix_group_and_ring_numbers() -> None:
 
 @functools.cache
 def fix_clipping_of_merged_gradients() -> None:
-    """Paddle 3.3: a program with ``gradient_merge`` or ``pipeline`` trains with gradients that are too small.
+    """Paddle 3.3: programs with ``gradient_merge`` or ``pipeline`` train with gradients that are too small.
 
-    It sums the gradients of the micro batches, clips the sum by its norm, and divides by their number after
-    clipping. The patch divides the sums before anything else reads them.
+    The program sums the gradients of the micro batches, clips the sum by its norm, and divides it by their
+    number after clipping. The patch divides before any other operator reads the sums.
     """
     from paddle.distributed.fleet.meta_optimizers.common import OpRole
     from paddle.distributed.passes import auto_parallel_gradient_merge
@@ -196,24 +195,26 @@ def fix_clipping_of_merged_gradients() -> None:
 
 @functools.cache
 def fix_sharded_master_weights() -> None:
-    """Paddle 3.0 to 3.2: sharding stage 3 fails together with another split ("can't be shard twice").
+    """Paddle 3.0 to 3.2: sharding stage 3 with another kind of sharding fails ("can't be shard twice").
 
-    The weights, and so their float32 copies, are split already; Paddle splits those copies again. Since 3.3
-    it leaves them as they are; so does the patch.
+    The weights and their float32 copies are already sharded, and Paddle shards the copies again. The patch
+    leaves them unchanged, as Paddle 3.3 does.
     """
     dist.ShardingStage3.shard_master_weight = lambda self, param, master_weight: master_weight
 
 
 @functools.cache
 def fix_pipeline_transfers() -> None:
-    """Paddle 3.3: a pipeline program fails on a custom device as soon as a stage sends something.
+    """Paddle 3.3: a pipeline program fails on a custom device when a stage first sends a tensor.
 
-    The executor calls ``send_v2`` and ``recv_v2`` as kernels that are compiled into Paddle, without the
-    attributes that a plugin's kernel reads ("Attribute 0 cast error in Op Kernel Context", or a segmentation
-    fault). The patch replaces them by sums in the group of the two processes: of the kernels that Paddle has
-    for custom devices, only that one moves a tensor to another process unchanged. Moreover, parts of the
-    schedule 1F1B wait for each other's events, which custom devices do not have ("event_waiter_[1][6] shall
-    not be nullptr"); the patch removes these waits, since their operators are in one stream.
+    The executor calls ``send_v2`` and ``recv_v2`` as kernels built into Paddle, without the attributes that a
+    plugin's kernel reads. The result is "Attribute 0 cast error in Op Kernel Context" or a segmentation
+    fault. The patch replaces them with sums in the group of the two processes, because allreduce is the only
+    kernel for custom devices that moves a tensor to another process unchanged.
+
+    In addition, parts of the 1F1B schedule wait for each other's events, which custom devices do not have
+    ("event_waiter_[1][6] shall not be nullptr"). The patch removes these waits, because their operators run
+    in one stream.
     """
     from paddle.distributed.auto_parallel.static import engine
     from paddle.distributed.passes.pipeline_scheduler_pass.pipeline_pass_base import PipelinePassBase
@@ -229,7 +230,7 @@ def fix_pipeline_transfers() -> None:
         return plan
 
     engine.pipeline_pass = pipeline_pass
-    if paddle_release.before(3, 1):  # which adds no dependencies
+    if paddle_release.before(3, 1):  # has no dependencies to remove
         return
     depend = PipelinePassBase._add_dependency
 
@@ -241,7 +242,7 @@ def fix_pipeline_transfers() -> None:
 
 
 def _add_to_zeros(program) -> None:
-    """The receiving stage contributes zeros to the sum, the sending stage its tensor."""
+    """Send by summing: the receiving stage contributes zeros, the sending stage its tensor."""
     with paddle.static.program_guard(program):
         for op in program.global_block().ops:
             if op.name() not in ("pd_op.send_v2", "pd_op.recv_v2"):

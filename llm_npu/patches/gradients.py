@@ -1,7 +1,7 @@
-"""A step's gradients: the loss scale of fp16, and the global norm that the optimizer's clipping computes.
+"""Gradients of a step: the loss scale of fp16, and the global norm that the optimizer's clipping computes.
 
-Paddle 3.3.1 does not expose that norm: recording it, or checking that it is finite, would mean computing it a
-second time, with the communication of every kind of parallelism.
+Paddle 3.3.1 does not expose that norm. Computing it a second time, to record or check it, would repeat the
+communication of every kind of parallelism.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ NAME = "norm_of_all_gradients"
 class GradientNorm:
     """Reads the norm from the clipping of ``optimizer``, which must already be wrapped for parallelism.
 
-    ``last`` is the norm, a float32 tensor of one element, or None if gradients are not clipped by their
-    global norm. ``check`` is called with the norm before the gradients are clipped, and may raise.
+    Attributes:
+        last: the norm, a float32 tensor of one element; None without clipping by the global norm.
+        check: called with the norm before the gradients are clipped; may raise.
     """
 
     def __init__(self, optimizer, check: Callable[[paddle.Tensor], None]):
@@ -41,12 +42,12 @@ class GradientNorm:
             )
 
     def record(self, norm: paddle.Tensor) -> None:
-        """Called when clipping has computed the norm of a step."""
+        """Store the norm of a step; called when clipping has computed it."""
         self.last = norm
         self._check(norm)
 
     def take(self) -> float:
-        """The norm of the last step; NaN for none."""
+        """Return the norm of the last step; NaN if there is none."""
         norm, self.last = self.last, None
         return float("nan") if norm is None else float(norm)
 
@@ -57,7 +58,7 @@ class ProgramNorm:
         with norm.kept(optimizer):
             dist_model.train()
 
-    In a pipeline, only the processes of the first stage have it.
+    In a pipeline, only the processes of the first stage have the norm.
     """
 
     def __init__(self, scope: paddle.static.Scope):
@@ -65,9 +66,9 @@ class ProgramNorm:
 
     @contextmanager
     def kept(self, optimizer) -> Iterator[None]:
-        """Programs captured inside store the norm of each step in the scope, as the variable NAME.
+        """Context in which captured programs store each step's norm in the scope, as the variable NAME.
 
-        (With micro batches, Paddle can fetch only variables that exist in all of them.)
+        (With micro batches, Paddle can only fetch variables that exist in all of them.)
         """
         clips = _clips(optimizer)
         for clip in clips:
@@ -79,7 +80,7 @@ class ProgramNorm:
                 del clip.__dict__["_pir_clip"]
 
     def take(self) -> float:
-        """The norm of the last step; NaN for none."""
+        """Return the norm of the last step; NaN if there is none."""
         kept = self._scope.find_var(NAME)
         return float("nan") if kept is None else float(paddle.Tensor(kept.get_tensor()))
 
@@ -92,8 +93,8 @@ def _keep(norm: paddle.pir.Value) -> None:
 def _reporting(clip, name: str, report: Callable) -> Callable:
     """The method ``name`` of ``clip``'s class, patched to pass the norm to ``report``.
 
-    Paddle's code runs with a proxy for ``paddle`` that intercepts square roots; the method computes only one,
-    of the global sum.
+    Paddle's code runs with a proxy for ``paddle`` that intercepts ``sqrt``. The method calls it once, for the
+    global sum.
     """
     upstream = inspect.unwrap(getattr(type(clip), name))
     scope = {**upstream.__globals__, "paddle": _SqrtProxy(report)}
@@ -114,7 +115,7 @@ class _SqrtProxy:
 
 
 def _clips(optimizer) -> list:
-    """The clipping of an optimizer, inside all wrappers."""
+    """The clipping objects of an optimizer, inside all wrappers."""
     clips, seen = [], set()
     while optimizer is not None and id(optimizer) not in seen:
         seen.add(id(optimizer))
@@ -126,18 +127,18 @@ def _clips(optimizer) -> list:
 
 
 def unscale_master_gradients(scaler) -> None:
-    """PaddleNLP 3.0.0b4, PaddleFormers 1.1 and 1.2, one process or data parallel: gradients of fp16 keep the
-    loss scale, so that every step is clipped, and a step whose gradients are infinite is taken.
+    """PaddleNLP 3.0.0b4, PaddleFormers 1.1 and 1.2: with one process or plain data parallelism, fp16
+    gradients are not unscaled. Every step is clipped, and a step with infinite gradients is not skipped.
 
-    Float32 gradients are in ``main_grad``, and the trainers' ``_wrap_amp_model`` tells a ``GradScaler`` that
-    only where processes split the model or its optimizer. ``scaler`` of such a run stays as it is.
+    Float32 gradients are in ``main_grad``. The trainers' ``_wrap_amp_model`` patches the ``GradScaler`` for
+    this only if the model or the optimizer is sharded. An already patched ``scaler`` is not changed.
     """
     if "_unscale" not in vars(scaler):
         scaler._unscale = MethodType(_unscale, scaler)
 
 
 def _unscale(scaler, optimizer) -> None:
-    """The gradients are already reduced, so all ranks compute the same result."""
+    """Unscale ``main_grad``. The gradients are already reduced, so all ranks compute the same result."""
     gradients = [getattr(parameter, "main_grad", None) for parameter in optimizer._parameter_list]
     gradients = [gradient for gradient in gradients if gradient is not None]
     found_inf = paddle.zeros([1], "bool")

@@ -1,4 +1,4 @@
-"""Patches for defects of pipelines, of sharding and of sequences split over ranks."""
+"""Patches for defects in pipelines, sharding and sequences split over ranks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def apply() -> None:
 def fix_interleaved_pipeline_order() -> None:
     """Paddle 3.3: an interleaved pipeline (``virtual_pp_degree``) hangs on custom devices.
 
-    ``_batched_p2p_ops`` issues up to four transfers as one group, in arbitrary order. But custom devices have
-    no grouping: ``ProcessGroupCustom`` inherits a ``StartCoalescing`` that does nothing (as do the
-    ``xccl_group_start`` and ``xccl_group_end`` of the card's plugin), and the transfers run on the compute
-    stream, one after the other. Each stage of the ring then receives from the previous one before it sends to
-    the next. On a card, where HcclSend blocks the stream until its data are received, every pipeline
-    deadlocks this way unless ``PADDLE_P2P_SYNC_SEND`` is set, which does not help an interleaved one. With
-    the patch the stages alternate, as in Paddle's own ``_p2p_ops``: the even ones send first, the odd ones
-    receive first, and transfers to the next stage precede those back.
+    ``_batched_p2p_ops`` issues up to four transfers as one group, in arbitrary order. Custom devices have no
+    grouping: ``ProcessGroupCustom`` inherits a no-op ``StartCoalescing``, and the plugin's
+    ``xccl_group_start`` and ``xccl_group_end`` are no-ops. The transfers therefore run sequentially on the
+    compute stream, and each stage of the ring receives from the previous stage before it sends to the next.
+
+    On a card, HcclSend blocks the stream until the data are received, so every pipeline deadlocks this way
+    unless ``PADDLE_P2P_SYNC_SEND`` is set. An interleaved pipeline deadlocks even with this variable. With
+    the patch the stages alternate, as in Paddle's ``_p2p_ops``: even stages send first, odd stages receive
+    first, and transfers to the next stage precede transfers to the previous stage.
     """
     from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
 
@@ -42,11 +43,11 @@ def fix_interleaved_pipeline_order() -> None:
 
 @functools.cache
 def fix_shared_weight_norm() -> None:
-    """Paddle 3.3: a pipeline with a tied embedding clips its gradients by a norm that is too large.
+    """Paddle 3.3: a pipeline with a tied embedding clips gradients by a norm that is too large.
 
-    Stages that share a weight each have the sum of its gradients, and the norm should count only the first
-    one. But Paddle looks up the weight by its parameter's name in a list of layer attributes, and finds none,
-    so the square of its gradient counts in each stage. The patch looks up the attributes.
+    Each stage that shares a weight holds the sum of its gradients, and the norm should count it only in the
+    first stage. Paddle looks up the parameter name in a list of layer attributes, finds no match, and counts
+    the gradient in every stage. The patch looks up the attribute.
     """
     from paddle.distributed.fleet.meta_parallel import PipelineLayer
 
@@ -65,11 +66,11 @@ def fix_shared_weight_norm() -> None:
 
 @functools.cache
 def fix_split_param_gradients() -> None:
-    """Paddle 3.3: sharding stage 1 with split_param silently stops learning after its first step.
+    """Paddle 3.3: sharding stage 1 with split_param silently stops learning after the first step.
 
-    Gradients of the parameters' own dtype (fp32, or ``amp_master_grad`` off) are views of a buffer that is
-    reduced between the processes. ``clear_grad`` marks them as empty for autograd, which then replaces them
-    with new ones, and the buffer stays unchanged. The patch zeroes the buffer, and with it its views.
+    Gradients in the parameters' dtype (fp32, or without ``amp_master_grad``) are views of a buffer that is
+    reduced between processes. ``clear_grad`` marks them as empty, autograd replaces them with new tensors,
+    and the buffer is no longer updated. The patch zeroes the buffer, and thereby its views.
     """
     from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer import dygraph_sharding_optimizer
 

@@ -1,6 +1,6 @@
-"""Paddle's own fused functions where Paddle has no kernel for them: in builds without CUDA.
+"""Supplies fused functions of Paddle that have no kernel in builds without CUDA.
 
-ERNIE calls them by these names. ``apply`` is for programs that choose them by a switch of their own
+ERNIE calls the functions by these names. ``apply`` is for programs that enable them with their own switches
 (``fuse_rms_norm``, ``fuse_rope``), so it is not part of ``llm_npu.patches.apply``.
 """
 
@@ -16,7 +16,7 @@ from llm_npu.core.errors import UserError
 
 
 def apply() -> None:
-    """Supply what the installed Paddle lacks; a second call changes nothing.
+    """Supply the functions that the installed Paddle lacks; idempotent.
 
     Call it before modules import the functions by name.
     """
@@ -38,7 +38,7 @@ def supply_rotary() -> None:
 
 
 def fused_rms_norm_ext(x, scale, epsilon=1e-5, name=None):
-    """(y [..., H], 1 / rms [rows], float32) of ``paddle_fused.rms_norm``."""
+    """Return (y [..., H], 1 / rms [rows], float32), computed by ``paddle_fused.rms_norm``."""
     y, rstd = paddle_fused.compat.npu_rms_norm(x, scale.astype(x.dtype), epsilon)
     return y, rstd.flatten()
 
@@ -55,15 +55,17 @@ def fused_rotary_position_embedding(
     time_major=False,
     rotary_emb_base=10000.0,
 ):
-    """(q, k, v), each rotated by ``paddle_fused.rotary_mul`` if it is given.
+    """Rotate q, k and v (each optional) with ``paddle_fused.rotary_mul``.
 
-    q, k, v: [B, S, N, D], or [S, B, N, D] if ``time_major``. sin, cos: [S, D] or [1, S, 1, D]; without them
-    the angle of pair i at position p is p * base^(-2 i / D). ``use_neox_rotary_style`` means, as in Paddle,
-    that the pairs are adjacent elements.
+    Args:
+        q, k, v: [B, S, N, D], or [S, B, N, D] if ``time_major``.
+        sin, cos: [S, D] or [1, S, 1, D]. By default, the angle of pair i at position p is p * base^(-2 i /
+            D).
+        use_neox_rotary_style: as in Paddle, True means that pairs are adjacent elements.
     """
     if (sin is None) != (cos is None):
         raise UserError(
-            "fused_rotary_position_embedding: one of sin and cos came; accepted: both or neither."
+            "fused_rotary_position_embedding: received only one of sin and cos; accepted: both or neither."
         )
     axis = 0 if time_major else 1
     if cos is None:
@@ -74,7 +76,7 @@ def fused_rotary_position_embedding(
 
 
 def _tables(length: int, head_dim: int, base: float, adjacent: bool):
-    """(sin, cos) of the positions 0 to length - 1, both [S, D]."""
+    """(sin, cos) for positions 0 to length - 1, both [S, D]."""
     frequencies = base ** (-paddle.arange(0, head_dim, 2, dtype="float32") / head_dim)
     angles = paddle.arange(length, dtype="float32").unsqueeze(-1) * frequencies
     angles = angles.repeat_interleave(2, axis=-1) if adjacent else paddle.concat([angles, angles], axis=-1)
@@ -82,7 +84,7 @@ def _tables(length: int, head_dim: int, base: float, adjacent: bool):
 
 
 def _rows(table, position_ids, time_major: bool):
-    """The table's rows at the positions, as q's factor: [1 or B, S, 1, D], or the first two exchanged."""
+    """Table rows at the positions, shaped to multiply q: [1 or B, S, 1, D], transposed if time_major."""
     table = table.reshape([-1, table.shape[-1]])
     rows = table.unsqueeze([0, 2]) if position_ids is None else table[position_ids].unsqueeze(2)
     return rows.transpose([1, 0, 2, 3]) if time_major else rows

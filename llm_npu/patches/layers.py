@@ -1,4 +1,4 @@
-"""Patches for defects of layers."""
+"""Patches for defects in layers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from paddle_fused import paddle_release
 
 
 def apply() -> None:
-    """Apply those that the installed version needs; a second call changes nothing."""
+    """Apply the patches that the installed version needs; idempotent."""
     if paddle_release.before(3, 1):
         fix_sequence_parallel_split_axis()
 
 
 @functools.cache
 def fix_gemma_rotary_dtype() -> None:
-    """PaddleNLP's Gemma computes the angles of its rotary embedding from a buffer that mixed precision casts.
+    """PaddleNLP's Gemma computes rotary angles from a buffer that mixed precision casts.
 
-    ``GemmaRotaryEmbedding.forward`` in ``paddlenlp/transformers/gemma/modeling.py``: with AMP O2 in bfloat16
-    the product of float32 positions and bfloat16 frequencies ends with "The type of data we are trying to
-    retrieve (float32) does not match the type of data (bfloat16)". Here they are float32.
+    With AMP O2 in bfloat16, ``GemmaRotaryEmbedding.forward`` multiplies float32 positions by bfloat16
+    frequencies and fails with "The type of data we are trying to retrieve (float32) does not match the type
+    of data (bfloat16)" (``paddlenlp/transformers/gemma/modeling.py``). The patch keeps both in float32.
     """
     from paddlenlp.transformers.gemma import modeling
 
@@ -37,10 +37,11 @@ def fix_gemma_rotary_dtype() -> None:
 
 @functools.cache
 def fix_means_of_no_losses() -> None:
-    """PaddleNLP's Mistral, Mixtral, Gemma and GPT: the loss is NaN where no label has a loss above 0.
+    """PaddleNLP's Mistral, Mixtral, Gemma and GPT: the loss is NaN if no label has a loss above 0.
 
-    Their criteria average the losses above 0. There are none if all labels are ignored, and if all are learnt
-    so well that float32 rounds their losses to 0, which ends the training. Qwen2's criterion returns 0.
+    Their criteria average only losses above 0. There are none if all labels are ignored, or if the model has
+    learned them so well that the losses round to 0 in float32. The NaN ends the training. The patch returns
+    0, as Qwen2's criterion does.
     """
     from paddlenlp.transformers.gemma.modeling import GemmaPretrainingCriterion
     from paddlenlp.transformers.gpt.modeling import GPTPretrainingCriterion
@@ -64,9 +65,9 @@ def fix_means_of_no_losses() -> None:
 
 @functools.cache
 def fix_sequence_parallel_split_axis() -> None:
-    """Paddle 3.0: weights of sequence parallel layers do not record their split dimension.
+    """Paddle 3.0: weights of sequence-parallel layers do not record the dimension along which they are split.
 
-    Those of tensor parallel layers do, in ``split_axis``, and checkpoints without a mesh need it
+    Tensor-parallel layers record it in ``split_axis``, and checkpoints without a mesh need it
     ("'EagerParamBase' object has no attribute 'split_axis'").
     """
     from paddle.distributed.fleet.utils import sequence_parallel_utils as layers
@@ -75,10 +76,10 @@ def fix_sequence_parallel_split_axis() -> None:
         (layers.ColumnSequenceParallelLinear, 1),
         (layers.RowSequenceParallelLinear, 0),
     ):
-        kind.__init__ = _says_its_split(kind.__init__, weight_axis)
+        kind.__init__ = _with_split_axis(kind.__init__, weight_axis)
 
 
-def _says_its_split(build, weight_axis: int):
+def _with_split_axis(build, weight_axis: int):
     @functools.wraps(build)
     def __init__(self, *arguments, **named):
         build(self, *arguments, **named)

@@ -1,10 +1,12 @@
-"""The loss scaling of fp16, decided by isfinite instead of a kernel that may read CANN's FloatStatus.
+"""fp16 loss scaling based on isfinite, for cards without CANN's FloatStatus operators.
 
 paddle-custom-npu's kernel ``check_finite_and_unscale`` uses aclnnForeachNonFiniteCheckAndUnscale where CANN
-has it, else NPUGetFloatStatus, which the 910C is reported to lack (PaddleCustomDevice#2559). All loss scalers
-of Paddle call the operator through the two functions that are replaced here: ``paddle.amp.GradScaler``, and
-those of fleet and of sharded gradients, which then agree over the ranks. Programs (``to_static``) and
-distributed tensors keep the operator; the trainer refuses ``--fp16`` with auto parallelism.
+provides it, and otherwise NPUGetFloatStatus, which the 910C is reported to lack (PaddleCustomDevice#2559).
+
+All loss scalers of Paddle call the operator through the two functions that are replaced here. These are
+``paddle.amp.GradScaler`` and the scalers of fleet and sharding, which then agree across ranks. Programs
+(``to_static``) and distributed tensors keep the operator, so the trainer rejects ``--fp16`` with auto
+parallelism.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ def decide_by_isfinite() -> None:
 
 
 def unscale(gradients: Sequence[paddle.Tensor], scale: paddle.Tensor) -> paddle.Tensor:
-    """Divide ``gradients`` in-place by ``scale`` [1]; a bool [1], whether any had an infinity or NaN.
+    """Divide ``gradients`` in-place by ``scale`` [1]; return a bool [1]: whether any is infinite or NaN.
 
-    The quotient is the one of Paddle's kernels: a product with the rounded reciprocal, in float32.
+    As in Paddle's kernels, the quotient is a product with the rounded reciprocal, in float32.
     """
     with paddle.no_grad():
         factor, finite = 1.0 / scale.astype("float32"), []

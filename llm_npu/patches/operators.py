@@ -1,4 +1,4 @@
-"""Patches for defects of Paddle's operators."""
+"""Patches for defects in Paddle's operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddle_fused import paddle_release
 
 
 def apply() -> None:
-    """Apply those that the installed version needs; a second call changes nothing."""
+    """Apply the patches that the installed version needs; idempotent."""
     if paddle_release.before(3, 2):
         fix_where_default_dtype()
     if paddle_release.before(3, 4):
@@ -26,8 +26,8 @@ def apply() -> None:
 def fix_where_default_dtype() -> None:
     """Paddle 3.0 and 3.1: ``paddle.where(mask, 0.0, -1.0)`` is float64, which a card runs on its AICPU.
 
-    PaddleNLP makes its attention masks this way. With the patch, as in 3.2, a Python float has the default
-    dtype.
+    PaddleNLP creates its attention masks this way. With the patch, Python floats have the default dtype, as
+    in Paddle 3.2.
     """
     where = paddle.where
 
@@ -44,12 +44,12 @@ def _in_default_dtype(choice):
 
 @functools.cache
 def fix_flashmask_attention() -> None:
-    """Paddle 3.0 to 3.3: ``flashmask_attention`` fails on npu ("kernel `flash_attn` is not registered"; with
-    row indices it asks for a flag of CUDA builds, "FLAGS_cudnn_deterministic cannot get its value").
+    """Paddle 3.0 to 3.3: ``flashmask_attention`` fails on npu.
 
-    PaddleFormers' attention calls it by default, and ERNIE's with start row indices. With the patch tensors
-    on npu run `paddle_fused.flashmask_attention`; on other devices nothing changes. Modules that imported the
-    function before get the new one.
+    The error is "kernel `flash_attn` is not registered" or, with row indices, "FLAGS_cudnn_deterministic
+    cannot get its value" (a flag of CUDA builds). PaddleFormers' attention calls the function by default, and
+    ERNIE's calls it with start row indices. The patch runs `paddle_fused.flashmask_attention` for tensors on
+    npu; other devices are unchanged. Modules that imported the function earlier get the new function.
     """
     name = "flashmask_attention"
     upstream = getattr(importlib.import_module("paddle.nn.functional.flash_attention"), name)
@@ -76,9 +76,8 @@ def _is_on_npu(tensor) -> bool:
 def as_numbers() -> Iterator[None]:
     """Paddle 3.3 with FLAGS_use_stride_kernel=0, as set by PaddleNLP's scripts for NPUs: safetensors fails.
 
-    It views a file as a tensor of numbers, and without that flag ``view_dtype`` has no kernel for the CPU
-    ("The kernel with key (CPU, Undefined(AnyLayout), uint8) ... is not registered"). The context switches the
-    flag on.
+    safetensors views a file as a numeric tensor. Without that flag, ``view_dtype`` has no CPU kernel ("The
+    kernel with key (CPU, Undefined(AnyLayout), uint8) ... is not registered"). The context enables the flag.
     """
     flag = "FLAGS_use_stride_kernel"
     before = paddle.get_flags(flag)

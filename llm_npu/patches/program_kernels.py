@@ -1,9 +1,9 @@
 """Restricts auto-parallel programs to kernels that a card has.
 
-Paddle 3.3 inserts operators into a program for which neither paddle-custom-npu nor Paddle itself, for custom
-devices, has a kernel: ``add_n`` and collectives in bfloat16, ``reduce_scatter`` and ``share_data_`` in any
-dtype. They would fall back to the host, which has no such collectives. This patch composes them from existing
-kernels.
+Paddle 3.3 inserts operators into programs for which neither paddle-custom-npu nor Paddle's custom-device
+support has a kernel: ``add_n`` and collectives in bfloat16, ``reduce_scatter`` and ``share_data_`` in any
+dtype. They
+would fall back to the host, which has no such collectives. This patch composes them from existing kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def on_custom_device() -> bool:
 
 @functools.cache
 def use_available_kernels() -> None:
-    """Rewrites programs for a custom device when they are built, before they are split into stages."""
+    """Rewrite programs for a custom device when they are built, before they are split into stages."""
     upstream = engine.remove_unuseful_comm_op_pass
 
     @functools.wraps(upstream)
@@ -52,7 +52,7 @@ def _replace(op) -> None:
 
 
 def _begin(op) -> None:
-    """Operators created inside are inserted before ``op``, in the same part of the step."""
+    """Insert operators created from now on before ``op``, with the same role in the step."""
     paddle.pir.set_insertion_point(op)
     paddle.pir.set_op_role(op.op_role)
 
@@ -65,8 +65,7 @@ def _added(op):
 
 
 def _sent(op, kernel: str, *attributes):
-    """The result of a collective ``kernel``; computed in float32, without loss, if it does not support the
-    dtype."""
+    """Call the collective ``kernel``, losslessly through float32 if it does not support the dtype."""
     source = op.operand_source(0)
     dtype = _dtype(source)
     if _has_kernel(kernel, dtype):
@@ -75,7 +74,7 @@ def _sent(op, kernel: str, *attributes):
 
 
 def _same(kernel: str, *attributes: str):
-    """A replacement that is the collective itself, given these of its attributes."""
+    """A replacement by the collective itself, with the listed attributes."""
 
     def replaced(op):
         values = op.attrs()
@@ -86,7 +85,7 @@ def _same(kernel: str, *attributes: str):
 
 
 def _scattered(op):
-    """All-to-all, then a local sum: it sends as many bytes."""
+    """All-to-all followed by a local sum, which transfers the same number of bytes."""
     attributes = op.attrs()
     parts = _sent(op, "all_to_all", attributes["ring_id"])
     terms = parts.reshape([attributes["nranks"], *op.result(0).shape])
@@ -107,7 +106,7 @@ def _dtype(value) -> str:
 
 
 def _has_kernel(kernel: str, dtype: str) -> bool:
-    """Whether a card has a kernel for the dtype: of its plugin, or of Paddle for every custom device."""
+    """Whether a card has a kernel for the dtype, from its plugin or from Paddle for all custom devices."""
     if virtual_npu.is_active():
         return virtual_npu.placement(kernel, dtype) != "host"
     return dtype in virtual_npu.registered_dtypes("", "npu").get(kernel, ())

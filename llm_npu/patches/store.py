@@ -1,4 +1,4 @@
-"""Patches for the store (rendezvous) of Paddle's processes, served by a thread of rank 0."""
+"""Patches for the rendezvous store of Paddle's processes, served by a thread of rank 0."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def fix_store_at_exit() -> None:
     """Paddle 3.3: rank 0 occasionally aborts at exit, after its work is done.
 
     The thread that serves the store keeps running while the process exits. If another rank then closes its
-    connection, the thread writes its first log line, which needs a lock of the logger that has been
-    destroyed. A log line that ran before needs no lock, so the patch opens and closes connections in both
-    ways as soon as there is a store. The virtual NPU does the same for programs without this package
-    (virtual_npu/csrc/collectives/store.h).
+    connection, the thread writes its first log line, which needs a logger lock that has already been
+    destroyed. Once a log line has been written, no lock is needed. Therefore the patch opens and closes
+    connections in both ways as soon as the store exists. The virtual NPU does the same for programs without
+    this package (virtual_npu/csrc/collectives/store.h).
     """
     _when_rank_0_has_the_store(_close_connections)
 
 
 @functools.cache
 def fix_store_address() -> None:
-    """Paddle 3: the store listens on all addresses of rank 0's machine (0.0.0.0), not on the master's only.
+    """Paddle 3: the store listens on all addresses of rank 0's machine (0.0.0.0), not only on the master's.
 
-    Any host that can reach the machine could read and set its keys, which are not protected. After all ranks
-    have connected, the patch attaches a filter to the listening socket that drops packets to addresses other
-    than the one in ``PADDLE_MASTER``.
+    Any host that can reach the machine could read and set the keys, which are not protected. After all ranks
+    have connected, the patch attaches a filter to the listening socket. It drops packets to addresses other
+    than the address in ``PADDLE_MASTER``.
     """
     _when_rank_0_has_the_store(_listen_on)
 
 
 def _when_rank_0_has_the_store(act: Callable[[str, int], None]) -> None:
-    """Call ``act`` with the store's host and port in rank 0, once it is there."""
+    """Call ``act`` in rank 0 with the store's host and port, once the store exists."""
     upstream = core.create_or_get_global_tcp_store
 
     @functools.cache
@@ -64,22 +64,22 @@ def _when_rank_0_has_the_store(act: Callable[[str, int], None]) -> None:
 
 
 def _close_connections(*address: str | int) -> None:
-    # Without the patch the process also trains, and rarely aborts at exit.
+    # On failure, training still works, but rank 0 may rarely abort at exit.
     with suppress(OSError):
         _close_both_ways(address)
 
 
 def _close_both_ways(address: tuple) -> None:
-    with socket.create_connection(address, TIMEOUT) as reset:  # closed like by a killed process
+    with socket.create_connection(address, TIMEOUT) as reset:  # reset, as after a killed process
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with socket.create_connection(address, TIMEOUT) as polite:
         polite.shutdown(socket.SHUT_WR)
-        while polite.recv(1):  # until the store also closes it
+        while polite.recv(1):  # until the store also closes the connection
             pass
 
 
 def _listen_on(host: str, port: int) -> None:
-    """Let the sockets that listen on ``port`` receive only packets to ``host``."""
+    """Restrict the sockets that listen on ``port`` to packets for ``host``."""
     try:
         address = int(ipaddress.IPv4Address(socket.gethostbyname(host)))
         instructions = [
@@ -98,13 +98,13 @@ def _listen_on(host: str, port: int) -> None:
 
 
 def _listening(port: int) -> Iterator[socket.socket]:
-    """This process's sockets that listen on ``port``, as copies."""
+    """Duplicates of this process's sockets that listen on ``port``."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         try:
             if not entry.readlink().name.startswith("socket:"):
                 continue
             listener = socket.socket(fileno=os.dup(int(entry.name)))
-        except OSError:  # closed meanwhile
+        except OSError:  # closed in the meantime
             continue
         with listener:
             listens = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

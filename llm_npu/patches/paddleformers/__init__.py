@@ -1,7 +1,7 @@
-"""Patches for PaddleFormers, and stand-ins for what only its CUDA builds have.
+"""Patches for PaddleFormers, and stubs for modules that only exist in its CUDA builds.
 
-Each names the versions that need it and the symptom. It changes nothing where the missing part is installed.
-Tests in ``tests/formers/test_formers_patches.py`` fail without them.
+Each docstring states the affected versions and the symptom. Nothing changes where the missing module is
+installed. The tests in ``tests/formers/test_formers_patches.py`` fail without the patches.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import importlib.metadata
 
 from . import deepseek, experts, masks, parallel, without_cuda
 
-VERSIONS = ((1, 1), (1, 3))  # from the first on, before the second
+VERSIONS = ((1, 1), (1, 3))  # first affected version, first unaffected version
 
 
 def apply() -> None:
-    """Apply the patches that the installed PaddleFormers needs; a second call changes nothing.
+    """Apply the patches that the installed PaddleFormers needs; idempotent.
 
-    Call it before the first import of a model of PaddleFormers.
+    Call it before the first import of a PaddleFormers model.
     """
     major, minor = importlib.metadata.version("paddleformers").split(".")[:2]
     first, end = VERSIONS

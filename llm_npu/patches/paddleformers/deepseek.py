@@ -1,4 +1,4 @@
-"""PaddleFormers' DeepSeek-V3 with tensor parallelism."""
+"""Patches for PaddleFormers' DeepSeek-V3 with tensor parallelism."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def fix_heads() -> None:
     """PaddleFormers 1.1 and 1.2: DeepSeek-V3 fails under tensor parallelism without sequence parallelism
     ("The 'shape' in ReshapeOp is invalid").
 
-    Its attention reshapes the queries of a process to the heads of all. With the patch ``num_heads``, which
-    it reads nowhere else, is the number of the process's own.
+    Its attention reshapes the local queries to the global number of heads. The patch sets ``num_heads`` to
+    the local number; DeepSeek-V3 reads ``num_heads`` nowhere else.
     """
     from paddleformers.transformers.deepseek_v3.modeling import DeepseekV3Attention
 
@@ -36,12 +36,12 @@ def fix_heads() -> None:
 
 @functools.cache
 def fix_rotated_key() -> None:
-    """PaddleFormers 1.1 and 1.2: under tensor parallelism DeepSeek-V3's gradients lack parts, from the last
-    layer's keys on.
+    """PaddleFormers 1.1 and 1.2: under tensor parallelism, DeepSeek-V3's gradients are incomplete, starting
+    at the keys of the last layer.
 
-    All heads share the rotated part of a key, so each process has the gradient of its own heads, which it
-    neither sums nor, with sequence parallelism, sends to the process that has the token. With the patch they
-    are summed.
+    All heads share the rotated part of a key. Each process has the gradient from its local heads only, which
+    is neither summed nor, with sequence parallelism, sent to the process that holds the token. The patch sums
+    these gradients.
     """
     from paddleformers.transformers.deepseek_v3.modeling import DeepseekV3Attention
 
@@ -55,7 +55,7 @@ def fix_rotated_key() -> None:
             self.kv_a_proj_with_mqa.register_forward_post_hook(functools.partial(_shared_by_heads, sizes))
 
     DeepseekV3Attention.__init__ = __init__
-    # It gathers nothing else. The backward pass of GatherOp sums nothing, and that of AllGatherOp does.
+    # Only the shared key is gathered here. AllGatherOp sums in its backward pass, GatherOp does not.
     scope = {**compute.__globals__, "GatherOp": AllGatherOp}
     DeepseekV3Attention.forward = types.FunctionType(
         compute.__code__, scope, compute.__name__, compute.__defaults__, compute.__closure__
@@ -63,7 +63,7 @@ def fix_rotated_key() -> None:
 
 
 def _shared_by_heads(sizes, layer, inputs, output):
-    """``output``, whose last columns get the gradients of all processes' heads."""
+    """``output``; its last columns receive the summed gradients of all processes' heads."""
     compressed, rotated = paddle.split(output, sizes, axis=-1)
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
     return paddle.concat([compressed, mp_ops._c_identity(rotated, group=group)], axis=-1)
@@ -71,10 +71,10 @@ def _shared_by_heads(sizes, layer, inputs, output):
 
 @functools.cache
 def fix_routers_and_experts() -> None:
-    """PaddleFormers 1.1 and 1.2: under sequence parallelism DeepSeek-V3 trains routers and experts by the
-    tokens of each process alone, so the processes' weights drift apart.
+    """PaddleFormers 1.1 and 1.2: under sequence parallelism, DeepSeek-V3 trains routers and experts with each
+    process's local tokens only, so the processes' weights diverge.
 
-    Every process has all of them. The patch marks them as parameters whose gradients the trainer sums.
+    These weights are replicated. The patch marks them as parameters whose gradients the trainer sums.
     """
     from paddleformers.transformers.deepseek_v3.modeling import DeepseekV3MoE
 

@@ -1,4 +1,4 @@
-"""PaddleFormers' mixtures of experts on npu."""
+"""Patches for PaddleFormers' mixtures of experts on npu."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NPU_OPERATORS = "paddleformers.nn.moe.npu_fusion_ops"
 
 @functools.cache
 def fix_qwen3_moe_gate_dtype() -> None:
-    """PaddleFormers 1.1 and 1.2: a Qwen3-MoE in bfloat16 or float16 fails without auto_cast ("The type of
+    """PaddleFormers 1.1 and 1.2: Qwen3-MoE in bfloat16 or float16 fails without auto_cast ("The type of
     data we are trying to retrieve (float32) does not match the type of data (bfloat16)").
 
-    The router's weight is always float32, and ``F.linear`` does not multiply bfloat16 by it. The patch casts
-    the router's input; under auto_cast, which casts both, nothing changes.
+    The router's weight is always float32, and ``F.linear`` does not accept a bfloat16 input with it. The
+    patch casts the router's input. Under auto_cast, which casts both, nothing changes.
     """
     from paddleformers.transformers.qwen3_moe.modeling import Qwen3MoeSparseMoeBlock
 
@@ -31,18 +31,18 @@ def fix_qwen3_moe_gate_dtype() -> None:
 
 
 def in_dtype_of_weight(layer, inputs):
-    """The inputs of a linear layer in the dtype of its weight."""
+    """Cast the inputs of a linear layer to the dtype of its weight."""
     return tuple(x.astype(layer.weight.dtype) for x in inputs)
 
 
 @functools.cache
 def supply_router_losses() -> None:
-    """PaddleFormers 1.1 and 1.2 without CUDA: ERNIE-4.5-MoE fails on import where Paddle has an npu ("No
-    module named 'paddleformers.nn.moe.npu_fusion_ops'"), and its router's loss elsewhere ("The kernel
-    `cal_aux_loss` is not registered").
+    """PaddleFormers 1.1 and 1.2 without CUDA: ERNIE-4.5-MoE fails.
 
-    No release contains that module, and ``int_bincount`` and ``cal_aux_loss`` are kernels of CUDA builds.
-    With the patch they are composed of Paddle's operators.
+    With an npu, it fails on import ("No module named 'paddleformers.nn.moe.npu_fusion_ops'"): no release
+    contains that module. On other devices the router's loss fails ("The kernel `cal_aux_loss` is not
+    registered"), because ``int_bincount`` and ``cal_aux_loss`` are kernels of CUDA builds. The patch composes
+    them from Paddle's operators.
     """
     if paddle.is_compiled_with_cuda():
         return
@@ -53,7 +53,7 @@ def supply_router_losses() -> None:
 
 
 def int_bincount(x, low, high, dtype):
-    """How often each of low, ..., high - 1 is in the integers ``x``."""
+    """The number of occurrences of each of low, ..., high - 1 in the integers ``x``."""
     return paddle.bincount(x.flatten() - low, minlength=high - low).astype(dtype)
 
 
@@ -70,8 +70,12 @@ def cal_aux_loss(
 ):
     """num_experts * sum over experts e of (share of the tokens that chose e) * (mean probability of e).
 
-    gate_prob [T, E]; dispatch_mask [E], how many tokens chose each; the masks [T] are 0 for tokens that
-    do not count. Returns the loss, the number of tokens and the shares.
+    Args:
+        gate_prob: [T, E].
+        dispatch_mask: [E], number of tokens per expert.
+        masks: [T], 0 for ignored tokens.
+
+    Returns the loss, the number of tokens and the shares.
     """
     masks = [mask for mask in (dispatch_tokens_mask, tokens_mask) if mask is not None]
     count = (
@@ -84,7 +88,7 @@ def cal_aux_loss(
     loss = (gate_prob.sum(0) / count * shares).sum() * num_experts
     if use_group:
         loss = loss / moe_k
-    if len(masks) == 2:  # of all processes and of this one: the value is this one's, the gradient everybody's
+    if len(masks) == 2:  # global and local: the value is local, the gradient global
         own = count / paddle.clip(masks[1].astype(gate_prob.dtype).sum(), min=clip_min)
         loss = loss + (own - 1) * loss.detach()
     return loss, count, shares

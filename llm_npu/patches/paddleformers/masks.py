@@ -1,4 +1,4 @@
-"""PaddleFormers' attention masks."""
+"""Patches for PaddleFormers' attention masks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def fix_npu_masks() -> None:
     """PaddleFormers 1.1 and 1.2 on npu: generation with a cache fails ("The data_type of input tensor in list
     isn't consistent, the first tensor is bool, but 1th tensor is int32").
 
-    ``utils/masking_utils.py`` makes the causal mask int32 and the padding mask floating-point on npu, and
-    then joins them with bool masks. With the patch they are bool, as on other devices.
+    ``utils/masking_utils.py`` creates an int32 causal mask and a floating-point padding mask on npu, and then
+    joins them with bool masks. The patch makes them bool, as on other devices.
     """
     from paddleformers.utils import masking_utils
 
@@ -22,11 +22,11 @@ def fix_npu_masks() -> None:
 
 @functools.cache
 def fix_flashmask_padding() -> None:
-    """PaddleFormers 1.1 and 1.2: the attention "flashmask", the default, ignores padding in silence.
+    """PaddleFormers 1.1 and 1.2: the default attention "flashmask" silently ignores padding.
 
-    ``flashmask_attention_forward`` has no argument for the mask that the model makes of padding; its
-    ``**kwargs`` take it. With padding on the left, as in generation, logits are wrong. With the patch a call
-    with such a mask runs the attention "eager"; one with row indices is unchanged.
+    ``flashmask_attention_forward`` has no argument for the model's padding mask, which ends up unused in its
+    ``**kwargs``. With left padding, as in generation, the logits are wrong. With the patch, a call with a
+    padding mask runs the attention "eager"; a call with row indices is unchanged.
     """
     from paddleformers.nn.attention.interface import AttentionInterface
 
@@ -38,7 +38,7 @@ def fix_flashmask_padding() -> None:
         tensors = {"query": query, "key": key, "value": value}
         if attention_mask is None or rows is not None:
             return upstream(module, **tensors, **named)
-        named["scaling"] = query.shape[-1] ** -0.5  # the only one of flashmask: DeepSeek-V3 gives another
+        named["scaling"] = query.shape[-1] ** -0.5  # flashmask's fixed scale; DeepSeek-V3 passes another
         return eager(module, **tensors, attention_mask=attention_mask, **named)
 
     AttentionInterface.register("flashmask", attention)
@@ -46,10 +46,11 @@ def fix_flashmask_padding() -> None:
 
 @functools.cache
 def fix_eager_attention_in_stages() -> None:
-    """PaddleFormers 1.1 and 1.2: in pipeline stages the attention "eager" sees the tokens after its own.
+    """PaddleFormers 1.1 and 1.2: in pipeline stages, the attention "eager" does not mask later tokens.
 
-    Models make a causal mask for it, and stages have no model. Given no mask, "sdpa" and "flashmask" are
-    causal, and ``eager_attention_forward`` hides nothing. With the patch it follows the rule of "sdpa".
+    The causal mask is created by the model, but a stage is not a whole model. Without a mask, "sdpa" and
+    "flashmask" are causal, while ``eager_attention_forward`` masks nothing. The patch makes "eager"
+    causal.
     """
     from paddleformers.nn.attention.interface import AttentionInterface
 
@@ -72,8 +73,8 @@ def fix_eager_attention_in_stages() -> None:
 def fix_sliding_window_rows() -> None:
     """PaddleFormers 1.1 and 1.2: layers with a sliding window change their row indices one by one.
 
-    ``prepare_sliding_window_startend_row_indices`` reads and writes every element by itself: on a device
-    that is thousands of copies to the host in each step. With the patch it is one operation.
+    ``prepare_sliding_window_startend_row_indices`` reads and writes single elements, which causes thousands
+    of device-to-host copies per step. The patch uses one vectorized operation.
     """
     from paddleformers.transformers import masking_utils
 

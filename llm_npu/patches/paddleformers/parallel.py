@@ -1,4 +1,4 @@
-"""PaddleFormers' models in pipeline stages and under tensor parallelism."""
+"""Patches for PaddleFormers' models with pipeline and tensor parallelism."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import paddle
 import paddle.distributed as dist
 from paddle.distributed import fleet
 
-# What the configurations of other families mean, and what PaddleFormers' own command sets.
+# The default of other families' configurations and of PaddleFormers' own command.
 DECODER_LAYERS = "layer:DecoderLayer|EmptyLayer"
 
 
 @functools.cache
 def fix_ernie_stages() -> None:
-    """PaddleFormers 1.1 and 1.2: a dense ERNIE-4.5 cannot be cut into pipeline stages ("weight_idxs' length
+    """PaddleFormers 1.1 and 1.2: a dense ERNIE-4.5 cannot be split into pipeline stages ("weight_idxs' length
     should be greater than 0").
 
-    Its configuration tells Paddle to count layers named ``Ernie4_5DecoderLayer``, and the layers of every
-    family are named ``DecoderLayerPipe`` there. With the patch the default is that of other families; a
-    ``pp_seg_method`` of the caller is kept.
+    Its configuration makes Paddle count layers named ``Ernie4_5DecoderLayer``, but the layers of every family
+    are named ``DecoderLayerPipe``. The patch uses the default of other families and keeps an explicit
+    ``pp_seg_method``.
     """
     from paddleformers.transformers.ernie4_5.configuration import Ernie4_5Config
 
@@ -37,8 +37,8 @@ def fix_deepseek_stage_labels() -> None:
     """PaddleFormers 1.1 and 1.2: the last pipeline stage of a DeepSeek-V3 fails at its loss ("The 'shape' in
     ReshapeOp is invalid") if a batch has no loss mask.
 
-    ``DeepseekV3PretrainingCriterionPipe`` takes the first of labels and mask. Labels without a mask come
-    alone, and their first is a row. With the patch they are taken as they are.
+    ``DeepseekV3PretrainingCriterionPipe`` unpacks the first of (labels, mask). Without a mask, labels are a
+    single tensor, and the first element is a row. The patch passes such labels unchanged.
     """
     from paddleformers.transformers.deepseek_v3 import modeling
 
@@ -54,11 +54,11 @@ def fix_deepseek_stage_labels() -> None:
 
 @functools.cache
 def fix_norms_of_heads() -> None:
-    """PaddleFormers 1.1 and 1.2: under tensor parallelism a Qwen3 and a Qwen3-MoE train the norms of queries
-    and keys by the heads of each process alone, so the processes' weights drift apart.
+    """PaddleFormers 1.1 and 1.2: under tensor parallelism, Qwen3 and Qwen3-MoE train the query and key norms
+    with each process's local heads only, so the processes' weights diverge.
 
-    Each process has the gradient of its own heads, and the trainer sums those of the parameters marked for it
-    with sequence parallelism only. Without it, the patch sums them in the backward pass.
+    Each process has the gradient of its local heads. The trainer sums the gradients of marked parameters only
+    with sequence parallelism. Without it, the patch sums them in the backward pass.
     """
     from paddleformers.transformers.qwen3.modeling import Qwen3Attention
     from paddleformers.transformers.qwen3_moe.modeling import Qwen3MoeAttention
@@ -80,19 +80,20 @@ def _sums_norms_of_heads(build):
 
 @paddle.no_grad()
 def _summed(gradient):
-    """Makes ``gradient`` the sum of those of the processes that share a layer.
+    """Sum ``gradient`` in-place over the processes that share a layer.
 
-    In place: after a hook that returns another tensor, Paddle's for float32 gradients leaves one in ``grad``.
+    In-place, because if a hook returns another tensor, Paddle's hook for float32 gradients leaves one in
+    ``grad``.
     """
     dist.all_reduce(gradient, group=fleet.get_hybrid_communicate_group().get_model_parallel_group())
 
 
 @functools.cache
 def fix_qwen3_moe_last_norm() -> None:
-    """PaddleFormers 1.1 and 1.2: under sequence parallelism a Qwen3-MoE trains its last norm by the tokens of
-    each process alone, so the processes' weights drift apart.
+    """PaddleFormers 1.1 and 1.2: under sequence parallelism, Qwen3-MoE trains its final norm with each
+    process's local tokens only, so the processes' weights diverge.
 
-    Other families mark that norm as one whose gradients the trainer sums.
+    The patch marks the norm as a parameter whose gradients the trainer sums, as in other families.
     """
     from paddleformers.transformers.qwen3_moe.modeling import Qwen3MoeModel
 

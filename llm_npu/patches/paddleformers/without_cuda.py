@@ -1,4 +1,4 @@
-"""PaddleFormers without CUDA: without paddlefleet, paddlefleet_ops and the kernels of CUDA builds."""
+"""Runs PaddleFormers without paddlefleet, paddlefleet_ops and the kernels of CUDA builds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llm_npu.core.errors import UserError
 from .. import incubate
 
 PROVIDER = "paddleformers.transformers.gpt_provider"
-# Families with a class for paddlefleet and another, "...Deprecated", in plain Paddle.
+# Families with a class for paddlefleet, and a plain Paddle class with the suffix "Deprecated".
 TWO_CLASSES = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
 DEPRECATED = "Deprecated"
 
@@ -35,7 +35,7 @@ def supply_paddlefleet_ops() -> None:
     """PaddleFormers 1.1 and 1.2: Qwen3-MoE and DeepSeek-V3 fail on import ("No module named
     'paddlefleet_ops'").
 
-    ``transformers/fused_a2a.py`` imports it to ask whether DeepEP is there. The stand-in says that it is not.
+    ``transformers/fused_a2a.py`` imports it to check for DeepEP. The stub reports that DeepEP is missing.
     """
     supply("paddlefleet_ops", is_deep_ep_available=lambda: False)
 
@@ -45,15 +45,15 @@ def supply_gpt_provider() -> None:
     """PaddleFormers 1.1 and 1.2: Qwen2, Qwen3, Qwen2-MoE, Qwen3-MoE and others fail on import ("paddlefleet
     is required for gpt_provider").
 
-    Their modules define a model provider for paddlefleet beside their classes in plain Paddle. The stand-in
-    lets the providers be defined, and refuses to build a model.
+    Their modules define a paddlefleet model provider next to the plain Paddle classes. With the stub, the
+    providers can be defined but refuse to build a model.
     """
     supply(PROVIDER, GPTModelProvider=GPTModelProvider, GPTModel=GPTModel)
 
 
 @dataclasses.dataclass
 class GPTModelProvider:
-    """In place of paddlefleet's builder of models."""
+    """Stub for paddlefleet's model builder."""
 
     @classmethod
     def from_config(cls, config):
@@ -64,15 +64,15 @@ class GPTModelProvider:
 
 
 class GPTModel:
-    """In place of paddlefleet's model: no model is an instance of it."""
+    """Stub for paddlefleet's model class; no model is an instance of it."""
 
 
 @functools.cache
 def use_plain_classes() -> None:
-    """PaddleFormers 1.1 and 1.2: ``AutoModelForCausalLM`` takes ``Qwen3ForCausalLM``, which paddlefleet
-    builds, although ``Qwen3ForCausalLMDeprecated`` computes the same in plain Paddle.
+    """PaddleFormers 1.1 and 1.2: ``AutoModelForCausalLM`` selects ``Qwen3ForCausalLM``, which needs
+    paddlefleet, although ``Qwen3ForCausalLMDeprecated`` computes the same in plain Paddle.
 
-    With the patch that class has the other's name, also in the config.json of its checkpoints, as in
+    The patch gives the plain class the other name, also in the config.json of checkpoints, as in
     transformers.
     """
     for family in TWO_CLASSES:
@@ -84,7 +84,7 @@ def use_plain_classes() -> None:
 
 
 def supply(name: str, **attributes) -> None:
-    """A module ``name`` with these attributes."""
+    """Register a module ``name`` with these attributes."""
     module = types.ModuleType(name)
     module.__spec__ = ModuleSpec(name, loader=None)
     vars(module).update(attributes)
@@ -95,7 +95,7 @@ def supply(name: str, **attributes) -> None:
 def allow_synchronize() -> None:
     """PaddleFormers 1.1 and 1.2: gradient accumulation on the CPU place fails ("device should be gpu, xpu").
 
-    The trainer calls ``paddle.device.synchronize``, which refuses the CPU place. It has nothing to wait for.
+    The trainer calls ``paddle.device.synchronize``, which rejects the CPU place. The patch makes it a no-op.
     """
     upstream = paddle.device.synchronize
 
@@ -112,8 +112,8 @@ def supply_rms_norm() -> None:
     """PaddleFormers 1.1 and 1.2: every model fails with its default ``fuse_rms_norm`` ("The kernel
     `fused_rms_norm_ext` is not registered").
 
-    ``nn/norm.py`` calls a kernel that only CUDA builds of Paddle have. With the patch ``fuse_rms_norm`` means
-    ``paddle_fused.rms_norm``.
+    ``nn/norm.py`` calls a kernel that only exists in CUDA builds of Paddle. With the patch, ``fuse_rms_norm``
+    selects ``paddle_fused.rms_norm``.
     """
     if paddle.is_compiled_with_cuda():
         return

@@ -5,27 +5,27 @@
     out = paddle_fused.rms_norm(x, weight)
     paddle_fused.dispatch_log()
 
-Importing this package does not import paddle, because a device must be selected before. The operators import
-paddle on first access, which raises SetupError if the native libraries were built for another Paddle.
+Importing this package does not import paddle, because a device must be selected first. The operators import
+paddle on first access. That raises SetupError if the native libraries were built for a different Paddle.
 
     ops                one package for each operator
     masks              attention masks, compiled to CANN's sparse modes
     compat             the operators under the names of torch_npu and MindSpeed
     contracts          CANN's rules, dtypes, limits and error numbers
-    acl_errors         stops at operators that CANN refuses
-    verification       compares calls with their definition
+    acl_errors         raises an error when CANN rejects an operator
+    verification       compares calls with the operator's definition
     operator_hooks     observes the operators that Python calls
     sharding           operators on distributed tensors
     context_parallel   attention of sequences split over ranks
     dispatch           backend selection, ``use_backend``, ``dispatch_log``
-    registry           the registrations of the operators
-    ascend, native     the plugin's operators; the host operators
+    registry           the operator registrations
+    ascend, native     calls into the plugin's operators; calls into the host operators
     devices            the device of a tensor
     captured           patches of ``to_static``
     host_memory        malloc settings for the CPU place
     instruction_set    the instruction set of the host kernels
     libraries          the location of the native libraries
-    built_for          the Paddle build that they fit
+    built_for          checks that the libraries match the installed Paddle
     paddle_release     differences between Paddle releases
     command_line       arguments, errors and exit codes of commands
     streams            stdout and stderr of commands
@@ -61,7 +61,7 @@ def __getattr__(name: str):
     if operator is None and name not in (*_PUBLIC, *_MODULES):
         names = ", ".join(__getattr__("__all__"))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {names}")
-    # Not on import: the build and the doctor import this package even if its libraries do not fit.
+    # Checked on first access: the build and the doctor import this package even with mismatched libraries.
     built_for.check_package()
     if operator is not None:
         value = operator.function()

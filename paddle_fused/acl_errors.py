@@ -1,22 +1,23 @@
-"""Stops a program at the first aclnn call that CANN refuses.
+"""Raises AclError at the first aclnn call that CANN rejects.
 
     watch = paddle_fused.watch_acl_errors()
     train()
 
-paddle-custom-npu ignores the return codes of aclnn, so a refused call raises nothing and leaves its output
+paddle-custom-npu ignores the return codes of aclnn, so a rejected call raises nothing and leaves its output
 uninitialized. CANN keeps the reason as the error message of the calling thread (``aclGetRecentErrMsg``). The
-message names no operator; the watch does, because it reads the message after the operator.
+message does not name the operator. The watch reads it after each operator, so its error does.
 
-- Kernels run asynchronously on a card, but aclnn checks its arguments in the call, on the calling thread. The
-  message is read after each operator that Python calls, and before each gradient of their outputs.
-- Only the thread that started the watch is watched. Captured programs (``to_static``) would run their kernels
-  on threads of Paddle's executor, whose messages no other thread can read; the watch sets
-  ``FLAGS_enable_pir_in_executor_trace_run``, so that those that first run afterwards use the calling thread.
-  Their error names the program, ``run_program``. After ``paddle.static.Executor.run``, call ``check()``.
-- A message that reports no refused operator (a warning, a fault event of the device, an allocation that
-  Paddle repeats) is reported and does not stop the program.
+- Kernels run asynchronously on a card, but aclnn checks its arguments synchronously, on the calling thread.
+  The watch reads the message after each operator that Python calls, and before each gradient of its outputs.
+- The watch covers only the thread that started it. By default, captured programs (``to_static``) run their
+  kernels on threads of Paddle's executor, and other threads cannot read those threads' messages. The watch
+  sets ``FLAGS_enable_pir_in_executor_trace_run``: programs that run for the first time afterwards use the
+  calling thread. Their error names the program, ``run_program``. After ``paddle.static.Executor.run``, call
+  ``check()``.
+- Other messages (a warning, a fault event of the device, an allocation that Paddle retries) are reported and
+  do not stop the program.
 
-Without CANN and without the virtual NPU there is no message, and the watch does nothing.
+Without CANN or the virtual NPU, the watch does nothing.
 
 Source: op_log.h of CANN's opbase (codes); acl.cpp of hicann/runtime (aclGetRecentErrMsg).
 """
@@ -36,11 +37,11 @@ import paddle
 from .operator_hooks import OperatorHooks, tensors
 
 LIBRARIES = ("libpaddle-custom-npu.so", "libascendcl.so")  # the plugin links the second one
-# CANN's code of a refused operator, its error numbers, and their meaning.
+# CANN's codes for rejected operators, with their error numbers and meaning.
 FAMILIES = {
-    "EZ1001": ("161xxx", "an argument is not accepted: a dtype, a shape, a format or a value"),
-    "EZ9903": ("361xxx", "a call of the runtime failed inside the operator"),
-    "EZ9999": ("561xxx", "an error inside the operator, such as tiling or a missing kernel"),
+    "EZ1001": ("161xxx", "invalid argument: dtype, shape, format or value"),
+    "EZ9903": ("361xxx", "a runtime call failed inside the operator"),
+    "EZ9999": ("561xxx", "internal error of the operator, such as failed tiling or a missing kernel"),
 }
 _CODE = re.compile(r"\b(EZ\d{4})\b|errno\[([135])61\d{3}\]")
 _NAME = re.compile(r"OpName:\[(\w+?)(?:_\d+)?\]")
@@ -52,16 +53,16 @@ LOG = "ASCEND_SLOG_PRINT_TO_STDOUT=1 ASCEND_GLOBAL_LOG_LEVEL=3"
 
 
 class AclError(RuntimeError):
-    """CANN refused an operator, whose output is uninitialized.
+    """CANN rejected an operator, and its output is uninitialized.
 
     Attributes:
-        operator: its name, such as ``matmul``; in the backward pass ``matmul_grad``, with the sums of
-            gradients that follow it. Otherwise a description, such as "an operator of the step".
-        message: CANN's words.
-        cause: the meaning of CANN's error number.
+        operator: operator name, such as ``matmul``. In the backward pass, ``matmul_grad`` covers the operator
+            and the gradient sums after it. Without a name, a description such as "an operator of the step".
+        message: CANN's error message.
+        cause: meaning of CANN's error number.
     """
 
-    # Empty in the copy that Paddle makes from the text where a captured program runs.
+    # Empty in the copy that Paddle creates from the message when a captured program runs.
     operator: str = ""
     message: str = ""
     cause: str = ""
@@ -73,20 +74,20 @@ class AclError(RuntimeError):
         number, meaning = FAMILIES.get(code, ("", "an error of an operator"))
         cause = f"{code} ({number}): {meaning}" if number else f"{code}: {meaning}"
         error = cls(
-            f"CANN refused {operator}, whose output is uninitialized; {cause}. Change the call to what the "
-            f"operator accepts, or see CANN's log with {LOG}. CANN says: {' '.join(message.split())}"
+            f"CANN refused {operator}; its output is uninitialized ({cause}). Fix the call's arguments, or "
+            f"see CANN's log with {LOG}. CANN's message: {' '.join(message.split())}"
         )
         error.operator, error.message, error.cause = operator, message, cause
         return error
 
 
 def is_refusal(message: str) -> bool:
-    """Whether CANN's message reports an operator that failed, not a warning or an error of another part."""
+    """Whether CANN's message reports a failed operator, as opposed to a warning or an unrelated error."""
     return _CODE.search(message) is not None
 
 
 def recent_message() -> str:
-    """The calling thread's error message, which CANN clears; "" without one."""
+    """The calling thread's error message, or "". Reading clears it."""
     read = _function()
     message = read and read()
     return message.decode(errors="replace").strip() if message else ""
@@ -97,7 +98,7 @@ def _function():
     for name in LIBRARIES:
         try:
             library = ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_LAZY)
-        except OSError:  # RTLD_NOLOAD: this process has not loaded it
+        except OSError:  # RTLD_NOLOAD: not loaded in this process
             continue
         if hasattr(library, "aclGetRecentErrMsg"):
             function = library.aclGetRecentErrMsg
@@ -107,13 +108,13 @@ def _function():
 
 
 def watch_acl_errors(report: Callable[[str], None] = warnings.warn) -> AclErrorWatch:
-    """Raise AclError from now on where CANN refuses an operator; see the module for the limits.
+    """Raises AclError from now on when CANN rejects an operator; see the module for the limits.
 
     Args:
-        report: gets messages that stop nothing, such as one from before the watch.
+        report: called with messages that are not errors, such as one left from before the watch.
 
     Returns:
-        The watch, a context; ``stop()`` ends it, ``check()`` reads the message now.
+        The watch, a context manager. ``stop()`` ends it, ``check()`` reads the message now.
     """
     return AclErrorWatch(report)
 
@@ -122,7 +123,7 @@ class AclErrorWatch:
     """See ``watch_acl_errors``.
 
     Attributes:
-        error: the AclError that was raised, also where Paddle has replaced it by another exception.
+        error: the AclError that was raised, even if Paddle replaced it with another exception.
     """
 
     def __init__(self, report: Callable[[str], None]):
@@ -130,7 +131,7 @@ class AclErrorWatch:
         self._report = report
         self._thread = threading.get_ident()
         self._in_backward = False
-        self._pending: AclError | None = None  # of the backward pass
+        self._pending: AclError | None = None  # raised after the backward pass
         self._reached = ""  # the operator whose gradient is being computed
         self._hooks, self._is_hooked = OperatorHooks(self._after), False
         self._eager = paddle.base.core.eager
@@ -154,16 +155,16 @@ class AclErrorWatch:
         self.stop()
 
     def stop(self) -> None:
-        """End the watch."""
+        """Stops watching."""
         self.watch_operators(False)
         paddle.set_flags(self._flags)
         while self._replaced:
             setattr(self._eager, *self._replaced.popitem())
 
     def watch_operators(self, on: bool) -> None:
-        """Whether to read after each operator, which takes some microseconds.
+        """Turns the reading after each operator, which costs some microseconds, on or off.
 
-        Otherwise only the ends of backward passes are read, and the error does not name the operator.
+        When it is off, only the ends of backward passes are checked, and the error does not name the operator.
         """
         if on == self._is_hooked or _function() is None:
             return
@@ -171,7 +172,7 @@ class AclErrorWatch:
         (self._hooks.__enter__ if on else self._hooks.__exit__)()
 
     def check(self, operator: str = "an operator of the step") -> None:
-        """Read the message now, at the end of a step. ``operator``: what the error calls the operator."""
+        """Reads the message now, at the end of a step. ``operator`` is the name used in the error."""
         if self._replaced:
             self._read(operator)
 
@@ -221,7 +222,7 @@ class AclErrorWatch:
             return
         name = _NAME.search(message)
         error = AclError.of(name[1] if name else operator, message)
-        if self._in_backward:  # Paddle would lose the exception
+        if self._in_backward:  # Paddle would drop the exception
             self._pending = self._pending or error
             return
         self.error = error

@@ -1,6 +1,6 @@
-"""Calls operators of paddle-custom-npu by name, on the plugin for cards or on the virtual NPU.
+"""Calls the operators of paddle-custom-npu by name, with the plugin for cards or the virtual NPU.
 
-Operators and their arguments differ between releases of the plugin, so both are probed.
+The operators and their arguments differ between releases of the plugin, so both are looked up at run time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .devices import elsewhere
 
 
 class Signature(NamedTuple):
-    """The names of an operator's inputs and attributes, in the order of its arguments."""
+    """The input and attribute names of an operator, in argument order."""
 
     inputs: tuple[str, ...]
     attributes: tuple[str, ...]
@@ -33,13 +33,13 @@ def unsupported_reason(*tensors, operators: tuple[str, ...] = ()) -> str | None:
         return reason
     missing = [operator for operator in operators if signature(operator) is None]
     if missing:
-        return f"the plugin that is installed has no operator {' or '.join(missing)}"
+        return f"the installed plugin does not have the operator {' or '.join(missing)}"
     return None
 
 
 @functools.cache
 def signature(operator: str) -> Signature | None:
-    """The signature of a plugin operator, or None if the plugin has no such operator."""
+    """The signature of a plugin operator, or None if the plugin does not have it."""
     register()
     try:
         inputs, attributes, _ = extension_utils.parse_op_info(operator)
@@ -52,7 +52,7 @@ def signature(operator: str) -> Signature | None:
 
 
 def call(operator: str, *arguments) -> list:
-    """The outputs of a plugin operator, in dygraph and in captured programs."""
+    """Runs a plugin operator and returns its outputs, in dygraph and in captured programs."""
     register()
     outputs = native.run(operator, *arguments)
     if isinstance(outputs[0], paddle.Tensor) and not outputs[0].stop_gradient:
@@ -61,17 +61,17 @@ def call(operator: str, *arguments) -> list:
 
 
 def refuse_second_derivative(operator: str) -> None:
-    """Raises ValueError in a backward pass that is itself differentiated."""
+    """Raises ValueError in a backward pass with ``create_graph=True``."""
     raise ValueError(
-        f"{operator}: a gradient with create_graph=True was asked for; accepted: first derivatives. Plain "
-        "Paddle's operators may have more: paddle_fused.use_backend('composed', strict=True)."
+        f"{operator}: received create_graph=True; accepted: first derivatives only. The composed backend "
+        "supports higher derivatives: paddle_fused.use_backend('composed', strict=True)."
     )
 
 
 def _first_derivative(operator: str, _gradient) -> None:
-    """A hook before a plugin operator's gradient, because Paddle silently omits the second derivative.
+    """A hook that runs before a plugin operator's gradient, because Paddle silently omits second derivatives.
 
-    It looks for ``paddle.grad`` on the stack, the only sign that the graph of the gradients is requested.
+    It looks for ``paddle.grad`` on the stack: nothing else shows that the caller requested ``create_graph``.
     """
     caller = sys._getframe(1)
     if caller.f_code is _GRAD and caller.f_locals["create_graph"]:
@@ -83,8 +83,8 @@ _GRAD = inspect.unwrap(paddle.grad).__code__
 
 @functools.cache
 def register() -> None:
-    """Registers the plugin's operators with Paddle, if there is a plugin."""
+    """Registers the plugin's operators with Paddle, if a plugin is installed."""
     root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
     for library in sorted(Path(root).glob("*.so")) if root else ():
         extension_utils.load_op_meta_info_and_register_op(str(library))
-    paddle_release.update_op_proto()  # also for operators that others registered
+    paddle_release.update_op_proto()  # includes operators that other libraries registered

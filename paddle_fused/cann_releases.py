@@ -1,4 +1,4 @@
-"""The releases of CANN that the contracts and the virtual NPU know, and the emulated one (VIRTUAL_NPU_CANN).
+"""The releases of CANN in the contracts and the virtual NPU, and the emulated one (VIRTUAL_NPU_CANN).
 
 Sources: release notes at https://www.hiascend.com/document (8.2.RC1 to 9.2.0-beta.1) and the tags of
 https://github.com/hicann; llm_npu/cann/data/releases.json has one URL for each release.
@@ -28,33 +28,33 @@ RELEASES = (
 # paddle_custom_device.npu.version() prints "cann: 8.0.0". Source:
 # https://github.com/PaddlePaddle/docs/blob/develop/docs/hardware_support/npu/install_cn.md (2026-11).
 DEFAULT = "8.0.0"
-# Paddle has no image for these cards. The first release with fused matmul-collective operators for the 910C
-# (document of aclnnAllGatherMatmul), and the first one for the 950 (release notes of 9.0.0).
+# Paddle has no image for these cards. These are the first release with fused matmul-collective operators for
+# the 910C (document of aclnnAllGatherMatmul) and the first for the 950 (release notes of 9.0.0).
 DEFAULTS_BY_CARD = {"910c": "8.2.RC1", "950": "9.0.0"}
-# 8.1 for 8.1.RC1; 8.0 is 8.0.0, not its release candidate.
+# 8.1 is short for 8.1.RC1; 8.0 is short for 8.0.0, not its release candidate.
 SHORT_NAMES = {".".join(release.split(".")[:2]): release for release in RELEASES}
 ACCEPTED = f"{', '.join(RELEASES[:-1])} or {RELEASES[-1]}, also in the short form {', '.join(SHORT_NAMES)}"
 
 
 def release_of(text: str) -> str:
-    """The release that ``text`` names: its full name, or its first two numbers. Raises ValueError."""
+    """The release that ``text`` names, in full or by its first two numbers. Raises ValueError."""
     release = SHORT_NAMES.get(text, text)
     if release not in RELEASES:
         raise ValueError(
-            f"{VARIABLE} is {text!r}, which is not a release of CANN that is emulated; the nearest is "
-            f"{nearest(text)}, and accepted are {ACCEPTED}."
+            f"{VARIABLE} is {text!r}, which is not an emulated release of CANN (nearest: {nearest(text)}); "
+            f"accepted: {ACCEPTED}."
         )
     return release
 
 
 @functools.cache
 def index_of(text: str) -> int:
-    """The place of a release in the order of releases. Raises ValueError for other texts."""
+    """The index of a release in ``RELEASES``. Raises ValueError if ``text`` is not a release."""
     return RELEASES.index(release_of(text))
 
 
 def nearest(text: str) -> str:
-    """The newest release that is not newer than ``text``, or the oldest; by spelling without a version."""
+    """The newest release up to version ``text``, or the oldest. Without a version: the closest spelling."""
     version = re.match(r"(\d+)\.(\d+)", text)
     if version is None:
         return difflib.get_close_matches(text, RELEASES, n=1, cutoff=0)[0]
@@ -67,7 +67,7 @@ def _two_numbers(release: str) -> tuple[int, ...]:
 
 
 def emulated(environ: Mapping[str, str] = os.environ) -> str:
-    """The release whose limits apply: VIRTUAL_NPU_CANN, by default that of VIRTUAL_NPU_CARD.
+    """The release whose limits apply: VIRTUAL_NPU_CANN, or the default of VIRTUAL_NPU_CARD.
 
     Raises ValueError for a value that is not a release.
     """

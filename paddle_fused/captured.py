@@ -1,8 +1,8 @@
-"""Patches for Paddle's two methods of capturing programs, and their treatment of this package's functions.
+"""Patches for Paddle's two ways of capturing programs, and rules that exempt this package's functions.
 
 The functions are called unchanged. They branch on shapes, dtypes and places, which are known during capture.
-So Paddle needs neither to rewrite their source (``full_graph=True``) nor to trace their bytecode (the default
-of ``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails on frozen ones).
+Paddle therefore need not rewrite their source (``full_graph=True``) or trace their bytecode (the default of
+``paddle.jit.to_static``, which rebuilds dataclasses field by field and fails on frozen ones).
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ def leave_untransformed(module: str) -> None:
 
 @functools.cache
 def apply_patches() -> None:
-    """Paddle 3.0 to 3.3: a process that captures many programs sometimes crashes with a segmentation fault,
-    and auto-parallel programs lose the mesh of some local values.
+    """Fixes two defects of Paddle 3.0 to 3.3.
+
+    A process that captures many programs sometimes crashes with a segmentation fault, and auto-parallel
+    programs lose the mesh of some local values.
     """
     _arguments_of_blocks_are_copies()
     _failed_captures_leave_nothing()
@@ -43,10 +45,10 @@ def apply_patches() -> None:
 def _arguments_of_blocks_are_copies() -> None:
     """``Block.kwargs`` and ``Block.args`` return copies instead of the block's own memory.
 
-    Paddle gives Python references into a block's list of argument Values, and ``to_static`` keeps them alive
-    in a reference cycle after the program has been freed. pybind11 has one Python object per address. If the
-    Values of a new program, such as the outputs of a custom operator, are allocated at that address, Python
-    gets the old object for one of them, and reads freed memory after the list is freed.
+    Paddle returns references to a block's list of argument Values, and ``to_static`` keeps these alive in a
+    reference cycle after the program is freed. pybind11 keeps one Python object per address. If a Value of a
+    new program is allocated at such an address, Python receives the old object, and reads freed memory once
+    the list is freed.
     """
     borrowed_args, borrowed_kwargs = pir.Block.args, pir.Block.kwargs
 
@@ -62,9 +64,9 @@ def _arguments_of_blocks_are_copies() -> None:
 def _failed_captures_leave_nothing() -> None:
     """Drops the records of a capture when it ends, even after an error.
 
-    Paddle records the parameters of a program, and their Values, under the program's ``id`` until the capture
-    succeeds. After a failed capture they remain, and a later program at the same address uses them as its
-    own: parameters of another model, with freed Values.
+    Paddle stores the parameters of a program, and their Values, under the program's ``id`` until the capture
+    succeeds. After a failed capture they remain. A later program at the same address then uses them: the
+    parameters of another model, with freed Values.
     """
     recorder = paddle_release.parameter_recorder()
     if paddle_release.before(3, 3):
@@ -86,7 +88,7 @@ def _failed_captures_leave_nothing() -> None:
 
 
 def _forget_failed_captures(recorder) -> None:
-    """The same for Paddle before 3.3, whose guard does not receive the program."""
+    """Does the same before Paddle 3.3, whose guard does not receive the program."""
     concrete, captured = program_translator.ConcreteProgram, recorder._global_parameter_recorder
     upstream = concrete.pir_from_func_spec
     records = (captured.params_dict, captured.tensor2value, recorder._global_inplace_map.params_dict)
@@ -107,9 +109,10 @@ def _forget_failed_captures(recorder) -> None:
 def _local_values_have_a_mesh() -> None:
     """Allows an auto-parallel program to compute with both local and distributed tensors.
 
-    Paddle assigns each operator on local tensors the mesh of its inputs. It fails for a missing input, which
-    has no producer ("'NoneType' object has no attribute 'dist_attr'"), and leaves a layer's tensors without a
-    mesh ("... no attribute 'process_mesh'"). With the patch, they get the mesh of their first consumer.
+    Paddle assigns each operator on local tensors the mesh of its inputs. A missing optional input has no
+    producer, and Paddle fails ("'NoneType' object has no attribute 'dist_attr'"). It also leaves a layer's
+    tensors without a mesh ("... no attribute 'process_mesh'"). This patch assigns their first consumer's
+    mesh.
     """
     upstream = utils._complete_op_dist_attr
 

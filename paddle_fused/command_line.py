@@ -1,4 +1,4 @@
-"""Shared by all commands of this project: the prefix of errors, exit codes, boolean words and hints.
+"""Shared by all commands of this project: error prefix, exit codes, boolean words and spelling hints.
 
     sys.exit(command_line.run(main, sys.argv[1:]))
 
@@ -18,12 +18,12 @@ from . import streams
 from .libraries import SetupError
 
 BAD_INPUT, INTERRUPTED = 2, 130
-# The last word of each is YAML's.
+# The last word of each tuple is YAML's.
 TRUE, FALSE = ("yes", "true", "t", "y", "1", "on"), ("no", "false", "f", "n", "0", "off")
 
 
-WORD, WHOLE = 0.65, 0.9  # least similarity of a word, and of names with their words run together
-LONGEST = 80  # characters of a name; the comparison takes the product of both lengths
+WORD, WHOLE = 0.65, 0.9  # minimum similarity of single words, and of names without underscores
+LONGEST = 80  # characters of a name; the comparison is quadratic
 
 
 class UserError(ValueError):
@@ -35,7 +35,7 @@ class UserError(ValueError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises UserError for bad arguments; accepts no abbreviated flags."""
+    """Raises UserError for bad arguments and rejects abbreviated flags."""
 
     def __init__(self, *args, **kwargs):
         # With abbreviations, a misspelled name could match another flag.
@@ -51,7 +51,7 @@ def of_document(prog: str, document: str) -> Parser:
 
 
 def truth(word: str) -> bool:
-    """The value of a boolean word. ArgumentTypeError for any other word, as argparse expects."""
+    """Parses a boolean word. Raises ArgumentTypeError for any other word, as argparse expects."""
     if word.lower() in (*TRUE, *FALSE):
         return word.lower() in TRUE
     shown = repr(word) if len(word) <= 60 else f"{word[:60]!r}..."
@@ -60,11 +60,11 @@ def truth(word: str) -> bool:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The closest match in ``known``, or None if nothing is close: a wrong hint is worse than none.
+    """The closest match in ``known``, or None if nothing is close: no hint is better than a wrong hint.
 
-    Names are close if every word of the shorter name is a misspelling of a word of the other:
-    ``dataset_path`` is not close to ``model_path``. A part of a name, such as ``lora``, is close only if a
-    single name contains it.
+    Names are close if every word of the shorter name is a misspelling of a word of the longer one:
+    ``dataset_path`` is not close to ``model_path``. A partial name such as ``lora`` matches only if exactly
+    one name contains it.
     """
     if len(name) > LONGEST:
         return None
@@ -101,15 +101,15 @@ def is_for_the_user(error: BaseException) -> bool:
 
 
 def refuse(sentence: str) -> None:
-    """Prints why the input is refused."""
+    """Prints the reason for rejecting the input."""
     print(f"error: {sentence}", file=sys.stderr)
 
 
 def run(main: Callable[[list[str]], int | None], argv: Sequence[str], output_is_result: bool = True) -> int:
     """Runs the command ``main(argv)`` and returns its exit code. Its streams survive a closed pipe.
 
-    The code is 2 for bad input and 130 after Ctrl-C. With ``output_is_result`` it is 1 instead of 0 if output
-    was lost for a reason other than a closed pipe, such as a full disk.
+    The exit code is 2 for bad input and 130 after Ctrl-C. With ``output_is_result``, it is 1 instead of 0 if
+    output was lost for a reason other than a closed pipe, such as a full disk.
     """
     streams.outlive()
     if problem := streams.lost_folder():

@@ -11,19 +11,19 @@ import paddle
 def device_of(tensor) -> str:
     """The device type of a tensor: ``cpu``, ``npu``, ``gpu``, ...
 
-    For values of a captured program, which have no place yet, it is the current device.
+    For a value of a captured program, which has no place yet, it is the current device.
     """
     return located(tensor).partition(":")[0]
 
 
 def located(tensor) -> str:
-    """The device of a tensor: ``cpu``, ``npu:0``, ...; in captured programs the current device."""
+    """The device of a tensor: ``cpu``, ``npu:0``, ...; in a captured program the current device."""
     return paddle.device.get_device() if is_captured(tensor) else _name_of(tensor.place)
 
 
 @contextmanager
 def default_device_of(tensor) -> Iterator[None]:
-    """Sets the current device to that of ``tensor`` for a block. Does nothing for a captured program."""
+    """Makes the device of ``tensor`` the current device for a block. No effect in a captured program."""
     before = paddle.device.get_device()
     device = before if is_captured(tensor) else _name_of(tensor.place)
     if device == before:
@@ -37,7 +37,7 @@ def default_device_of(tensor) -> Iterator[None]:
 
 
 def _name_of(place) -> str:
-    """The place in the form of ``paddle.device.set_device``, or as text if that does not support it."""
+    """The place as accepted by ``paddle.device.set_device``, or ``str(place)`` for other places."""
     if place.is_cpu_place():
         return "cpu"
     if place.is_custom_place():
@@ -46,7 +46,7 @@ def _name_of(place) -> str:
 
 
 def is_captured(tensor) -> bool:
-    """Whether the tensor is a value of a program that is being captured, which has no data."""
+    """Whether the tensor is a value of a program under capture, which has no data."""
     return not isinstance(tensor, paddle.Tensor)
 
 

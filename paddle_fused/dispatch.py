@@ -1,4 +1,4 @@
-"""Selects the backend that runs an operator on the given tensors, and records the choice and its reasons.
+"""Selects the backend that runs an operator call, and records the selection and its reasons.
 
 An operator has three backends, tried in this order:
 
@@ -6,8 +6,8 @@ An operator has three backends, tried in this order:
     native     the host kernels, for tensors on the CPU place and on the virtual NPU
     composed   plain Paddle: the definition of the operator
 
-A backend can decline a call with a reason; the first backend that does not decline runs. The same reasons
-appear in the error if every backend declines, in ``dispatch_log`` and in ``python -m paddle_fused.info``.
+A backend can decline a call with a reason; the first backend that accepts it runs. The reasons appear in
+``dispatch_log``, in ``python -m paddle_fused.info``, and in the error if every backend declines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AUTO = "auto"
 
 @functools.cache
 def name_of(dtype) -> str:
-    """The name of a dtype of a tensor or of a captured program: ``float32``, ``bfloat16``, ..."""
+    """The name of a dtype, also in a captured program: ``float32``, ``bfloat16``, ..."""
     return str(dtype).rpartition(".")[2].lower()
 
 
@@ -35,13 +35,12 @@ def _supports_all(*_arguments) -> None:
 
 @dataclass(frozen=True)
 class Backend:
-    """One implementation of an operator. All functions take the operator's arguments.
+    """One implementation of an operator. All functions receive the operator's arguments.
 
     Attributes:
         run: computes the operator.
-        unsupported_reason: returns the reason to decline the call (a sentence without its final period), or
-            None.
-        mode: the name of the kernel or composition for the dispatch log, or a function that returns it.
+        unsupported_reason: returns None, or the reason to decline the call (a sentence without final period).
+        mode: the kernel or composition shown in the dispatch log, or a function that returns it.
         computed: returns the fraction of the definition's work that this backend does; None means all of it.
     """
 
@@ -73,13 +72,13 @@ class Support(NamedTuple):
 class BackendError(ValueError):
     """Every allowed backend declined the call; ``reasons`` maps each backend to its reason."""
 
-    # Both are empty in the copy that Paddle makes from the message while it captures a program.
+    # Both are empty in the copy that Paddle creates from the message while it captures a program.
     operator: str = ""
     reasons: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     def of(cls, operator: str, reasons: dict[str, str]) -> BackendError:
-        lines = [f"{operator}: no backend that may run accepts these tensors."]
+        lines = [f"{operator}: no allowed backend accepts these tensors."]
         lines += [f"  {backend}: {reason}." for backend, reason in reasons.items()]
         if _preference.strict:
             lines.append(f"  use_backend({_preference.name!r}, strict=True) allows no other backend.")
@@ -91,12 +90,12 @@ class BackendError(ValueError):
 class CallRecord(NamedTuple):
     """An entry of ``dispatch_log``: ``count`` calls of ``operator`` on ``backend``.
 
-    A call in a captured program (``to_static``) counts once per capture, not once per run of the program.
+    A call in a captured program (``to_static``) counts once per capture, not once per run.
 
     Attributes:
-        dtype: of the first tensor.
-        refused: the reasons of the backends that were tried before, by backend.
-        resharded: the communication needed before the operator could run on distributed tensors.
+        dtype: dtype of the first tensor.
+        refused: reasons of the backends tried before, by backend.
+        resharded: communication required before the operator ran on distributed tensors.
     """
 
     operator: str
@@ -135,10 +134,12 @@ class use_backend:
         with use_backend("composed", strict=True):
             ...
 
-    ``name``: ``"auto"`` (the default order), or the backend to try first; the others follow in that order.
-    ``strict``: no other backend may run. ``"auto"`` with ``strict`` allows ascend and native, not composed.
-    The setting applies to all threads of the process. Raises ValueError for an unknown name. A call that no
-    allowed backend accepts raises BackendError, a ValueError.
+    The setting applies to all threads of the process. Raises ValueError for an unknown name. Calls raise
+    BackendError, a ValueError, if no allowed backend accepts them.
+
+    Args:
+        name: ``"auto"`` (the default order), or the backend to try first, before the others in that order.
+        strict: allow no other backend. ``"auto"`` with ``strict`` allows ascend and native, not composed.
     """
 
     def __init__(self, name: str, strict: bool = False):
@@ -159,8 +160,7 @@ class use_backend:
 
 
 def dispatch_log() -> list[CallRecord]:
-    """The calls since the start or the last ``reset_dispatch_log``, in the order of their first
-    occurrence."""
+    """The calls since the start or the last ``reset_dispatch_log``, by first occurrence."""
     return [
         CallRecord(operator, backend, mode, dtype, count, dict(refused), resharded)
         for (operator, backend, mode, dtype, refused, resharded), count in _calls.items()
@@ -168,13 +168,13 @@ def dispatch_log() -> list[CallRecord]:
 
 
 def reset_dispatch_log() -> None:
-    """Clears the record of ``dispatch_log``."""
+    """Clears the dispatch log."""
     _calls.clear()
 
 
 @contextmanager
 def resharded(notes: tuple[str, ...]) -> Iterator[None]:
-    """Records ``notes``, the communication before an operator ran, with the calls in the block."""
+    """Records ``notes``, the communication required before the calls in the block, with these calls."""
     global _resharded
     before, _resharded = _resharded, notes
     try:
@@ -183,13 +183,13 @@ def resharded(notes: tuple[str, ...]) -> Iterator[None]:
         _resharded = before
 
 
-# Called before the backend runs with (operator, selection, arguments); the result is called with the outputs.
+# Called with (operator, selection, arguments) before the backend runs. It returns a function for the outputs.
 Observer = Callable[["FusedOp", "Selection", tuple], Callable[[Any], None]]
 
 
 @contextmanager
 def observed_calls(observer: Observer) -> Iterator[None]:
-    """Calls ``observer`` for each call of an operator in the block, on local tensors."""
+    """Calls ``observer`` for each operator call in the block, with local tensors."""
     _observers.append(observer)
     try:
         yield
@@ -215,10 +215,13 @@ class Selection(NamedTuple):
 class FusedOp:
     """An operator and its backends. A call runs on the first backend that accepts the arguments.
 
-    Arguments are positional and the same for every backend. The first is a tensor, whose dtype is recorded.
-    ``sharding`` handles distributed tensors: every process calls the operator again with its local shards, so
-    that backends only see local tensors. ``without_gradient``: the positions of outputs that are statistics.
-    ``communicates``: the ranks of a group must call the operator together, so that nothing may repeat a call.
+    Arguments are positional and the same for every backend. The first one is a tensor; its dtype is recorded.
+
+    Attributes:
+        sharding: handles distributed tensors. Every process calls the operator again with its local shards,
+            so backends receive local tensors only.
+        without_gradient: positions of the outputs that are statistics.
+        communicates: all ranks of a group must call the operator together, so calls must not be repeated.
     """
 
     name: str
@@ -236,7 +239,7 @@ class FusedOp:
         OPERATORS[self.name] = self
 
     def support(self, *arguments) -> dict[str, Support]:
-        """Whether each backend supports these arguments, by backend."""
+        """Which backends support these arguments."""
         return {name: backend.support(arguments) for name, backend in self.backends.items()}
 
     def __call__(self, *arguments):
@@ -251,7 +254,7 @@ class FusedOp:
         return outputs
 
     def observe(self, selection: Selection, arguments: tuple) -> list[Callable[[Any], None]]:
-        """Calls the observers before the backend runs; their results are to be called with its outputs."""
+        """Calls the observers before the backend runs; returns the functions to call with the outputs."""
         return [observer(self, selection, arguments) for observer in _observers]
 
     def select(self, *arguments) -> Selection:
@@ -271,10 +274,12 @@ class FusedOp:
 
 
 class DispatchReport(NamedTuple):
-    """The dispatch of a call; the result of ``explain_dispatch``.
+    """The dispatch of a call, as returned by ``explain_dispatch``.
 
-    ``support``: by backend. ``chosen``: the backend that would run the call, or None. ``refused``: the
-    reasons of the backends tried before it.
+    Attributes:
+        support: the support of each backend.
+        chosen: the backend that would run the call, or None.
+        refused: the reasons of the backends tried before it.
     """
 
     operator: str
@@ -292,7 +297,7 @@ class DispatchReport(NamedTuple):
 class _Intercepted(BaseException):
     """Ends the function called by ``explain_dispatch`` at its first operator.
 
-    It is a BaseException so that no ``except Exception`` catches it.
+    It derives from BaseException, so ``except Exception`` does not catch it.
     """
 
     def __init__(self, report: DispatchReport):
@@ -304,7 +309,7 @@ _asking = False
 
 
 def explain_dispatch(call: Callable[[], Any]) -> DispatchReport:
-    """Explains how the first operator in ``call`` would be dispatched, without computing anything."""
+    """Explains the dispatch of the first operator in ``call``, without computing anything."""
     global _asking
     _asking = True
     try:

@@ -1,9 +1,9 @@
 """Keeps the memory of freed CPU tensors in the process, for reuse by later tensors.
 
-Paddle frees CPU tensors to malloc, and glibc returns large blocks to the system immediately. Every large
-result is then newly allocated memory, and zeroing and mapping its pages at the first write takes longer than
-computing the result. The setting affects the whole process, so the program (here the trainer) must make it;
-importing the operators does not. The virtual NPU has its own memory pool.
+Paddle frees CPU tensors with free(), and glibc returns large blocks to the system immediately. Every large
+result then gets new pages. Zeroing and mapping these takes longer than computing the result. The setting
+affects the whole process, so a program (here the trainer) must opt in; importing the operators does not
+change it. The virtual NPU has its own memory pool.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def choice() -> str:
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc's malloc keep freed memory in the whole process. Does nothing with other C libraries.
+    """Makes glibc's malloc keep freed memory in the whole process.
 
-    Does nothing if ``choice`` is ``system``.
+    Does nothing with other C libraries or if ``choice`` is ``system``.
     """
     process = ctypes.CDLL(None)
     if choice() == KEEP and hasattr(process, "gnu_get_libc_version"):
-        process.mallopt(_M_MMAP_MAX, 0)  # also allocate large blocks from the heap
+        process.mallopt(_M_MMAP_MAX, 0)  # allocate large blocks from the heap as well
         process.mallopt(_M_TRIM_THRESHOLD, _NEVER)

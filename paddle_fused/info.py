@@ -1,7 +1,7 @@
-"""Lists which backend runs which operator here, and why others do not: ``python -m paddle_fused.info``.
+"""Lists which backend runs which operator on this machine, with reasons: ``python -m paddle_fused.info``.
 
-Every case of every operator is dispatched to every backend, on the CPU place and on the npu, in every dtype,
-without computing anything. A cell shows what would run, the number of refused calls, and the reasons.
+Every case of every operator is dispatched to every backend, in every dtype, on the CPU place and on the npu.
+Nothing is computed. A cell shows the modes that would run, the number of refused calls, and the reasons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PLACES = ("cpu", "npu")
 
 @dataclass
 class Cell:
-    """The accepted calls of one operator, backend and place by mode, and the refused calls by reason."""
+    """The accepted calls of one operator, backend and place, by mode, and the refused calls, by reason."""
 
     modes: Counter = field(default_factory=Counter)
     reasons: Counter = field(default_factory=Counter)
@@ -31,7 +31,7 @@ class Cell:
         return "some" if self.reasons else "yes"
 
     def counts(self) -> str:
-        """The number of calls that would run, of all."""
+        """The number of calls that would run and the total."""
         accepted, refused = sum(self.modes.values()), sum(self.reasons.values())
         return f"{accepted} of {accepted + refused}"
 
@@ -73,9 +73,9 @@ def _support(case, dtype: str, place: str) -> dict:
 
 
 def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
-    """The inputs and attributes of the installed plugin's operators that this package calls by name.
+    """The inputs and attributes of the plugin operators that this package calls by name.
 
-    None for operators that the plugin does not have.
+    The value is None for an operator that the installed plugin does not have.
     """
     from . import ascend
     from .contracts import OPERATORS_BY_NAME
@@ -88,7 +88,7 @@ def plugin_operators() -> dict[str, dict[str, list[str]] | None]:
 
 
 def markdown(rows) -> str:
-    """The table as Markdown, with one column for each backend and place."""
+    """The table as Markdown, with one column per backend and place."""
     from .dispatch import BACKENDS
 
     columns = [(b, p) for b in BACKENDS for p in PLACES]

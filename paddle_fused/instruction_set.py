@@ -1,6 +1,6 @@
-"""The instruction set that the host kernels use on this machine: ``python -m paddle_fused.instruction_set``.
+"""Prints the instruction set of the host kernels on this machine: ``python -m paddle_fused.instruction_set``.
 
-The kernels use the widest instruction set of the machine, or PADDLE_FUSED_ISA. An unsupported name ends the
+The kernels use PADDLE_FUSED_ISA, or the widest instruction set of the machine. An unsupported name ends the
 process with a message on stderr. Importing this module imports no framework.
 """
 
@@ -12,15 +12,15 @@ import sys
 from . import command_line, libraries, paddle_release
 
 LIBRARY = libraries.folder() / libraries.KERNELS
-OPENMP = "libiomp5.so"  # the kernels use the copy in Paddle's wheel
-# active_isa() and isa_name(Isa) of csrc/kernels/isa.h, as g++ and clang spell them.
+OPENMP = "libiomp5.so"  # the kernels share the copy in Paddle's wheel
+# Mangled names of active_isa() and isa_name(Isa) in csrc/kernels/isa.h.
 ACTIVE, NAME = "_ZN12paddle_fused7kernels10active_isaEv", "_ZN12paddle_fused7kernels8isa_nameENS0_3IsaE"
 
 
 def chosen() -> str:
     """``baseline``, ``neon``, ``avx2``, ``avx512``, ``avx512_bf16`` or ``amx``.
 
-    SetupError if the library is not built, OSError if it cannot be loaded.
+    Raises SetupError if the library is not built, OSError if it cannot be loaded.
     """
     libraries.check_built()
     paddle = paddle_release.paddle_folder()

@@ -1,9 +1,9 @@
 """Locates the native libraries, in these packages or in installed packages that these packages shadow.
 
-``python -m`` and ``python -c`` search the current folder first. In a clone they import the clone's packages,
-although after ``pip install .`` only the installed package has the libraries. The installed libraries are
-used if their stamp file shows that they were built from exactly the sources of the clone. Otherwise the error
-names the folder and the installation that it shadows.
+``python -m`` and ``python -c`` search the current folder first. In a clone, they import the clone's packages
+even after ``pip install .``, which puts the libraries into the installed package only. The installed
+libraries are used if their stamp file shows that they were built from the clone's sources. Otherwise, the
+error names the folder and the installation that it shadows.
 
 Imports only the standard library, because setup.py uses this module.
 """
@@ -23,13 +23,13 @@ BUILT_FILES = KERNELS, OPERATORS, PLUGIN, STAMP = (
     "virtual_npu/built_for.json",
 )
 PACKAGES = ("paddle_fused", "virtual_npu")  # with C++ sources
-ROOT = Path(__file__).resolve().parents[1]  # the folder of these packages
+ROOT = Path(__file__).resolve().parents[1]  # the folder that contains these packages
 SOURCES = (".cc", ".h", ".S", ".cmake", ".txt", ".py")
-NOT_BUILT = "checks"  # the kernels' tests have their own build
+NOT_BUILT = "checks"  # the kernel tests have their own build
 
 
 class SetupError(RuntimeError):
-    """The libraries cannot be used. ``message`` (the problem) and ``fix`` (the remedy) are full sentences."""
+    """The libraries cannot be used. ``message`` states the problem, ``fix`` the remedy, in full sentences."""
 
     def __init__(self, message: str, fix: str):
         super().__init__(f"{message} {fix}")
@@ -38,7 +38,7 @@ class SetupError(RuntimeError):
 
 @functools.cache
 def folder() -> Path:
-    """The folder of the packages whose libraries this process uses, whether or not they are built."""
+    """The folder of the packages whose libraries this process uses, built or not."""
     hidden = shadowed_installation()
     if hidden is None:
         return ROOT
@@ -50,11 +50,11 @@ def folder() -> Path:
 
 @functools.cache
 def shadowed_installation() -> Path | None:
-    """The folder of installed packages with libraries that these sources shadow, or None."""
+    """The folder of installed packages, with libraries, that these sources shadow, or None."""
     if not _has_sources():
         return None
     for finder in sys.meta_path:
-        find = getattr(finder, "find_spec", None)  # the finder of an editable installation is one of them
+        find = getattr(finder, "find_spec", None)  # includes the finder of an editable installation
         spec = find and find(PACKAGES[0], search_path())
         if spec and spec.origin:
             root = Path(spec.origin).resolve().parents[1]
@@ -70,7 +70,7 @@ def search_path() -> list[str]:
 def _holds_these_packages(entry: str) -> bool:
     try:
         return Path(entry).resolve() == ROOT
-    except FileNotFoundError:  # a relative entry, and the current folder has been deleted
+    except FileNotFoundError:  # a relative entry after the current folder was deleted
         return False
 
 
@@ -105,33 +105,33 @@ def sources_digest(root: Path = ROOT) -> str:
 
 
 def check_built(*files: Path) -> None:
-    """Raises SetupError if one of ``files`` is missing. Default: all files of a build."""
+    """Raises SetupError if one of ``files`` is missing. Default: all build products."""
     for file in files or [folder() / name for name in BUILT_FILES]:
         if not file.is_file():
             what = f"The native libraries are not built: {file} is missing."
             if hidden := _unfit_installation():
-                what += f" {ROOT} hides the installation in {hidden}, and "
-                what += "the C++ sources of the two differ."
+                what += f" {ROOT} shadows the installation in {hidden}, and "
+                what += "their C++ sources differ."
             raise SetupError(what, how_to_build())
 
 
 def how_to_build() -> str:
-    """The command that builds libraries that fit, as one sentence."""
+    """The command that builds matching libraries, as one sentence."""
     sources = ROOT
     if not _has_sources():
         fix = "Run `pip install .` in the project's folder"
-        # Installed without libraries: the same command alone would skip them again.
-        return f"{fix}." if is_built() else f"{fix}, with g++ there and without PADDLE_FUSED_BUILD=off."
+        # Installed without libraries: repeating the same command would skip them again.
+        return f"{fix}." if is_built() else f"{fix}, with g++ installed and without PADDLE_FUSED_BUILD=off."
     if folder() == ROOT and is_built():
         return f"Run `pip install -e .` in {sources} (with cmake and ninja: `python setup.py build_native`)."
     fix = f"Run `pip install .` in {sources}"
     if _unfit_installation():
-        fix += ", or the command in another folder, without this one in PYTHONPATH, to use what is installed"
+        fix += ". To use the installed package, run from another folder and remove this one from PYTHONPATH"
     return f"{fix}."
 
 
 def _unfit_installation() -> Path | None:
-    """The installation that these sources shadow, if it was built from others and these are not."""
+    """The installation that these unbuilt sources shadow, if it was built from different sources."""
     return shadowed_installation() if folder() == ROOT and not is_built() else None
 
 
@@ -142,5 +142,5 @@ def _has_sources() -> bool:
 def _built_from(root: Path) -> str | None:
     try:
         return json.loads((root / STAMP).read_text(encoding="utf-8"))["sources"]
-    except (OSError, ValueError, KeyError, TypeError):  # written by an older build, or missing
+    except (OSError, ValueError, KeyError, TypeError):  # missing, or written by an older build
         return None

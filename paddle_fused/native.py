@@ -1,6 +1,6 @@
-"""Loads the host kernels as Paddle operators (``pf_...``), and explains a failure to load them.
+"""Loads the host kernels as Paddle operators (``pf_...``), and reports why they cannot be loaded.
 
-They run on tensors on the CPU place and on the virtual NPU, whose memory is host memory.
+They run on tensors on the CPU place and on the virtual NPU, which stores its tensors in host memory.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ VIRTUAL_PLUGIN = (libraries.folder() / libraries.PLUGIN).parent
 
 
 def unsupported_reason(*tensors) -> str | None:
-    """Why the host kernels cannot run on these tensors, or None. A tensor may be None."""
+    """Why the host kernels cannot run on these tensors, or None. Tensors may be None."""
     reason = elsewhere(("cpu", "npu"), tensors)
     if reason is not None:
         return reason
     if elsewhere(("cpu",), tensors) is not None:  # on an npu
         if not _npu_is_virtual():
-            return "the tensors are in the memory of a card, where host kernels cannot read"
+            return "the tensors are in the memory of a card, which host kernels cannot access"
         if os.environ.get("VIRTUAL_NPU_STRICT") == "1":
-            return "VIRTUAL_NPU_STRICT=1 keeps host kernels away from npu tensors, as on a card"
+            return "VIRTUAL_NPU_STRICT=1 excludes npu tensors from host kernels, as on a card"
     return _load_error()
 
 
 def can_read(tensor) -> bool:
-    """Whether the values of ``tensor`` can be checked: it must be a local tensor with data in host memory."""
+    """Whether the values of ``tensor`` can be checked: it is local and has data in host memory."""
     if not isinstance(tensor, paddle.Tensor) or tensor.is_dist():
         return False
     return unsupported_reason(tensor) is None
 
 
 def wants_gradient(tensor) -> bool:
-    """Whether a host operator must be able to compute the gradient of ``tensor``.
+    """Whether a host operator must support the gradient of ``tensor``.
 
-    Always True in a captured program, because the gradient may be needed later.
+    Always True in a captured program, because its gradient may be computed later.
     """
     return is_captured(tensor) or not tensor.stop_gradient
 
 
 def call(operator: str, *arguments) -> list:
-    """The outputs of a host operator, in dygraph and in captured programs.
+    """Runs a host operator and returns its outputs, in dygraph and in captured programs.
 
     ``arguments``: tensors or lists of tensors (None for a missing optional one), then attributes, in the
-    order of the registration.
+    order of the operator's registration.
     """
     _load_error()
     like = arguments[0][0] if isinstance(arguments[0], list) else arguments[0]
@@ -59,7 +59,7 @@ def call(operator: str, *arguments) -> list:
 
 
 def run(operator: str, *arguments) -> list:
-    """The outputs of a custom operator, without gradients under ``no_grad``, which Paddle does not ensure."""
+    """Runs a custom operator, without gradients under ``no_grad``, which Paddle does not ensure."""
     outputs = paddle._C_ops._run_custom_op(operator, *arguments)
     in_place = operator.endswith("_")  # outputs that are also inputs
     if not in_place and paddle.in_dynamic_mode() and not paddle.is_grad_enabled():
@@ -70,16 +70,16 @@ def run(operator: str, *arguments) -> list:
 
 
 def _nothing(like):
-    """The placeholder of a missing optional tensor: None, or an empty tensor while a program is captured.
+    """The placeholder for a missing optional tensor: None, or an empty tensor during capture.
 
-    Operators accept both. During capture, Paddle 3.3.1 miscounts missing inputs and then refuses their
+    Operators accept both. During capture, Paddle 3.3.1 miscounts missing inputs and then rejects their
     gradients.
     """
     return paddle.zeros([0]) if is_captured(like) else None
 
 
 def register() -> None:
-    """Registers the host operators with Paddle. Raises RuntimeError with the reason if that fails."""
+    """Registers the host operators with Paddle. Raises RuntimeError with the reason for a failure."""
     if error := _load_error():
         raise RuntimeError(error)
 
@@ -92,7 +92,7 @@ def _npu_is_virtual() -> bool:
 
 @functools.cache
 def _load_error() -> str | None:
-    """Loads the library once. Returns the reason if that failed, or None."""
+    """Loads the library once. Returns the reason for a failure, or None."""
     try:
         libraries.check_built()
         built_for.check_package()

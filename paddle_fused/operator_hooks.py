@@ -1,6 +1,6 @@
 """Observes the operators that Python calls in dygraph, on every device.
 
-Operators that only C++ calls are not seen: those of ``backward()``, and those of captured programs.
+Operators called only from C++ are not observed: those in ``backward()`` and in captured programs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 import paddle
 from paddle import _C_ops
 
-# The operators behind Python's arithmetic; Paddle computes them in C++.
+# The operators behind Python's arithmetic, which Paddle implements in C++.
 ARITHMETIC = {
     "add": "add",
     "sub": "subtract",
@@ -44,11 +44,11 @@ PACKAGES = ("paddle", "paddlenlp", "paddleformers")  # their modules import oper
 
 
 class OperatorHooks:
-    """A context that calls ``after(kernel, arguments, result)`` after each operator, on the caller's stack.
+    """A context manager that calls ``after(kernel, arguments, result)`` after each operator, on its stack.
 
-    It hooks the functions of ``paddle._C_ops``, wherever Paddle and the libraries of models have imported
-    them, and the methods of tensors: forward computations and optimizers. ``arguments`` has the values of
-    keyword arguments at the end.
+    It wraps the functions of ``paddle._C_ops`` wherever Paddle and the model libraries import them, and the
+    C++ methods of tensors. This covers forward computations and optimizers. Keyword arguments are appended to
+    ``arguments``.
     """
 
     _observers: ClassVar[list[Callable]] = []
@@ -74,7 +74,7 @@ class OperatorHooks:
 
 
 def _hooked(original, kernel: str, observers: list[Callable]):
-    # Without observers it does nothing: other code may have imported it in the meantime.
+    # Without observers it only forwards: other code may have imported the wrapper meanwhile.
     @functools.wraps(original)
     def hooked(*args, **kwargs):
         result = original(*args, **kwargs)
@@ -88,7 +88,7 @@ def _hooked(original, kernel: str, observers: list[Callable]):
 
 
 def _functions() -> Iterator[tuple[object, str, str]]:
-    """Module, name there and kernel of each operator's function."""
+    """The module, the name in it and the kernel of each operator function."""
     operators = {name: getattr(_C_ops, name) for name in _C_ops.__all__}
     kernels = {
         id(operator): CUSTOM if name == CUSTOM else name.rstrip("_")
@@ -104,7 +104,7 @@ def _functions() -> Iterator[tuple[object, str, str]]:
 
 
 def _methods() -> Iterator[tuple[object, str, str]]:
-    """The tensor's type, name and kernel of each of its methods that Paddle implements in C++."""
+    """The tensor type, the name and the kernel of each tensor method that Paddle implements in C++."""
     for name, method in list(vars(paddle.Tensor).items()):
         if not isinstance(method, (MethodDescriptorType, WrapperDescriptorType)):
             continue
@@ -118,7 +118,7 @@ def _methods() -> Iterator[tuple[object, str, str]]:
 
 
 def tensors(values) -> Iterator[paddle.Tensor]:
-    """The tensors among ``values`` and in their lists and tuples."""
+    """The tensors among ``values``, including those in lists and tuples."""
     for value in values:
         if isinstance(value, paddle.Tensor):
             yield value

@@ -1,9 +1,9 @@
-"""The installed release of Paddle, and the differences between the supported ones, 3.0 to 3.3.
+"""The installed Paddle release, and the differences between the supported releases, 3.0 to 3.3.
 
-No other module depends on the release, except patches, which state the affected releases (``before``,
+No other module depends on the release, except patches. Patches state the affected releases (``before``,
 ``at_least``). The C++ counterpart is csrc/framework/paddle_release.h.
 
-It imports only the standard library at module level, because the build and the virtual NPU read the release
+Imports only the standard library at module level, because the build and the virtual NPU read the release
 before paddle is imported.
 """
 
@@ -25,7 +25,7 @@ INSTALL = "Install one: `pip install paddlepaddle==3.3.1` (on aarch64 3.2.2 is t
 
 @dataclass(frozen=True)
 class PaddleBuild:
-    """A build of Paddle: its version, such as 3.3.1, and its commit."""
+    """A Paddle build: its version, such as 3.3.1, and its commit."""
 
     version: str
     commit: str
@@ -41,7 +41,7 @@ def paddle_folder() -> Path | None:
 
 
 def installed_paddle() -> PaddleBuild:
-    """The build that ``import paddle`` would import, from its files. Raises SetupError if there is none."""
+    """The build that ``import paddle`` would import, read from its files. Raises SetupError without one."""
     folder = paddle_folder()
     if folder is None:
         raise SetupError("paddlepaddle is not installed for this Python.", how_to_build())
@@ -49,7 +49,7 @@ def installed_paddle() -> PaddleBuild:
 
 
 def build_in(folder: Path) -> PaddleBuild:
-    """The build of the package ``paddle`` in ``folder``. Raises SetupError if its files do not contain it."""
+    """The build of the package ``paddle`` in ``folder``. Raises SetupError if its files do not state it."""
     version_file = folder / "version" / "__init__.py"
     try:
         text = version_file.read_text(encoding="utf-8")
@@ -90,13 +90,13 @@ def before(*release: int) -> bool:
     return not at_least(*release)
 
 
-# ---- differences, ordered by the release that introduced them ------------------------------------------
+# ---- differences, by the release that introduced them --------------------------------------------------
 
 
 def max_memory_allocated(device: str) -> int:
-    """The peak number of bytes allocated by tensors on ``device``, such as "npu:1".
+    """Peak number of bytes allocated by tensors on ``device``, such as "npu:1".
 
-    paddle.device.max_memory_allocated supports custom devices since 3.2.
+    paddle.device.max_memory_allocated supports custom devices only since 3.2.
     """
     import paddle
 
@@ -110,7 +110,7 @@ def _id_of(device: str) -> int:
 
 
 def update_op_proto() -> None:
-    """Makes Paddle load newly registered operators. Before 3.2, Paddle's function takes no argument."""
+    """Makes Paddle load newly registered operators. Before 3.2, Paddle's function has no argument."""
     from paddle.base.framework import OpProtoHolder
 
     update = OpProtoHolder.instance().update_op_proto
@@ -118,7 +118,7 @@ def update_op_proto() -> None:
 
 
 def matmul_into(out, x, y, transpose_y: bool) -> None:
-    """Computes x y, or x y^T, into ``out``. Before 3.2, matmul has no ``out``, and the result is copied."""
+    """Computes x y, or x y^T, into ``out``. Before 3.2, matmul does not support ``out``; this copies."""
     import paddle
 
     if at_least(3, 2):
@@ -128,10 +128,9 @@ def matmul_into(out, x, y, transpose_y: bool) -> None:
 
 
 def allow_float32_gradients(parameters) -> None:
-    """Allows float32 gradients of low-precision parameters, which Paddle does by default since 3.3.
+    """Allows float32 gradients of low-precision parameters, the default since Paddle 3.3.
 
-    Before 3.3, a gradient can only be replaced by a gradient of the same dtype, so existing gradients are
-    cast.
+    Before 3.3, a gradient can only be replaced by one of the same dtype, so existing gradients are cast.
     """
     if before(3, 3):
         from paddle.base import core
@@ -140,10 +139,10 @@ def allow_float32_gradients(parameters) -> None:
 
 
 def with_gradient_of_own_dtype(tensor):
-    """Returns ``tensor`` such that its ``grad`` in dygraph has its dtype, as in Paddle since 3.3.
+    """Returns ``tensor`` such that its ``grad`` in dygraph has its dtype, the default since Paddle 3.3.
 
-    Before 3.3, a custom operator's gradient keeps the operator's dtype: rms_norm_npu gives a bfloat16 weight
-    a float32 gradient. A cast avoids this, because its gradient has its input's dtype.
+    Before 3.3, the gradient from a custom operator keeps the operator's dtype: a bfloat16 weight of
+    rms_norm_npu has a float32 gradient. A cast avoids this, because its gradient has its input's dtype.
     """
     import paddle
 
@@ -155,7 +154,7 @@ def with_gradient_of_own_dtype(tensor):
 def drop_gradient(parameter) -> None:
     """Removes the gradient of ``parameter``.
 
-    Before 3.3 ``grad`` cannot be set to None. ``clear_gradient`` keeps its dtype, which is harmless if the
+    Before 3.3, ``grad`` cannot be set to None. ``clear_gradient`` keeps its dtype. This is harmless if the
     next gradient has the same dtype.
     """
     if at_least(3, 3):
@@ -172,13 +171,13 @@ def parameter_recorder():
 
 @functools.cache
 def float16_rounding_on_cpu() -> int:
-    """The largest error of a cast from float32 to float16 on the CPU place, in halves of the last place.
+    """The largest error of a float32 to float16 cast on the CPU place, in half ulps.
 
-    1 if the cast rounds to nearest; 2 before 3.2, which rounds toward zero.
+    1 if the cast rounds to nearest. Before 3.2 it rounds toward zero, and the error is 2.
     """
     import paddle
 
-    number = paddle.full([1], 1 + 2.0**-10 - 2.0**-13, "float32").cpu()  # just below a number of float16
+    number = paddle.full([1], 1 + 2.0**-10 - 2.0**-13, "float32").cpu()  # just below a float16 number
     return 1 if float(number.astype("float16").astype("float32")) > 1 else 2
 
 
@@ -190,11 +189,11 @@ def swiglu(x, y=None):
     return home.swiglu(x, y)
 
 
-# Handling of empty tensors, which kernels of 3.0 refuse or mishandle.
+# Empty tensors, which kernels of 3.0 reject or mishandle.
 
 
 def concat(tensors):
-    """paddle.concat along axis 0. 3.0 gives empty tensors no gradient, and refuses a list of these only."""
+    """paddle.concat along axis 0. 3.0 drops the gradient of empty tensors and rejects lists of only these."""
     import paddle
 
     if at_least(3, 1) or all(0 not in tensor.shape for tensor in tensors):
@@ -219,7 +218,7 @@ def halves(tensor):
 
 
 def counts_of(indices, bins: int):
-    """The count of each of 0 to ``bins`` - 1 in ``indices``, int64 [bins]. 3.0 fails on empty indices."""
+    """The number of occurrences of 0 to ``bins`` - 1 in ``indices``, int64 [bins]. 3.0 fails if empty."""
     import paddle
 
     if before(3, 1) and 0 in indices.shape:
@@ -228,7 +227,7 @@ def counts_of(indices, bins: int):
 
 
 def min_tokens() -> int:
-    """The minimum number of tokens of linear_cross_entropy: 3.0 crashes in gradients of 0."""
+    """The minimum number of tokens of linear_cross_entropy: 3.0 crashes in the gradient of an empty loss."""
     return 0 if at_least(3, 1) else 1
 
 
@@ -236,5 +235,5 @@ def check_min_tokens(operator: str, tensor) -> None:
     """Raises ValueError if ``tensor`` has fewer tokens than ``min_tokens``."""
     if min_tokens() > 0 and 0 in tensor.shape:
         raise ValueError(
-            f"{operator}: there are no tokens; accepted from Paddle 3.1 on: 3.0 crashes in their gradients."
+            f"{operator}: received 0 tokens; accepted: at least 1 before Paddle 3.1, which fixes a crash."
         )

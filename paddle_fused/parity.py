@@ -1,12 +1,12 @@
 """The numerical error of every backend: ``python -m paddle_fused.parity [--json FILE]``.
 
-Every case of every operator runs on every backend, device and dtype. The reference for an output is the
-case's float64 golden, and for a gradient the composed operator in float64. The baseline is the composed
-operator in the same precision. A backend passes if its largest error is at most twice the baseline's error
-plus one rounding of the largest value, and never more than ``CEILING``. With few numbers, either error may be
-small or large by chance, depending on the order of summation. A backend that exceeds its bound is therefore
-compared with the largest baseline error of several random draws: first by its own error, then by its mean
-error in these draws.
+Runs every case of every operator on every backend, device and dtype. The reference is the case's float64
+golden for an output, and the composed operator in float64 for a gradient. The baseline is the composed
+operator at the same precision. A backend passes if its largest error is at most twice the baseline's error
+plus one rounding of the largest value, and at most ``CEILING``. In small tensors, either error depends on the
+order of summation and may be small or large by chance. A backend that exceeds its bound is therefore compared
+with the largest baseline error over several random draws: first its own error, then its mean error over these
+draws.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DRAWS = 5
 
 # Half the distance from 1 to the next number: the maximum relative error of one rounding.
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-# The largest error that passes with any baseline, in units in the last place of the largest value.
+# The largest error that passes regardless of the baseline, in ulps of the largest value.
 CEILING = {"float64": 16, "float32": 16, "bfloat16": 4, "float16": 4}
 
 
@@ -41,9 +41,9 @@ class Accuracy:
     Attributes:
         max_error: largest absolute difference, or its mean over several draws.
         allowed: the bound of max_error.
-        ratio: max_error divided by the same-precision baseline's error plus one rounding.
-        cosine: of the angle between result and reference.
-        ulp: max_error in units in the last place of the largest reference value.
+        ratio: max_error divided by the baseline's error plus one rounding.
+        cosine: cosine similarity of result and reference.
+        ulp: max_error in ulps of the largest reference value.
     """
 
     max_error: float
@@ -59,7 +59,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Result:
-    """One case on one backend, device and dtype: ``tensors`` by name, or why it was ``refused``."""
+    """One case on one backend, device and dtype: ``tensors`` by name, or the reason it was ``refused``."""
 
     operator: str
     case: str
@@ -80,7 +80,7 @@ def _unchanged(value):
 
 
 class Case:
-    """A case in one dtype: its rounded arrays, its reference, and the errors of the composed operator."""
+    """A case in one dtype: the rounded arrays, the reference, and the errors of the composed operator."""
 
     def __init__(self, case, dtype: str, seed: int = 0):
         import numpy as np
@@ -102,7 +102,7 @@ class Case:
         self._baselines: dict[str, dict[str, float]] = {}
 
     def measure(self, backend: str, device: str) -> dict[str, Accuracy]:
-        """The accuracy of every tensor of ``backend``. Raises BackendError if it declines."""
+        """The accuracy of every tensor on ``backend``. Raises BackendError if the backend declines."""
         computed = self.compute(backend, device, self.dtype)
         rounding = ROUNDING[self.dtype]
         if (backend, device, self.dtype) == ("composed", "cpu", "float16"):
@@ -121,20 +121,19 @@ class Case:
         return accuracies
 
     def _baseline(self, device: str) -> dict[str, float]:
-        # Paddle's CPU kernels have no 16-bit types: there the baseline runs on the npu.
+        # Paddle's CPU kernels do not support 16-bit types, so this baseline runs on the npu.
         where = device if self.dtype == "float32" else "npu"
         if where not in self._baselines:
             self._baselines[where] = self._errors(self.compute("composed", where, self.dtype))
         return self._baselines[where]
 
     def _baseline_of_draws(self, device: str) -> dict[str, float]:
-        """The largest baseline error of DRAWS draws."""
+        """The largest baseline error over DRAWS draws."""
         drawn = self._draws(lambda case: case._baseline(device))
         return {name: max(errors) for name, errors in drawn.items()}
 
     def _draws(self, errors_of: Callable[[Case], dict[str, float]]) -> dict[str, list[float]]:
-        """Errors of DRAWS draws of this case, each relative to its reference, scaled to this case's
-        reference."""
+        """Errors of DRAWS draws of this case, relative to each draw's reference and scaled to this case's."""
         errors: dict[str, list[float]] = {name: [] for name in self.truth}
         for seed in range(DRAWS):
             drawn = Case(self.case, self.dtype, seed)
@@ -147,7 +146,7 @@ class Case:
         return {name: _largest(value - self.truth[name]) for name, value in computed.items()}
 
     def bounds_of_draws(self, device: str) -> dict[str, float]:
-        """The error bound of each tensor on ``device``, by the baseline errors of several draws."""
+        """The error bound of each tensor on ``device``, from the baseline errors of several draws."""
         rounding = ROUNDING[self.dtype]
         return {
             name: 2 * baseline + rounding * _largest(self.truth[name])
@@ -172,8 +171,8 @@ class Case:
 
     def _ceiling(self, name: str) -> float:
         scale = _largest(self.truth[name])
-        # A gradient with cancellation is as exact as the terms of its sum, which have the size of the output
-        # gradients.
+        # The accuracy of a gradient with cancellation depends on the terms of its sum, which are as large as
+        # the output gradients.
         if "gradient" in name:
             scale = max(scale, *map(_largest, self.output_gradients))
         return CEILING[self.dtype] * 2 * ROUNDING[self.dtype] * scale
@@ -189,10 +188,11 @@ class Case:
         return tensor.astype("float32").numpy().astype(np.float64)
 
     def compute(self, backend: str, device: str, dtype: str, wrap=_unchanged, arrange=_unchanged) -> dict:
-        """Outputs and gradients by name, float64 arrays, computed by ``backend`` on ``device`` in ``dtype``.
+        """Outputs and gradients by name, as float64 arrays, from ``backend`` on ``device`` in ``dtype``.
 
-        ``wrap`` is applied to the called function (such as ``paddle.jit.to_static``), ``arrange`` to every
-        tensor (such as a non-contiguous view of the same values).
+        Args:
+            wrap: applied to the called function, such as ``paddle.jit.to_static``.
+            arrange: applied to every tensor, such as a non-contiguous view of the same values.
         """
         import numpy as np
         import paddle
@@ -248,7 +248,7 @@ def _largest(array) -> float:
 
 
 def all_pairs(operators: Collection[str] = ()) -> Iterator[tuple[OpCase, str]]:
-    """Every case in each of its dtypes, of ``operators`` or of all operators."""
+    """Every case in each of its dtypes, for ``operators`` or all operators."""
     for name in operators or registry.operators():
         for case in registry.find(name).cases():
             yield from ((case, dtype) for dtype in case.dtypes)
@@ -270,7 +270,7 @@ def measured(prepared: Case, backend: str, device: str) -> Result:
 
 
 def measure_all(operators: Collection[str] = ()) -> Iterator[Result]:
-    """Yields a Result for every case, dtype, backend and device, of ``operators`` or of all operators."""
+    """Yields a Result for every case, dtype, backend and device, for ``operators`` or all operators."""
     from .dispatch import BACKENDS
 
     for case, dtype in all_pairs(operators):
@@ -282,12 +282,12 @@ def measure_all(operators: Collection[str] = ()) -> Iterator[Result]:
 def main(argv: list[str]) -> int:
     parser = command_line.Parser(prog="python -m paddle_fused.parity", description=__doc__.split("\n")[0])
     parser.add_argument("operators", nargs="*", help="public names; all if none is given")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE; - is stdout")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to FILE; - is stdout")
     options = parser.parse_args(argv)
     unknown = [name for name in options.operators if name not in registry.operators()]
     if unknown:
         known = ", ".join(sorted(registry.operators()))
-        parser.error(f"{', '.join(unknown)}: no such operator; there are {known}")
+        parser.error(f"{', '.join(unknown)}: unknown operator; accepted: {known}")
     use_an_npu()
 
     out = sys.stderr if options.json == Path("-") else sys.stdout
@@ -340,7 +340,7 @@ def use_an_npu() -> None:
 
     Raises SetupError if the virtual NPU is not available.
     """
-    os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's log of loading plugins: errors only
+    os.environ.setdefault("GLOG_minloglevel", "2")  # show only errors in Paddle's log of loading plugins
     if not os.environ.get("CUSTOM_DEVICE_ROOT"):
         virtual_npu.activate()
 

@@ -1,14 +1,14 @@
-"""The registry of operators. Each is registered once, in the ``__init__.py`` of its folder in ``ops``.
+"""The registry of operators. Each operator is registered once, in the ``__init__.py`` of its folder in
+``ops``.
 
-The public names of ``paddle_fused``, ``contracts``, the programs ``info`` and ``parity``, the
-surgery's switches, the tests and the documentation are derived from the registrations. Each operator folder
-contains:
+The public names of ``paddle_fused``, ``contracts``, the programs ``info`` and ``parity``, the surgery's
+switches, the tests and the documentation are derived from the registrations. Each operator folder contains:
 
     __init__.py   ``OPERATORS``: the registrations. Does not import Paddle, because the build reads it.
     op.py         the public functions, the definition (the composed backend), the other backends
     contract.py   CANN's rules as data; absent if CANN does not have the operator
-    cases.py      ``CASES``: the test cases. ``RANDOM_CASE``: for each operator a function that generates a
-                  random valid case. ``INVALID_CALLS``: calls that break a rule, each (key of the rule, call).
+    cases.py      ``CASES``: the test cases. ``RANDOM_CASE``: for each operator, a function that returns a
+                  random valid case. ``INVALID_CALLS``: invalid calls as pairs (key of the rule, call).
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from typing import NamedTuple
 
 
 class Cost(NamedTuple):
-    """Minimum memory traffic and FLOPs of a call. ``bytes``: every input read and every output written once.
+    """Minimum memory traffic and FLOPs of a call.
 
-    ``in_place``: most written bytes were read before, so the limit is the bandwidth of in-place updates.
+    Attributes:
+        bytes: every input read and every output written once.
+        in_place: most written bytes were read before, so the limit is the bandwidth of in-place updates.
     """
 
     bytes: int
@@ -39,8 +41,8 @@ class Operator:
     Attributes:
         name: used in cases, records, reports and documentation.
         package: its package.
-        cost: ``cost(item_size, backward, **sizes)`` is the Cost of a forward call, or with ``backward`` of
-            forward and backward together, for elements of ``item_size`` bytes.
+        cost: ``cost(item_size, backward, **sizes)`` returns the Cost of a forward call. ``item_size`` is in
+            bytes. With ``backward`` it covers forward and backward.
         function_name: the name of the public function, if it differs from ``name``.
         switch: the training option that enables it in models.
         contract_modules: the modules of the package with CANN's rules, shared by its operators.
@@ -63,7 +65,7 @@ class Operator:
         return getattr(importlib.import_module(f"{self.package}.op"), self.public)
 
     def cases(self) -> list:
-        """Its test cases, each an ``ops.case.OpCase``."""
+        """The test cases of the operator, as ``ops.case.OpCase``."""
         return [case for case in self._cases.CASES if case.operator == self.name]
 
     def random_case(self, random):
@@ -88,9 +90,9 @@ def operators() -> dict[str, Operator]:
 
 
 def find(name: str) -> Operator:
-    """The operator ``name``; ValueError if there is none."""
+    """The operator ``name``. Raises ValueError for an unknown name."""
     if name not in operators():
-        raise ValueError(f"{name!r} is not an operator; there are {', '.join(sorted(operators()))}.")
+        raise ValueError(f"{name!r} is not an operator; accepted: {', '.join(sorted(operators()))}.")
     return operators()[name]
 
 
@@ -100,7 +102,7 @@ def all_cases() -> list:
 
 
 def invalid_calls() -> list:
-    """The calls in the operators' cases that break CANN's rules: (key of the rule, call)."""
+    """The test calls that violate CANN's rules: (key of the rule, call)."""
     modules = dict.fromkeys(f"{operator.package}.cases" for operator in operators().values())
     return [
         row for module in modules for row in getattr(importlib.import_module(module), "INVALID_CALLS", ())
@@ -119,7 +121,7 @@ def contract_modules() -> list[str]:
 
 
 def load_operators() -> None:
-    """Loads the host operators (``pf_...``) and, if there is an npu plugin, its operators into Paddle.
+    """Loads the host operators (``pf_...``), and the operators of an installed npu plugin, into Paddle.
 
     Call it before ``paddle.jit.load`` or ``paddle.inference.create_predictor`` loads a program with these
     operators. Raises RuntimeError if the host operators cannot be loaded.

@@ -2,9 +2,9 @@
 
     python -m paddle_fused.parity --json FILE | head -1
 
-After ``head`` has exited, Python's next ``print`` raises BrokenPipeError, and the command's work is lost.
-After ``outlive``, such a stream is redirected to /dev/null, also for other libraries and child processes, and
-the command continues to its own end and exit code. Characters that the stream cannot encode are written as
+After ``head`` exits, Python's next ``print`` raises BrokenPipeError, and the command's work is lost. After
+``outlive``, a closed stream is redirected to /dev/null, also for other libraries and child processes, and the
+command runs to completion with its regular exit code. Characters that the stream cannot encode are written as
 escapes, such as \\xb1, instead of raising UnicodeEncodeError.
 
 Imports only the standard library, because commands call it before anything else.
@@ -19,7 +19,7 @@ import sys
 from contextlib import suppress
 
 NAMES = {"stdout": 1, "stderr": 2}
-# How a stream encodes: what an encoding such as gbk lacks, and bytes of file names, raise or become escapes.
+# Error handlers: what an encoding such as gbk cannot encode, and undecodable bytes of file names.
 RAISE, ESCAPES = ("strict", "surrogateescape", "surrogatepass"), "backslashreplace"
 _lost: dict[str, OSError] = {}
 
@@ -39,7 +39,7 @@ class _Outliving(io.FileIO):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
-            if error.errno != errno.EPIPE:  # a closed pipe is not worth a message
+            if error.errno != errno.EPIPE:  # a closed pipe needs no message
                 with suppress(OSError):
                     os.write(2, f"{self._stream}: {error.strerror}; further output is dropped.\n".encode())
             return len(data)
@@ -77,10 +77,12 @@ def lost(name: str = "stdout") -> OSError | None:
 
 
 def lost_folder() -> str:
-    """An error message if the current folder has been deleted, because paddle then cannot be imported;
-    otherwise ""."""
+    """An error message if the current folder has been deleted, otherwise "".
+
+    Paddle cannot be imported from a deleted folder.
+    """
     try:
         os.getcwd()
         return ""
     except FileNotFoundError:
-        return "the current folder has been deleted; change to one that exists"
+        return "the current folder has been deleted; change to an existing folder"

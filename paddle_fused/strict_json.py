@@ -10,7 +10,7 @@ import math
 
 
 def dumps(value: object, **options) -> str:
-    """``json.dumps`` with null instead of numbers that are not finite."""
+    """``json.dumps`` with null in place of NaN and infinity."""
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:

@@ -4,16 +4,16 @@
         train_one_step()
     print(verification.mismatches)
 
-The first call with each operator, mode, dtypes and shapes is compared: its outputs, and its gradients for
-random gradients of the outputs. The reference is the composed definition, in float32 for 16-bit tensors. The
-tolerance is derived as in ``parity``: an error may be at most twice that of the composed operator at the
-same precision, plus one rounding of the largest value. In float32 the reference has errors of its own: the
-composed operator's error is the effect of one rounding of the inputs, and ``parity``'s ceiling is added. A
-call beyond the tolerance, but not beyond that ceiling, is repeated with several roundings of its inputs, and
-then its mean error is compared with the largest error of the composed operator.
+The first call with each combination of operator, mode, dtypes and shapes is compared: its outputs, and its
+gradients for random output gradients. The reference is the composed definition, in float32 for 16-bit
+tensors. The tolerance is derived as in ``parity``: an error may be at most twice the error of the composed
+operator at the same precision, plus one rounding of the largest value. In float32 the reference itself is
+inexact. There, the baseline is the effect of rounding the inputs once, and ``parity``'s ceiling is added. A
+call that exceeds the tolerance but not this ceiling is repeated with several roundings of its inputs. Then
+its mean error is compared with the largest error of the composed operator.
 
-The program's results, random state and dispatch log stay as they are. A call takes the time and the memory
-of several composed ones, on the device of its tensors.
+The program's results, random state and dispatch log are unchanged. A comparison needs the time and memory of
+several composed calls, on the device of the tensors.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .dispatch import FusedOp, Selection, name_of
 from .parity import CEILING, DRAWS, ROUNDING
 
 LOW = ("bfloat16", "float16")
-FEW_DRAWS = 2  # for the baseline in float32; a call beyond it is repeated with DRAWS
-SHOWN = 3  # tensors of a call in texts
-# Operators that write to their arguments, and the first one of these that is there is compared. Not AdamW's
-# moments: Paddle rounds 1 - beta to float32, which is an error of 1e-5 of a moment.
+FEW_DRAWS = 2  # for the float32 baseline; a call that exceeds it is repeated with DRAWS
+SHOWN = 3  # tensors of a call in messages
+# Operators that write to their arguments; the first of these arguments that is present is compared. AdamW's
+# moments are excluded: Paddle rounds 1 - beta to float32, a relative error of 1e-5 in a moment.
 IN_PLACE = {"fused_adamw": ("master", "param")}
 Tensors = dict[str, paddle.Tensor]
 
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         tensors: name, shape and dtype of the call's tensors.
-        mode: what ran, on ``backend``.
+        mode: the kernel or composition that ran on ``backend``.
         tensor: the output or gradient with the largest error relative to the tolerance.
         skipped: why the call was not compared, or "".
     """
@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        return bool(self.skipped) or self.error <= self.allowed  # an error of NaN does not agree
+        return bool(self.skipped) or self.error <= self.allowed  # a NaN error does not agree
 
     def __str__(self) -> str:
         call = f"{self.operator} ({self.backend}{f', {self.mode}' if self.mode else ''}; {self.tensors})"
@@ -75,7 +75,7 @@ class Verdict(NamedTuple):
 
 
 class Verification:
-    """The verdicts so far; see ``verify_operators``. ``seconds``: the time that the comparisons took."""
+    """The verdicts so far; see ``verify_operators``. ``seconds``: the time spent on comparisons."""
 
     def __init__(self):
         self.seconds = 0.0
@@ -110,7 +110,7 @@ class Verification:
         return after
 
     def compare_waiting(self) -> None:
-        """Compares the waiting calls. Calls in ``recompute`` wait for its end: it packs all saved tensors."""
+        """Compares pending calls. Calls in ``recompute`` wait for its end: it packs all saved tensors."""
         if not self._waiting or self._is_comparing or _is_recomputed():
             return
         begin = time.perf_counter()
@@ -128,7 +128,7 @@ class Verification:
 
 
 def _is_recomputed() -> bool:
-    """Whether hooks of saved tensors are active, as in ``recompute``; Paddle allows one pair at a time."""
+    """Whether saved-tensor hooks are active, as in ``recompute``; Paddle allows only one pair at a time."""
     try:
         with paddle.autograd.saved_tensors_hooks(_as_it_is, _as_it_is):
             return False
@@ -141,7 +141,7 @@ def _as_it_is(tensor):
 
 
 def _ignore(_outputs: object) -> None:
-    """The observer of a call that is not compared."""
+    """The observer of calls that are not compared."""
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def verify_operators() -> Iterator[Verification]:
 
 
 class _Call:
-    """A call of an operator. Its floating-point tensors have the names of the arguments."""
+    """A call of an operator. Its floating-point tensors are named after the arguments."""
 
     def __init__(self, operator: FusedOp, selection: Selection, arguments: tuple):
         self._operator, self._selection, self._arguments = operator, selection, arguments
@@ -201,12 +201,12 @@ class _Call:
         return self._operator.composed.unsupported_reason(*self._arguments)
 
     def compare(self, outputs: object) -> Verdict:
-        """The verdict on the call that returned ``outputs``."""
+        """The verdict on a call that returned ``outputs``."""
         try:
             with paddle.enable_grad():
                 return self._compared(outputs)
         except MemoryError:
-            return self.verdict(skipped="the device has too little memory for its definition")
+            return self.verdict(skipped="the device does not have enough memory for its definition")
 
     def _is_random(self) -> bool:
         named = zip(self._names, self._arguments, strict=True)
@@ -221,7 +221,7 @@ class _Call:
         returned = self._results(outputs, self._named_arguments(self._arguments))
         own = self._run(self._selection.backend, self._inputs)
         errors = {name: _error(own[name], truth[name]) for name in truth}
-        # What the program got, where it is not what a second call computes.
+        # The values in the program, where a second call would compute different ones.
         of_program = {name: _error(x, truth[name]) for name, x in returned.items() if name in truth}
         of_program = {name: error for name, error in of_program.items() if not error <= 2 * errors[name]}
         baseline = self._baseline(truth)
@@ -242,7 +242,7 @@ class _Call:
         return {name: _error(composed[name], truth[name]) for name in truth}
 
     def _repeat(self, names: list[str], truth: Tensors, errors: dict, allowed: dict) -> None:
-        """Replaces errors by means over draws, and tolerances by those of the largest baseline error."""
+        """Replaces errors by means over draws, and tolerances by those from the largest baseline error."""
         own, composed = self._draws(self._selection.backend, DRAWS), self._draws("composed", DRAWS)
         for name in names:
             errors[name] = min(errors[name], fmean(own[name]))
@@ -250,7 +250,7 @@ class _Call:
             allowed[name] = max(allowed[name], self._allowed(truth[name], baseline))
 
     def _draws(self, backend: str, count: int, against: Tensors | None = None) -> dict[str, list[float]]:
-        """The errors of ``backend`` for some roundings of the inputs, from ``against`` or the own truth."""
+        """Errors of ``backend`` for several roundings of the inputs, against ``against`` or its own truth."""
         errors: dict[str, list[float]] = {}
         for seed in range(1, count + 1):
             random = np.random.default_rng(seed)
@@ -262,7 +262,7 @@ class _Call:
         return errors
 
     def _allowed(self, truth: paddle.Tensor, baseline: float) -> float:
-        if self._dtype == "float32":  # the reference is itself one of float32, with errors up to the ceiling
+        if self._dtype == "float32":  # the float32 reference itself has errors up to the ceiling
             return 2 * baseline + self._ceiling(truth)
         return 2 * baseline + ROUNDING[self._dtype] * _largest(truth)
 
@@ -320,7 +320,7 @@ class _Call:
 
 
 def _named(value: object, name: str) -> Iterator[tuple[str, paddle.Tensor]]:
-    """The floating-point tensors in a value: in tuples, in lists and in fields of dataclasses."""
+    """The floating-point tensors in a value, including tuples, lists and dataclass fields."""
     if isinstance(value, paddle.Tensor):
         if value.is_floating_point():
             yield name, value
@@ -334,7 +334,7 @@ def _named(value: object, name: str) -> Iterator[tuple[str, paddle.Tensor]]:
 
 
 def _replaced(value, tensors: Tensors, name: str):
-    """``value`` with the tensors of these names."""
+    """``value`` with these tensors substituted by name."""
     if isinstance(value, paddle.Tensor):
         return tensors.get(name, value)
     if isinstance(value, (list, tuple)):
@@ -349,7 +349,7 @@ def _replaced(value, tensors: Tensors, name: str):
 
 
 def _rounded_otherwise(x: paddle.Tensor, random: np.random.Generator) -> paddle.Tensor:
-    """``x`` times 1 - u, 1 or 1 + u, u one unit in the last place."""
+    """``x`` times 1 - u, 1 or 1 + u, where u is one ulp."""
     signs = random.integers(-1, 2, x.shape, np.int8).astype(np.float32)
     factors = np.float32(1) + np.float32(2 * ROUNDING[name_of(x.dtype)]) * signs
     factors = paddle.to_tensor(factors, dtype="float32", place=x.place)
@@ -359,7 +359,7 @@ def _rounded_otherwise(x: paddle.Tensor, random: np.random.Generator) -> paddle.
 
 
 def _error(value: paddle.Tensor, truth: paddle.Tensor) -> float:
-    """The largest absolute difference; NaN where only ``value`` is not finite."""
+    """The largest absolute difference; NaN if only ``value`` is not finite."""
     if value.size == 0:
         return 0.0
     finite = paddle.isfinite(truth)

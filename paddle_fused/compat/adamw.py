@@ -30,11 +30,16 @@ def npu_apply_fused_adamw_v2(
     amsgrad=False,
     maximize=False,
 ):
-    """One step of AdamW in place: updates param, exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
+    """One AdamW step in place. Updates param, exp_avg, exp_avg_sq and, with amsgrad, max_exp_avg_sq.
 
-    All tensors have one shape and are float32, bfloat16 or float16; the moments have param's dtype.
-    state_step: the number of this step, from 1: a one-element tensor, int64 or float32, or a number.
-    lr, weight_decay and eps are finite, eps is not negative, the betas are in [0, 1). Returns None.
+    Args:
+        param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq: one shape; float32, bfloat16 or float16. The moments
+            have param's dtype.
+        state_step: number of this step, from 1: a number, or a one-element tensor of int64 or float32.
+        lr, weight_decay, eps: finite; eps is not negative.
+        beta1, beta2: in [0, 1).
+
+    Returns None.
     Raises ContractError (a ValueError) with CANN's error number, or ValueError.
 
     Source: MindSpeed docs/ops/npu_apply_fused_adamw_v2.md; aclnnApplyAdamWV2.
@@ -75,17 +80,17 @@ def npu_apply_fused_adamw_v2(
 
 
 def _check_memory(tensors) -> None:
-    """Raises ValueError if two tensors share memory, because all except the gradient are written."""
+    """Raises ValueError if two tensors share memory, because every tensor except the gradient is written."""
     for (name, tensor), (other_name, other) in combinations(tensors.items(), 2):
         if tensor is other or (tensor.size and tensor.data_ptr() == other.data_ptr()):
             raise ValueError(
-                f"{_OPERATOR}: {name} and {other_name} are one tensor; accepted: one for each. Clone it."
+                f"{_OPERATOR}: {name} and {other_name} are one tensor; accepted: distinct tensors. Clone one."
             )
 
 
 def _numbers(lr, beta1, beta2, weight_decay, eps) -> list[float]:
-    """The five numbers as floats. Raises ValueError for anything else and for values out of range."""
-    below_1, at_least_0 = "at least 0 and below 1", "a finite number that is at least 0"
+    """The five hyperparameters as floats. Raises ValueError for other types and values out of range."""
+    below_1, at_least_0 = "at least 0 and below 1", "a finite number of at least 0"
     checks = (
         ("lr", lr, "a finite number", math.isfinite),
         ("beta1", beta1, below_1, lambda beta: 0 <= beta < 1),

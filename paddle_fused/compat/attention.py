@@ -1,6 +1,6 @@
 """torch_npu.npu_fusion_attention for Paddle.
 
-Legend: B batch, S sequence, T tokens, N heads, D head size, H = N * D; q and kv: of query, of key and value.
+Legend: B batch, S sequence, T tokens, N heads, D head size, H = N * D. Sq, Skv: S of query, of key and value.
 """
 
 from __future__ import annotations
@@ -46,23 +46,22 @@ def npu_fusion_attention(
 ):
     """attention_out = dropout(softmax(scale * (Q K^T + pse), masked by atten_mask and sparse_mode)) V.
 
-    The arguments of ``torch_npu.npu_fusion_attention``, in its order and with its defaults; ``pre_tockens``
-    and ``next_tockens`` are spelled as there. Calls that CANN would silently compute wrongly are refused.
+    Has the arguments of ``torch_npu.npu_fusion_attention``, in its order, with its defaults and its spelling
+    (``pre_tockens``). Calls for which CANN silently computes a wrong result are rejected.
 
     Args:
         query, key, value: float32, bfloat16 or float16 in ``input_layout`` BSH, SBH, BSND, BNSD or TND;
             ``head_num`` is N of the query.
         pse: [B, N, Sq, Skv], [B, N, 1, Skv] or [1, N, Sq, Skv], of query's dtype.
-        atten_mask: bool or uint8, True or 1 means masked: the full mask for sparse modes 0, 1 and 5 ([Sq,
-        Skv], [1,
-            1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest Skv]), and the
-            compressed masks of `masks.compressed` for 2, 3, 4, 7, 8 ([2048, 2048]) and 6 ([3072, 2048]).
-        keep_prob: above 0, at most 1; random numbers come from the device's generator (``paddle.seed``).
+        atten_mask: bool or uint8; True or 1 means masked. Modes 0, 1 and 5: the full mask, [Sq, Skv],
+            [1, 1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest Skv].
+            Modes 2, 3, 4, 7, 8 ([2048, 2048]) and 6 ([3072, 2048]): `masks.compressed`.
+        keep_prob: above 0, at most 1. Random numbers come from the device's generator (``paddle.seed``).
         pre_tockens, next_tockens: the band of modes 0, 4, 7 and 8. Without a mask they have no effect.
-        inner_precise: 2 gives zeros for fully masked rows; otherwise they are refused.
+        inner_precise: 2 returns zeros for fully masked rows; with other values such rows are rejected.
         prefix: lengths for modes 5 and 6, one per batch element.
         actual_seq_qlen, actual_seq_kvlen: for TND: cumulative lengths without a leading 0, lists of ints or
-        tensors; trailing zeros are padding.
+            tensors. Trailing zeros are padding.
         gen_mask_parallel, sync: no effect; they control how a card generates its dropout mask.
         padding_mask, softmax_layout, sink, dropout_mask, seed, offset: accepted only at their defaults
             (softmax_layout "TND" too: the statistics of TND are [T, N, 8] in this order).
@@ -83,7 +82,7 @@ def npu_fusion_attention(
     if softmax_layout not in ("", "TND"):
         unused["softmax_layout"] = softmax_layout
     if unused:
-        raise ValueError(f"{OPERATOR}: {', '.join(unused)} came; no backend has it. Leave it out.")
+        raise ValueError(f"{OPERATOR}: received {', '.join(unused)}, which no backend supports. Omit it.")
     head_num = check_int(OPERATOR, "head_num", head_num)
     keep_prob, scale = check_number(OPERATOR, "keep_prob", keep_prob), check_number(OPERATOR, "scale", scale)
     query_lens, key_lens = lengths_of(input_layout, actual_seq_qlen, actual_seq_kvlen)

@@ -1,4 +1,4 @@
-"""The argument checks of npu_fusion_attention, equivalent to CANN's.
+"""The argument checks of npu_fusion_attention, equivalent to CANN's checks.
 
 Legend: B batch, Sq and Skv queries and keys of one sequence, N heads.
 """
@@ -27,7 +27,7 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
     if layout != "TND":
         if query_ends is not None or key_ends is not None:
             raise ValueError(
-                f"{OPERATOR}: actual_seq_qlen and actual_seq_kvlen belong to layout TND; the layout is "
+                f"{OPERATOR}: actual_seq_qlen and actual_seq_kvlen require layout TND; the layout is "
                 f"{layout}."
             )
         return None, None
@@ -41,7 +41,7 @@ def lengths_of(layout: str, query_ends, key_ends) -> tuple:
     if len(query_ends) != len(key_ends):
         _refuse("lengths_count", received)
     if len(query_ends) > contracts.limit("attention.sequences"):
-        _refuse("sequences", f"actual_seq_qlen holds {len(query_ends)} sequences")
+        _refuse("sequences", f"actual_seq_qlen has {len(query_ends)} sequences")
     while len(query_ends) > 1 and query_ends[-1] == key_ends[-1] == 0:  # padding
         query_ends.pop()
         key_ends.pop()
@@ -58,7 +58,7 @@ def check(
 ) -> masks.Shapes:
     """Checks all arguments and returns the sizes of the call.
 
-    Raises ContractError, or ValueError if CANN has no rule.
+    Raises ContractError for a violated rule of CANN, ValueError for other invalid arguments.
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_tensor(OPERATOR, name, tensor)
@@ -88,7 +88,7 @@ def check(
     if layout == "TND":
         _check_varlen_band(chosen, shapes)
     elif shapes.known and shapes.query_len and shapes.key_len and chosen.sequence(*_lens(shapes)).is_empty:
-        band = f"pre_tockens {chosen.pre_tokens} and next_tockens {chosen.next_tokens} hide everything from"
+        band = f"pre_tockens {chosen.pre_tokens} and next_tockens {chosen.next_tokens} mask every score of"
         rule = "band_top_left" if mode == 0 else "band_bottom_right"
         _refuse(rule, f"{band} {shapes.query_len} queries and {shapes.key_len} keys")
     return shapes
@@ -115,21 +115,19 @@ def _check_pse(pse, layout, mode, query, key, ends) -> None:
     rows = contracts.limit("attention.pse_rows")
     if layout == "TND":
         if mode in (7, 8):
-            _refuse("pse_mode", f"pse came in mode {mode}")
+            _refuse("pse_mode", f"pse is passed in mode {mode}")
         if any(start == end for side in ends for start, end in pairwise(side)):
-            _refuse("pse_empty_sequence", f"pse came with the cumulative lengths {ends[0]} and {ends[1]}")
+            _refuse("pse_empty_sequence", f"pse is passed with cumulative lengths {ends[0]} and {ends[1]}")
         if len(pse.shape) not in (1, 4):
             _refuse("pse_varlen", f"pse has shape {list(pse.shape)}")
-        raise ValueError(f"{OPERATOR}: pse came in layout TND; no backend has it. Use another layout.")
+        raise ValueError(f"{OPERATOR}: no backend supports pse in layout TND. Use another layout.")
     shapes = masks.shapes_of(layout, query.shape, key.shape)
     if len(pse.shape) == 4 and pse.shape[2] == rows != shapes.query_len:
         if not (shapes.query_len == shapes.key_len > rows and mode in (0, 2, 3)):
             _refuse(
                 "pse_rows", f"pse has shape {list(pse.shape)} for {shapes.query_len} queries in mode {mode}"
             )
-        raise ValueError(
-            f"{OPERATOR}: a compressed pse of {rows} rows came; no backend has it. Pass all rows."
-        )
+        raise ValueError(f"{OPERATOR}: no backend supports a compressed pse ({rows} rows). Pass all rows.")
 
 
 def _check_mask(mask, mode, layout, shapes, head_num) -> None:
@@ -147,7 +145,7 @@ def _check_mask(mask, mode, layout, shapes, head_num) -> None:
             expected = masks.compressed(prefix=mode == 6)
             same = mask is expected or bool((mask.astype("bool") == expected.to(mask.place)).all())
             if not same:
-                _refuse(rule, f"{received}, but other values than that mask")
+                _refuse(rule, f"{received} and differs from the required mask")
         return
     if layout == "TND":
         longest = [max(shapes.query_lens, default=0), max(shapes.key_lens, default=0)]
@@ -180,7 +178,7 @@ def _check_prefix(chosen, layout, shapes) -> None:
 
 
 def _check_varlen_band(chosen, shapes) -> None:
-    """CheckPretokenAndNexttoken of CANN's tiling: every query of every sequence must have an unmasked key."""
+    """Ensures an unmasked key for every query, like CheckPretokenAndNexttoken of CANN's tiling."""
     mode, pre, next_ = chosen.sparse_mode, chosen.pre_tokens, chosen.next_tokens
     lens = list(zip(shapes.query_lens, shapes.key_lens, strict=True))
     band = f"pre_tockens {pre} and next_tockens {next_}"

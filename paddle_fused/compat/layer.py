@@ -25,7 +25,7 @@ _ROTARY_LAYOUTS = ((0, 2, 1), (0, 1, 2), (1, 0, 2))
 def npu_swiglu(input, dim=-1):
     """``paddle_fused.swiglu`` of the two halves of input's dimension ``dim``.
 
-    Raises ContractError (a ValueError), with CANN's error number where it has one.
+    Raises ContractError (a ValueError), with CANN's error number if there is one.
 
     Source: torch_npu.npu_swiglu; aclnnSwiGlu and aclnnSwiGluGrad.
     """
@@ -49,7 +49,7 @@ def npu_geglu(self, dim=-1, approximate=1, activate_left=False):
     Returns:
         Both have half of self's size along ``dim``. Only out has a gradient.
 
-    Raises ContractError (a ValueError), with CANN's error number where it has one.
+    Raises ContractError (a ValueError), with CANN's error number if there is one.
 
     Source: torch_npu.npu_geglu; aclnnGeGluV3 and aclnnGeGluV3Backward.
     """
@@ -77,7 +77,7 @@ def _checked_dim(operator: str, tensor, dim) -> int:
     dim = check_int(name, "dim", dim)
     if not -len(shape) <= dim < len(shape):
         contracts.refuse(f"{operator}.dim", name, f"dim is {dim} and {argument} has shape {shape}")
-    if shape[dim] >= 0 and shape[dim] % 2:  # -1 is not known yet
+    if shape[dim] >= 0 and shape[dim] % 2:  # -1 is unknown
         contracts.refuse(f"{operator}.even", name, f"{argument} has shape {shape} and dim is {dim}")
     return dim % len(shape)
 
@@ -85,8 +85,8 @@ def _checked_dim(operator: str, tensor, dim) -> int:
 def npu_rms_norm(self, gamma, epsilon=1e-6):
     """(y, rstd): ``paddle_fused.rms_norm``, and rstd = 1 / sqrt(mean(self^2) + epsilon).
 
-    rstd is float32 and has the same rank as self, with the normalized dimensions (those of gamma) reduced to
-    1. Only y has a gradient.
+    rstd is float32 and has self's rank. Its normalized dimensions (those of gamma) have size 1. Only y has a
+    gradient.
 
     Source: torch_npu.npu_rms_norm.
     """
@@ -98,7 +98,7 @@ def npu_rms_norm(self, gamma, epsilon=1e-6):
 
 
 def _with_contract(function: Callable) -> Callable:
-    """``function`` with MindSpeed's name, for CANN's dtypes only and without ``training``.
+    """``function`` under MindSpeed's name, restricted to CANN's dtypes and without ``training``.
 
     Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. The mask is bool, as documented.
     """
@@ -113,7 +113,7 @@ def _with_contract(function: Callable) -> Callable:
         check_contract_dtype(rule, name, "x0", bound["x0"], contracts.dtypes(rule))
         if function is dropout_add_rms_norm and bound["bias"] is not None:
             # MindSpeed's code accepts a bias but does not add it.
-            contracts.refuse("dropout_add_norm.rms_bias", name, "bias is given")
+            contracts.refuse("dropout_add_norm.rms_bias", name, "bias is not None")
         return function(*arguments, **options)
 
     call.__name__ = call.__qualname__ = name
@@ -128,9 +128,12 @@ npu_dropout_add_rms_norm = _with_contract(dropout_add_rms_norm)
 def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
     """``paddle_fused.rotary_mul(input, r1, r2, rotary_mode)``, within the limits of Atlas A2 and A3.
 
-    input: [B, N, S, D], [B, S, N, D], [S, B, N, D], or from CANN 9.1.0 on [T, N, D]. r1, r2 (cos, sin): N
-    and B are 1 or input's sizes; in mode interleave both are 1. ``rotate``, another rotation matrix, must be
-    None. Raises ContractError (a ValueError) with CANN's error number.
+    Args:
+        input: [B, N, S, D], [B, S, N, D], [S, B, N, D], or [T, N, D] from CANN 9.1.0 on.
+        r1, r2: cos and sin. N and B are 1 or input's sizes; in mode interleave both are 1.
+        rotate: another rotation matrix; must be None.
+
+    Raises ContractError (a ValueError) with CANN's error number.
 
     Source: torch_npu.npu_rotary_mul; aclnnRotaryPositionEmbedding and its gradient.
     """
@@ -155,7 +158,7 @@ def npu_rotary_mul(input, r1, r2, rotary_mode="half", rotate=None):
 
 
 def _check_angles(shape: list[int], r1: list[int], r2: list[int], mode: str, angle_gradients: bool) -> None:
-    """Raises ContractError unless these shapes fit a layout within the limits on batch and heads."""
+    """Raises ContractError unless the shapes fit a layout and its limits on batch and heads."""
     received = f"input has shape {shape}, r1 {r1} and r2 {r2}"
     rows = [] if r1 != r2 else _batches_and_heads(shape, r1, mode)
     if not rows:
@@ -173,7 +176,7 @@ def _check_angles(shape: list[int], r1: list[int], r2: list[int], mode: str, ang
 
 
 def _batches_and_heads(shape: list[int], angles: list[int], mode: str) -> list[tuple[int, int]]:
-    """(batch, heads) for each layout in which these angles have a valid shape."""
+    """(batch, heads) for each layout in which the angles have a valid shape."""
     if len(shape) != len(angles) or shape[-1] != angles[-1]:
         return []
     if len(shape) == 3:  # [T, N, D]

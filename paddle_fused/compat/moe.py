@@ -23,7 +23,7 @@ _MOST_DIMENSIONS = {"x": 6, "weight": 3}
 
 
 def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=False):
-    """``paddle_fused.moe_token_permute``; padded_mode=True is refused, as on a card."""
+    """``paddle_fused.moe_token_permute``. Rejects padded_mode=True, as a card does."""
     _refuse_padding("npu_moe_token_permute", padded_mode)
     check_contract_dtype(
         "moe.dtype", "npu_moe_token_permute", "tokens", tokens, contracts.dtypes("moe.dtype")
@@ -34,9 +34,9 @@ def npu_moe_token_permute(tokens, indices, num_out_tokens=None, padded_mode=Fals
 def npu_moe_token_unpermute(
     permuted_tokens, sorted_indices, probs=None, padded_mode=False, restore_shape=None
 ):
-    """``paddle_fused.moe_token_unpermute``; padded_mode True is refused.
+    """``paddle_fused.moe_token_unpermute``. Rejects padded_mode=True.
 
-    restore_shape belongs to padded_mode: a shape other than the result's is refused.
+    restore_shape is an argument of padded_mode; accepted are None and the result's shape.
     """
     _refuse_padding("npu_moe_token_unpermute", padded_mode)
     operator, dtypes = "npu_moe_token_unpermute", contracts.dtypes("moe.dtype")
@@ -47,7 +47,7 @@ def npu_moe_token_unpermute(
     ):
         raise ValueError(
             f"{operator}: restore_shape is {list(restore_shape)}; accepted: None, or the result's shape "
-            f"{list(out.shape)}. It belongs to padded_mode: leave it out."
+            f"{list(out.shape)}. Only padded_mode uses restore_shape; omit it."
         )
     return out
 
@@ -86,10 +86,10 @@ def npu_grouped_matmul(
     - 2: columns of x [M, T] and rows of weight [T, N]; the result [E, M, N] is the gradient of a weight.
     - -1, or no group_list: x_i with weight_i, for lists of equal length.
 
-    split_item 2 or 3 gives one result with the groups concatenated; 0 or 1 gives one result per weight. If
-    group_list is a list, it has cumulative sums and groups rows.
+    split_item 2 or 3 returns one result with the groups concatenated; 0 or 1 returns one result per weight. A
+    group_list that is a list has cumulative sums and selects groups of rows.
 
-    Bias, activations and quantised products are not supported. Raises ValueError.
+    Bias, activations and quantized products are not supported and raise ValueError.
 
     Source: torch_npu.npu_grouped_matmul; aclnnGroupedMatmulV4.
     """
@@ -131,7 +131,7 @@ def _check_list(name: str, tensors) -> None:
     if not isinstance(tensors, (list, tuple)):
         _refuse("list", f"{name} is {type(tensors).__name__}")
     if not 1 <= len(tensors) <= contracts.limit("grouped_matmul.list"):
-        _refuse("list", f"{name} holds {len(tensors)} tensors")
+        _refuse("list", f"{name} has {len(tensors)} tensors")
     rule = "grouped_matmul.dtype"
     for i, tensor in enumerate(tensors):
         check_contract_dtype(rule, _GMM, f"{name}[{i}]", tensor, contracts.dtypes(rule))
@@ -169,7 +169,7 @@ def _refuse_what_is_missing(x, bias, quantised, act_type, output_dtype) -> None:
 
 def _pairs(x, weight, single_result: bool):
     if len(x) != len(weight):
-        _refuse("list", f"{len(x)} tensors of x and {len(weight)} of weight came, and no group_list")
+        _refuse("list", f"x has {len(x)} tensors and weight {len(weight)}, without group_list")
     _check_ranks("weight", weight, 2, 2)
     return _joined([_product(*pair) for pair in zip(x, weight, strict=True)], single_result)
 
@@ -179,16 +179,16 @@ def _groups_of_rows(x, weight, group_list, group_type, group_list_type, single_r
     if group_type == UNGROUPED or (group_type is None and not listed):
         _refuse("group_type", f"group_type is {group_type} with a group_list")
     if (listed or group_list_type == COUNTS) and len(group_list) == 1:
-        _refuse("group_length", "group_list holds one number")
+        _refuse("group_length", "group_list has one element")
     if not listed and max(len(x), len(weight)) > 1 and dtype_name(x[0]) == "float32":
-        _refuse("float32_lists", f"{len(x)} tensors of x and {len(weight)} of weight came in float32")
+        _refuse("float32_lists", f"x has {len(x)} float32 tensors and weight {len(weight)}")
     _check_ranks("x", x, 2, 2)
     if len(weight) > 1:
         _check_ranks("weight", weight, 2, 2)
     if len(x) > 1:
         sizes = group_sizes(group_list, group_list_type, sum(tensor.shape[0] for tensor in x))
         if sizes != [tensor.shape[0] for tensor in x]:
-            _refuse("group_total", f"the groups hold {sizes} rows")
+            _refuse("group_total", f"the groups contain {sizes} rows")
         return _pairs(x, weight, single_result)
     if single_result:
         return [grouped_matmul(x[0], weight if len(weight) > 1 else weight[0], group_list, group_list_type)]
@@ -205,7 +205,8 @@ def _groups_of_depth(x, weight, group_list, group_list_type, single_result: bool
     _check_ranks("weight", weight, 2, 2)
     if group_list is not None:
         if not single_result or len(weight) > 1:
-            _refuse("split_item", f"split_item is 0 or 1, or weight {len(weight)} tensors, with group_type 2")
+            received = f"group_type is 2 with split_item 0 or 1, or with {len(weight)} tensors in weight"
+            _refuse("split_item", received)
         return [grouped_matmul_dweight(x[0].t(), weight[0], group_list, group_list_type)]
     if single_result:
         _refuse("split_item", "split_item is 2 or 3 with group_type 2 and no group_list")

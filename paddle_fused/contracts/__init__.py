@@ -1,9 +1,9 @@
 """The rules of CANN's operators and of the Paddle plugin: the single source of dtypes, limits and messages.
 
-    contracts.limit("attention.head_dim")  # a number, for the CANN release that is emulated
+    contracts.limit("attention.head_dim")  # a number, for the emulated CANN release
     contracts.dtypes("attention.dtype")  # the names of dtypes
-    contracts.refuse("attention.head_dim", "flash_attention", "the head size is 900")  # ContractError
-    contracts.reason("attention.head_dim", "flash_attention", "the head size is 900")  # its text
+    contracts.refuse("attention.head_dim", "flash_attention", "the head size is 900")  # raises ContractError
+    contracts.reason("attention.head_dim", "flash_attention", "the head size is 900")  # the message as text
 
 A rule contains the text, not the condition: ``op.py`` and virtual_npu/csrc/custom_ops check the arguments and
 refer to the violated rule. The rules of an operator are in ``contract.py`` of its package; the rules of the
@@ -11,8 +11,9 @@ plugin's matmul-collective operators are in this package. The build writes all r
 operators (virtual_npu/csrc/contracts_header.py), and ``python -m paddle_fused.contracts`` prints them as a
 page. Contract modules import only the standard library, ``rule`` and each other.
 
-A limit or an error number that a release of CANN changed is a ``ByRelease``, with its source; other changes
-are the ``CHANGES`` of a contract module. Both follow ``VIRTUAL_NPU_CANN`` (``cann_releases``).
+A limit or an error number that differs between CANN releases is a ``ByRelease`` with its source. Other
+differences are listed in ``CHANGES`` of a contract module. Both follow ``VIRTUAL_NPU_CANN``
+(``cann_releases``).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 ]
 __all__ += ["dtypes", "limit", "reason", "refuse"]
 
-# The plugin's operators that are called by name.
+# The plugin operators that are called by name.
 OPERATORS_BY_NAME = ("flash_attention_npu", "rms_norm_npu", "fused_rope", *matmul_collectives.PLUGIN)
 # The operators whose rules are compiled into the virtual NPU.
 PLUGIN_OPERATORS = (*OPERATORS_BY_NAME, "swiglu_grad")
@@ -50,7 +51,7 @@ PLUGIN_OPERATORS = (*OPERATORS_BY_NAME, "swiglu_grad")
 
 @functools.cache
 def _tables() -> dict:
-    # Not on import: the contract modules import ``rule``, and so this package.
+    # Not on import: the contract modules import ``rule`` and therefore this package.
     modules = (*map(importlib.import_module, registry.contract_modules()), matmul_collectives)
     return {
         "MODULES": modules,
@@ -82,9 +83,11 @@ def dtypes(name: str) -> tuple[str, ...]:
 
 
 def refuse(key: str, operator: str, received: str, note: str = "") -> NoReturn:
-    """Raises ContractError: ``operator`` was called with ``received``, which violates the rule ``key``.
+    """Raises ContractError: the call of ``operator`` violates the rule ``key``.
 
-    ``note``: a sentence on what ``operator`` accepts beyond CANN.
+    Args:
+        received: the offending values.
+        note: a sentence on values that ``operator`` accepts beyond CANN.
     """
     raise ContractError.of(_tables()["RULES"][key], operator, received, note)
 

@@ -9,21 +9,21 @@ from . import CHANGES, ERRORS, LIMITS, MODULES, RULES, ByRelease
 HEAD = """# What CANN's operators accept
 
 This page is generated from `paddle_fused/ops/*/contract.py` by `python -m paddle_fused.contracts`. The
-virtual NPU and the functions of `paddle_fused` refuse a call with the same message and number. A rule has no
-number if the Paddle plugin or torch_npu refuses the call before it reaches CANN, or if a card silently
-computes a wrong result. Limits and numbers that a release of CANN changed follow `VIRTUAL_NPU_CANN`; the
-[last section](#releases) has a column for each release. The rules come from
-the public documents and sources in the last column; nothing has run on a card here.
+virtual NPU and the functions of `paddle_fused` reject a call with the same message and number. A rule without
+a number belongs to a call that the Paddle plugin or torch_npu rejects before it reaches CANN, or for which a
+card silently computes a wrong result. Limits and numbers that differ between CANN releases follow
+`VIRTUAL_NPU_CANN`; the [last section](#releases) has a column for each release. The rules come from
+the public documents and sources in the last column; nothing in this project has run on a card.
 """
 
 
 RELEASES_HEAD = f"""
 ## Releases
 
-What releases of CANN changed, by their public documents. `VIRTUAL_NPU_CANN` selects a release; the default
-is {cann_releases.DEFAULT}, the release in Paddle's newest image for the 910B. The virtual NPU follows the
-limits and error numbers. The other rows are for reference: it has none of these functions, or is strict at
-every release.
+Differences between CANN releases according to their public documents. `VIRTUAL_NPU_CANN` selects a release;
+the default is {cann_releases.DEFAULT}, the release in Paddle's newest image for the 910B. The virtual NPU
+follows the limits and error numbers. The other rows are for reference: the virtual NPU does not have these
+functions, or applies the strict behavior at every release.
 
 """
 
@@ -53,7 +53,7 @@ def numbers_of(rule) -> tuple[int | None, ...]:
 
 
 def rows_by_release():
-    """The cells of everything that a release changed: its name, the value in each release, the source."""
+    """One row per difference between releases: its name, the value in each release, the source."""
     changed = [(f"`{name}`", value) for name, value in LIMITS.items() if isinstance(value, ByRelease)]
     for module in MODULES:
         name = f"{title(module).partition(':')[0]}: error number for shapes"

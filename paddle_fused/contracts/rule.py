@@ -1,4 +1,4 @@
-"""``ContractRule``, its error, CANN's error numbers, and what a release of CANN changed."""
+"""``ContractRule`` and its error, CANN's error numbers, and differences between CANN releases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ERRORS = {
     INNER_NULLPTR: "ACLNN_ERR_INNER_NULLPTR",
 }
 
-# Sources of changes between releases of CANN: branches and tags of the operators, and release notes.
+# Sources of differences between CANN releases: branches and tags of the operators, and release notes.
 OPS_TRANSFORMER = "https://github.com/mirror-cann/ops-transformer"
 OPS_NN = "https://github.com/hicann/ops-nn"
 _NOTES = "https://www.hiascend.com/document/detail/zh/canncommercial/{}/releasenote/releasenote_{}.html"
@@ -33,13 +33,13 @@ NOTES_82, NOTES_83, NOTES_85 = (
 
 @dataclass(frozen=True)
 class ByRelease:
-    """A limit or an error number that a release of CANN changed.
+    """A limit or an error number that differs between CANN releases.
 
     Attributes:
-        value: before the release ``since``.
-        later: in that release and those after it.
-        source: the URL of the document that states the change.
-        card: the only value of VIRTUAL_NPU_CARD with the change; "" for every card.
+        value: the value before the release ``since``.
+        later: the value from that release on.
+        source: the URL of the document that states the difference.
+        card: the value of VIRTUAL_NPU_CARD with the difference; "" for every card.
     """
 
     value: int
@@ -60,13 +60,13 @@ class ByRelease:
 
 @dataclass(frozen=True)
 class Change:
-    """What a release of CANN changed, without a limit or an error number of a rule.
+    """A difference between CANN releases that is neither a limit nor an error number of a rule.
 
     Attributes:
-        subject: the function, with the argument or the card that the change is about.
+        subject: the function, and the argument or the card if only these are affected.
         before: the state before the release ``since``, in one or two words.
-        later: the state in that release and those after it.
-        source: the URL of the document that states the change.
+        later: the state from that release on.
+        source: the URL of the document that states the difference.
     """
 
     subject: str
@@ -85,8 +85,8 @@ class ContractRule:
     """A rule on the arguments of ``operators``.
 
     Attributes:
-        error_number: CANN's error number, or None if the call is refused before it reaches CANN.
-        accepts: completes "accepted: ...".
+        error_number: CANN's error number, or None if the call never reaches CANN.
+        accepts: the text after "accepted: ".
         advice: a full sentence.
         source: the public document or file that states the rule.
     """
@@ -105,8 +105,8 @@ class ContractRule:
         return number.at(cann_releases.emulated()) if isinstance(number, ByRelease) else number
 
     def sentence(self, operator: str, received: str, note: str = "") -> str:
-        """The message of ``operator`` when ``came`` breaks this rule. ``note`` follows the advice."""
-        assert operator in self.operators, f"{self.key} is no rule of {operator}: {self.operators}"
+        """The message for a call of ``operator`` that violates the rule. ``note`` follows the advice."""
+        assert operator in self.operators, f"{self.key} is not a rule of {operator}: {self.operators}"
         text = f"{operator}: {received}; accepted: {self.accepts}. {self.advice}{note and f' {note}'}"
         return text if self.error is None else f"{text} (CANN error {self.error}, {ERRORS[self.error]})"
 

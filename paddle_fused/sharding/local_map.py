@@ -1,7 +1,7 @@
 """Runs an operator on the local shards of distributed tensors, according to its sharding rule.
 
-In dygraph and in captured programs it converts between distributed tensors and local shards like
-``paddle.distributed.LocalLayer``, so that gradients flow through the conversion.
+Dygraph and captured programs convert between distributed tensors and local shards in the same way as
+``paddle.distributed.LocalLayer``, so gradients flow through the conversion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .rule import Dims, Layout, Placed, ShardingRule, layout_of
 
 
 def is_split(x) -> bool:
-    """Whether ``x`` is a distributed tensor, or a program's value that will be one."""
+    """Whether ``x`` is a distributed tensor, or a value of a program that will become one."""
     if isinstance(x, paddle.Tensor):
         return x.is_dist()
     return isinstance(x, paddle.pir.Value) and x.is_dist_dense_tensor_type()
@@ -38,17 +38,22 @@ def placements_of(x) -> list:
 
 @dataclass(frozen=True)
 class Sharding:
-    """How an operator computes on distributed tensors. ``names``: of its arguments, in order.
+    """How an operator computes on distributed tensors.
 
-    ``rule(*arguments)``: the sharding rule. ``localise(layout, by_name, part)``: further arguments, by name,
-    that must change for the local shards. ``by_name`` has the arguments, with local shards for the tensors in
-    the rule; ``part(name, x, dims)`` gives the shard of another tensor. None: no other argument changes.
+    Attributes:
+        names: names of the operator's arguments, in order.
+        rule: ``rule(*arguments)`` returns the sharding rule.
+        localise: ``localise(layout, by_name, part)`` returns further arguments, by name, that differ for the
+            local shards. ``by_name`` has the arguments, with the tensors of the rule already replaced by
+            local shards. ``part(name, x, dims)`` returns the shard of another tensor. None: nothing else
+            differs.
+        further: returns the tensors nested in the arguments.
     """
 
     names: tuple[str, ...]
     rule: Callable[..., ShardingRule]
     localise: Callable[[Layout, dict, Callable], dict] | None = None
-    further: Callable[..., Sequence] | None = None  # tensors nested in the arguments
+    further: Callable[..., Sequence] | None = None
 
     def applies(self, arguments: tuple) -> bool:
         return any(map(is_split, self._every(arguments)))
@@ -57,7 +62,7 @@ class Sharding:
         return (*arguments, *(() if self.further is None else self.further(*arguments)))
 
     def run(self, name: str, operator: Callable, arguments: tuple):
-        """The results of ``operator`` (public name ``name``) on the local shards of ``arguments``."""
+        """Runs ``operator`` (public name ``name``) on the local shards of ``arguments``."""
         by_name = dict(zip(self.names, arguments, strict=True))
         rule = self.rule(*arguments)
         mesh = _mesh(name, [x for x in self._every(arguments) if is_split(x)])
@@ -86,24 +91,24 @@ class Sharding:
 
 
 def _mesh(name: str, tensors: Sequence) -> dist.ProcessMesh:
-    """The mesh of the tensors. Raises ValueError if there are several, or if this process is not on it."""
+    """The mesh of the tensors. Raises ValueError for several meshes or if this process is not on it."""
     mesh = mesh_of(tensors[0])
     other = next((mesh_of(x) for x in tensors if mesh_of(x) != mesh), None)
     if other is not None:
         raise ValueError(
-            f"{name}: tensors lie on different meshes, {_mesh_text(mesh)} and {_mesh_text(other)}; accepted: "
-            "one for all. Reshard them with paddle.distributed.reshard."
+            f"{name}: tensors are on different meshes, {_mesh_text(mesh)} and {_mesh_text(other)}; accepted: "
+            "the same mesh for all. Reshard them with paddle.distributed.reshard."
         )
     if paddle.in_dynamic_mode() and dist.get_rank() not in mesh.process_ids:
         raise ValueError(
-            f"{name}: process {dist.get_rank()} has no part of tensors on the mesh {_mesh_text(mesh)}; "
-            "accepted: a call by the processes of the mesh. Leave it out on the others."
+            f"{name}: process {dist.get_rank()} is not on the tensors' mesh {_mesh_text(mesh)}; accepted: "
+            "calls from the processes of the mesh. Skip the call on other processes."
         )
     return mesh
 
 
 def _mesh_text(mesh: dist.ProcessMesh) -> str:
-    return f"{mesh.shape} of the processes {mesh.process_ids}"
+    return f"{mesh.shape} of processes {mesh.process_ids}"
 
 
 def _sent(of: str, mesh: dist.ProcessMesh, before: Sequence, after: Sequence) -> Iterator[str]:
@@ -112,9 +117,9 @@ def _sent(of: str, mesh: dist.ProcessMesh, before: Sequence, after: Sequence) ->
         if old.is_replicated() or old == new:  # slicing a replicated tensor needs no communication
             continue
         if old.is_partial():
-            yield f"{of} was summed over {axis}"
+            yield f"{of} was reduced over {axis}"
         else:
-            yield f"{of}, whose dimension {old.get_dim()} is split over {axis}, was gathered"
+            yield f"{of} (dimension {old.get_dim()} sharded over {axis}) was gathered"
 
 
 def _placed(x, mesh: dist.ProcessMesh) -> Placed:
@@ -125,9 +130,9 @@ def _placed(x, mesh: dist.ProcessMesh) -> Placed:
 
 
 def _part(of: str, x, mesh, layout: Layout, dims: Dims, moved: list[str]):
-    """This process's shard of ``x``. Its gradient is a shard of, or a partial term of, the gradient of ``x``.
+    """This process's shard of ``x``. Its gradient is a shard or a partial sum of the gradient of ``x``.
 
-    The necessary communication is appended to ``moved``, with ``of`` as the name of the tensor.
+    Appends the required communication to ``moved``, under the tensor name ``of``.
     """
     shape = tuple(x.shape)
     wanted = _placements(layout.splits(dims, shape))
@@ -149,7 +154,7 @@ def _part(of: str, x, mesh, layout: Layout, dims: Dims, moved: list[str]):
 def _everywhere(x, mesh: dist.ProcessMesh):
     """A local tensor as a replicated distributed tensor.
 
-    A parameter of a program is converted in place, as Paddle's own operators do: otherwise Paddle 3.3 cannot
+    A parameter of a program is converted in place, as by Paddle's own operators. Otherwise, Paddle 3.3 cannot
     place the optimizer's operator.
     """
     if is_captured(x) and is_parameter(x):
@@ -159,7 +164,7 @@ def _everywhere(x, mesh: dist.ProcessMesh):
 
 
 def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[int]]:
-    """The sizes of each name. Query and key heads share a name but have two sizes."""
+    """The sizes of each dimension name. Query and key heads share a name but have two sizes."""
     sizes: dict[str, set[int]] = {}
     for of, tensor in placed.items():
         for name, size in zip(rule.inputs[of], tensor.shape, strict=True):
@@ -169,15 +174,15 @@ def _sizes(rule: ShardingRule, placed: Mapping[str, Placed]) -> dict[str, set[in
 
 
 def _whole(name: str, part, mesh, layout: Layout, dims: Dims, summed, sizes: Mapping[str, set[int]]):
-    """The distributed tensor of which every process has computed a shard or a term of a sum."""
+    """The distributed tensor, from the shard or partial sum that each process has computed."""
     fits = len(dims) == len(part.shape) and all(
         of not in sizes or size < 0 or {-1, size * layout.count(of)} & sizes[of]
         for of, size in zip(dims, part.shape, strict=True)
     )
     if not fits:
         raise ValueError(
-            f"{name}: a process has a result of shape {list(part.shape)}, which is no shard of "
-            f"{_dims_text(dims)}; accepted: what the operator's sharding rule says. Correct that rule."
+            f"{name}: the local result has shape {list(part.shape)}, which is not a shard of "
+            f"{_dims_text(dims)}; accepted: the shape in the operator's sharding rule. Correct the rule."
         )
     sums = layout.sums(dims, summed)
     if any(sums):
@@ -186,10 +191,10 @@ def _whole(name: str, part, mesh, layout: Layout, dims: Dims, summed, sizes: Map
 
 
 def _sum_of_terms(term, mesh, sums: tuple[bool, ...], splits: tuple[int | None, ...]):
-    """A tensor that is the sum of the terms of the processes along the axes ``sums``.
+    """The sum of the processes' terms along the axes ``sums``.
 
-    It is not declared Partial, because its gradient would then be Partial as well, and every process needs
-    the full gradient. Instead, the terms are sharded along a new dimension, which Paddle's sum reduces.
+    The result is not declared Partial, because its gradient would then be Partial as well, and every process
+    needs the full gradient. Instead, the terms are sharded along a new dimension that Paddle's sum reduces.
     """
     dims = tuple(0 if of else None if dim is None else dim + 1 for of, dim in zip(sums, splits, strict=True))
     terms = dist.auto_parallel.api.dtensor_from_local(term.unsqueeze(0), mesh, _placements(dims))
@@ -205,7 +210,7 @@ def _dims_text(dims: Dims) -> str:
 
 
 def _coordinate(mesh: dist.ProcessMesh) -> tuple[int, ...]:
-    """The coordinate of this process on the mesh; the first one if it is on another pipeline stage."""
+    """The coordinate of this process on the mesh, or the first one on another pipeline stage."""
     rank = dist.get_rank()
     number = mesh.process_ids.index(rank) if rank in mesh.process_ids else 0
     return tuple(map(int, np.unravel_index(number, mesh.shape)))

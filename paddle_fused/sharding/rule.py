@@ -5,10 +5,10 @@ A rule names the dimensions of every tensor, like an einsum. RMSNorm of x [B, S,
     ShardingRule(inputs={"x": ("b", "s", None), "weight": (None,)}, outputs=(("b", "s", None),))
 
 - Dimensions with the same name are sharded together, in all tensors that have them. None is never sharded.
-- If an input lacks a name, it is broadcast, and its gradient is Partial.
-- If an output lacks a name, it is replicated, unless the name is in ``summed``: then the operator sums over
-  that dimension, and the output is Partial.
-- A dimension of size 1 has no name: it is broadcast.
+- An input without the name is broadcast, and its gradient is Partial.
+- An output without the name is replicated. If the name is in ``summed``, the operator sums over that
+  dimension, and the output is Partial.
+- A dimension of size 1 is broadcast and has no name.
 
 Shardy's ``sdy.sharding_rule`` and Paddle's SPMD rules for einsum have the same semantics.
 """
@@ -31,8 +31,8 @@ class ShardingRule:
         inputs: the dimensions of each input by name; earlier tensors take precedence.
         outputs: the dimensions of each result, or None for a result that is local to the process.
         summed: the names over which results are summed.
-        yielding: tensors that are gathered if a mesh axis shards a different dimension in the others, such as
-            weights that an optimizer has sharded.
+        yielding: tensors that are gathered if a mesh axis shards a different dimension in the other tensors,
+            such as weights sharded by an optimizer.
     """
 
     inputs: Mapping[str, Dims]
@@ -42,9 +42,9 @@ class ShardingRule:
 
 
 class Placed(NamedTuple):
-    """A tensor on a mesh: its global shape, and the dimension sharded by each mesh axis.
+    """A tensor on a mesh: its global shape, and the dimension that each mesh axis shards.
 
-    -1 is an unknown size; None is an axis that shards no dimension.
+    A size of -1 is unknown. An axis of None shards no dimension.
     """
 
     shape: tuple[int, ...]
@@ -53,10 +53,12 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The name that each mesh axis shards in a call of an operator, by its rule.
+    """The dimension name that each mesh axis shards in a call of an operator.
 
-    ``axes``: the name that each axis shards, or None. ``sizes``: the number of processes along each axis.
-    ``coordinate``: this process's position along each axis.
+    Attributes:
+        axes: the name that each axis shards, or None.
+        sizes: the number of processes along each axis.
+        coordinate: this process's position along each axis.
     """
 
     axes: tuple[str | None, ...]
@@ -64,12 +66,12 @@ class Layout:
     coordinate: tuple[int, ...] = field(default=())
 
     def splits(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[int | None, ...]:
-        """For each axis, the dimension of a tensor with ``dims`` and ``shape`` that it shards."""
+        """For each axis, the dimension that it shards in a tensor with ``dims`` and ``shape``."""
         named = _named(dims, shape)
         return tuple(named.index(name) if name is not None and name in named else None for name in self.axes)
 
     def lacks(self, dims: Dims, shape: Sequence[int] | None = None) -> tuple[bool, ...]:
-        """For each axis, whether it shards a name that is not in ``dims``."""
+        """For each axis, whether it shards a name that ``dims`` lacks."""
         named = _named(dims, shape)
         return tuple(name is not None and name not in named for name in self.axes)
 
@@ -103,11 +105,11 @@ def layout_of(
     axis_names: Sequence[str],
     coordinate: Sequence[int] = (),
 ) -> Layout:
-    """The name that each axis of a mesh with ``sizes`` shards, given the placements of ``tensors``.
+    """The name that each axis of a mesh with ``sizes`` shards, from the placements of ``tensors``.
 
-    An axis shards the same name as in the first tensor, if that dimension has a name in the rule and divides
-    evenly in all tensors; otherwise it shards nothing. Raises ValueError if it shards different names in
-    different tensors.
+    An axis shards the same name as in the first tensor that it shards, if the rule names this dimension and
+    the dimension is evenly divisible in all tensors. Otherwise it shards nothing. Raises ValueError if it
+    shards different names in different tensors.
     """
     chosen: list[str | None] = [None] * len(sizes)
     for axis in range(len(sizes)):
@@ -120,8 +122,8 @@ def layout_of(
         if len(first_tensor) > 1:
             (first, a), (second, b) = list(first_tensor.items())[:2]
             raise ValueError(
-                f"{operator}: the mesh axis {axis_names[axis]!r} splits {first} of {a}, but {second} of {b}; "
-                "accepted: the same for all tensors. Reshard one of them with paddle.distributed.reshard."
+                f"{operator}: mesh axis {axis_names[axis]!r} shards {first} of {a}, but {second} of {b}; "
+                "accepted: the same dimension in all tensors. Use paddle.distributed.reshard on one of them."
             )
         for name in first_tensor:
             parts = (

@@ -76,7 +76,7 @@ def test_an_error_about_dtypes_says_where_float64_runs():
 
 
 def test_a_rule_of_another_operator_is_our_mistake():
-    with pytest.raises(AssertionError, match=r"swiglu.same_shape is no rule of rms_norm"):
+    with pytest.raises(AssertionError, match=r"swiglu.same_shape .* rms_norm"):
         contracts.reason("swiglu.same_shape", "rms_norm", "x is odd")
 
 

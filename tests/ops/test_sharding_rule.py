@@ -65,16 +65,14 @@ def test_axes_split_each_on_its_own():
 
 
 def test_an_axis_that_splits_two_names_is_refused():
-    with pytest.raises(
-        ValueError, match=r"^operator: .* 'y' splits heads of query, but batch of key; .*reshard"
-    ):
+    with pytest.raises(ValueError, match=r"^operator: .* 'y' .*heads of query.* batch of key; .*reshard"):
         layout((2, 2), query=(None, 2), key=(None, 0))
 
 
 def test_the_error_names_the_first_tensor_of_each_name():
     with pytest.raises(ValueError, match="'x' splits batch of query, but heads of key"):
         layout((2, 2), query=(0, 2), key=(2, 0))
-    with pytest.raises(ValueError, match="'x' splits heads of query, but batch of bias"):  # the first of each
+    with pytest.raises(ValueError, match=r"'x' .*heads of query.* batch of bias"):  # the first of each
         layout(query=(2,), key=(2,), bias=(0,))
 
 
@@ -207,7 +205,7 @@ def test_every_layout_splits_evenly_and_as_somebody_asked(call):
     try:
         result = layout_of("operator", rule, tensors, mesh, names)
     except ValueError as error:
-        assert "Reshard one of them" in str(error)
+        assert "paddle.distributed.reshard" in str(error)
         return
     split_dims = [set() for _ in mesh]
     for tensor, (shape, splits) in tensors.items():

@@ -90,7 +90,7 @@ CASES = {
     "sparse_mode": (lambda: npu_attention(sparse_mode="3"), "sparse_mode is '3' in layout BSND; accepted: "),
     "restore_shape": (
         lambda: restored([4, 4]),
-        r"restore_shape is \[4, 4\]; accepted: None, or the result's shape \[3, 4\]\. .*leave it out",
+        r"restore_shape is \[4, 4\]; accepted: None, or the result's shape \[3, 4\]\. .*padded_mode",
     ),
     "restore_shape of a number": (lambda: restored(3), "restore_shape is 3" + WHOLE_LIST),
     "rms_norm": (

@@ -79,8 +79,8 @@ def test_an_installation_without_libraries_says_how_to_have_them(run_python, clo
         (site / file).unlink()
     done = run_python(*ENV, cwd=clone.parent, PYTHONPATH=str(site))
     assert done.returncode == 2
-    fix = "Run `pip install .` in the project's folder, with g++ there and without PADDLE_FUSED_BUILD=off."
-    assert one_line(done.stderr).endswith(f" is missing. {fix}")
+    fix = r" is missing\. Run `pip install \.` .* g\+\+ .* PADDLE_FUSED_BUILD=off\.$"
+    assert re.search(fix, one_line(done.stderr)), done.stderr
 
 
 @pytest.mark.slow
@@ -88,8 +88,8 @@ def test_a_clone_refuses_an_installation_of_other_sources(in_clone, clone, site)
     change(clone)
     sentence = re.compile(
         rf"The native libraries are not built: {clone}/\S+ is missing\. "
-        rf"{clone} hides the installation in {site}, and .* differ\. "
-        rf"Run `pip install \.` in {clone}, or .* in another folder.*"
+        rf"{clone} shadows the installation in {site}, and .* differ\. "
+        rf"Run `pip install \.` in {clone}.* another folder.*"
     )
     programs = [("-m", f"paddle_fused.{name}") for name in ("info", "parity", "instruction_set")]
     for program in (*programs, ENV):
@@ -108,8 +108,8 @@ def test_the_doctor_says_once_that_a_clone_hides_the_installation(in_clone, clon
     findings = json.loads(done.stdout)["findings"]
     (error,) = [finding for finding in findings if finding["level"] == "error"]
     assert "operators" not in {finding["check"] for finding in findings}
-    assert error["check"] == "plugin" and f"{clone} hides the installation in {site}" in error["message"]
-    assert f"Run `pip install .` in {clone}, or" in error["fix"]
+    assert error["check"] == "plugin" and f"{clone} shadows the installation in {site}" in error["message"]
+    assert f"Run `pip install .` in {clone}" in error["fix"]
 
 
 def test_libraries_in_the_clone_come_first_unless_only_the_installed_ones_fit(in_clone, clone, site):
@@ -135,8 +135,8 @@ def test_libraries_for_another_paddle(in_clone, clone, site, in_place):
     stamp.write_text(json.dumps({**json.loads(stamp.read_text()), "paddle_version": "3.2.9"}))
     done = in_clone(*ENV)
     assert done.returncode == 2 and f"{built}/virtual_npu/plugin was built for" in done.stderr
-    fix = "Install paddlepaddle 3.2.9, or build it again. Run `pip install {}` in {}"
-    assert fix.format("-e ." if in_place else ".", clone) in one_line(done.stderr)
+    assert "Install paddlepaddle 3.2.9" in done.stderr
+    assert f"Run `pip install {'-e .' if in_place else '.'}` in {clone}" in one_line(done.stderr)
 
 
 @pytest.mark.parametrize("public", ["rms_norm", "compat"])

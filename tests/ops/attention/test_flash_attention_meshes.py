@@ -96,7 +96,7 @@ def test_two_axes_split_two_dimensions():
 
 def test_one_axis_cannot_split_two_dimensions():
     query, key, value = tensors(*(SHAPES["BSND"][i] for i in (0, 1, 1)))
-    with pytest.raises(ValueError, match="'axis 0' splits heads of query, but batch of key"):
+    with pytest.raises(ValueError, match=r"'axis 0' .*heads of query.* batch of key"):
         flash_attention(split(query, S(2)), split(key, S(0)), split(value, S(0)))
 
 

@@ -292,7 +292,9 @@ WRONG = {
     ),
     "Give padding at the end a document": lambda: compile_mask(masks.documents([2, 3]), batch(6)),
     "begin|from 0 on": lambda: shapes_of(T, [4], [4], [4], [4]),
-    "belong to layout TND": lambda: shapes_of("BSND", [1, 4, 1, 1], [1, 4, 1, 1], [0, 4], [0, 4]),
+    "cu_seqlens_q and cu_seqlens_k .*TND": lambda: shapes_of(
+        "BSND", [1, 4, 1, 1], [1, 4, 1, 1], [0, 4], [0, 4]
+    ),
     "say the same": lambda: compile_mask(masks.documents([2, 2]), packed([4])),
     "bands differ from sequence to sequence": lambda: compile_mask(
         masks.causal() & masks.dense(np.zeros((3, 5), bool)), packed([3, 2], [5, 2])

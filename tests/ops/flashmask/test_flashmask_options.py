@@ -184,7 +184,7 @@ BAD = {
     "window too": ({"startend_row_indices": ROWS, "window_size": 3}, "came; accepted: one of them"),
     "negative window": ({"window_size": -1}, "window_size is -1 for 24 queries"),
     "window of text": ({"window_size": "wide"}, "window_size"),
-    "block mask": ({"startend_row_indices": ROWS, "block_mask": ROWS}, "block_mask came; no backend has it"),
+    "block mask": ({"startend_row_indices": ROWS, "block_mask": ROWS}, "block_mask"),
     "seed": ({"dropout": 0.1, "fixed_seed_offset": ROWS}, r"fixed_seed_offset is int32 .*accepted: int64"),
     "generator": ({"dropout": 0.1, "rng_name": "unheard of"}, "no generator has this name"),
     "dropout": ({"dropout": 1.0}, "dropout is 1.0"),

@@ -19,7 +19,7 @@ from .sequences import MaskPlan, Shapes, shapes_of
 from .tensors import compressed
 from .types import Mask, band, causal, dense, documents, prefix
 
-# Set here, because ``explain`` needs the compiler, which imports the class.
+# Set here: ``explain`` needs the compiler, which imports the class.
 Mask.explain = _explain
 
 __all__ = ["Mask", "MaskPlan", "Shapes", "band", "causal", "compile_mask", "compressed", "dense"]

@@ -21,9 +21,12 @@ def explain(
 ) -> str:
     """The plan of the mask as text: mode, fraction of the scores computed, bytes.
 
-    ``shape``: the query's shape; ``key_shape``: the key's shape, if it differs. Both may be tensors.
-    ``layout``, ``cu_seqlens_q`` and ``cu_seqlens_k`` are as in `flash_attention`. Raises ValueError for
-    shapes that do not fit the layout, and the errors of `flash_attention`.
+    Args:
+        shape: the query's shape, or a tensor.
+        key_shape: the key's shape or a tensor, if the shape differs.
+        layout, cu_seqlens_q, cu_seqlens_k: as in `flash_attention`.
+
+    Raises ValueError for shapes that do not fit the layout, and the errors of `flash_attention`.
     """
     shape = _shape_of("shape", shape)
     key_shape = shape if key_shape is None else _shape_of("key_shape", key_shape)
@@ -62,7 +65,7 @@ def computed_fraction(plan: MaskPlan, shapes: Shapes) -> float:
 
 
 def _computed(s, prefix: int) -> int:
-    """The number of scores in blocks that contain a key of the band or of the prefix."""
+    """The number of scores in blocks that contain a key of the band or the prefix."""
     low, high = s.bounds
     computed = 0
     for row in range(0, s.query_len, BLOCK):
@@ -76,7 +79,7 @@ def _computed(s, prefix: int) -> int:
 
 
 def mask_bytes(plan: MaskPlan, mode: CannMode) -> int:
-    """Bytes of the call's mask tensor. A compressed mask is shared by all calls on the device."""
+    """Bytes of the call's mask tensor. All calls on a device share a compressed mask."""
     if mode.mask == "none":
         return 0
     if mode.mask == "full":

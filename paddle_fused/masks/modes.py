@@ -1,6 +1,6 @@
 """CANN's sparse modes: names, mask tensors, dense equivalents, and the mode that expresses a plan.
 
-A plan has bands, which `mode_of` translates to a mode. `SparseMode` is a mode selected by the caller.
+A plan has bands, which `mode_of` translates to a mode. `SparseMode` is a mode chosen by the caller.
 
 Legend: Sq queries, Skv keys, i counts queries and j keys, d = Skv - Sq. Source: ops-transformer
 docs/zh/context/sparse_mode_introduction.md.
@@ -59,8 +59,8 @@ def hidden_matrix(
 ) -> np.ndarray:
     """The mask of a mode (True = masked): bool [Sq, Skv], or the shape of ``mask`` in modes 0, 1 and 5.
 
-    ``prefix``: the length of this batch element. ``is_band``: in mode 7 or 8, this is the sequence with a
-    band. Mode 0 without a mask masks nothing, because CANN then ignores pre_tokens and next_tokens.
+    ``prefix``: the length of this batch element. ``is_band``: whether this is the sequence with a band in
+    mode 7 or 8. Mode 0 without a mask masks nothing, because CANN then ignores pre_tokens and next_tokens.
     """
     i, j = np.arange(query_len)[:, None], np.arange(key_len)[None, :]
     d = key_len - query_len
@@ -114,7 +114,7 @@ def hidden_sequences(
 class CannMode(NamedTuple):
     """The arguments of CANN's operator that express the mask of a plan.
 
-    ``mask``: "none", "compressed", "compressed_prefix" or "full". ``why``: the reason for this mode.
+    ``mask`` is "none", "compressed", "compressed_prefix" or "full". ``why`` is the reason for this mode.
     """
 
     sparse_mode: int
@@ -125,11 +125,11 @@ class CannMode(NamedTuple):
 
 
 def mode_of(plan: MaskPlan) -> CannMode:
-    """The cheapest of CANN's modes for a plan."""
+    """CANN's cheapest mode for a plan."""
     if plan.full is not None:
         return _mode_of_full_mask(plan)
     if plan.prefix is not None:
-        return CannMode(6, "compressed_prefix", "a prefix is mode 6, whose mask has one size for all shapes")
+        return CannMode(6, "compressed_prefix", "prefix: mode 6, with one compressed mask for all shapes")
     if not plan.sequences:
         return _mode_without_lengths(plan.band)
     if plan.packed:
@@ -139,67 +139,65 @@ def mode_of(plan: MaskPlan) -> CannMode:
 
 def _mode_of_full_mask(plan: MaskPlan) -> CannMode:
     if plan.prefix is not None:
-        why = "a mask of its own inside a prefix is mode 5, which computes prefix and triangle only"
+        why = "custom mask inside a prefix: mode 5 computes only the prefix and the triangle"
         return CannMode(5, "full", why)
     bounded = [s for s in plan.sequences if s.query_len and not s.acts_like(None, None)]
     if bounded:
-        why = "a mask of its own inside a band is mode 0, which computes the band only"
+        why = "custom mask inside a band: mode 0 computes only the band"
         return CannMode(0, "full", why, *tokens(bounded[0].low, bounded[0].high, 0))
-    return CannMode(1, "full", "no other mode says it: a full mask, every block is computed")
+    return CannMode(1, "full", "no other mode expresses it: full mask, every block is computed")
 
 
 def _mode_without_lengths(band: Band | None) -> CannMode:
     if band is None:
         return CannMode(0, "none", "no mask")
     if (band.left, band.right) == (None, 0):
-        return CannMode(
-            3 if band.align == "bottom_right" else 2, "compressed", "causal, whatever the lengths"
-        )
+        return CannMode(3 if band.align == "bottom_right" else 2, "compressed", "causal for any lengths")
     left = None if band.left is None else -band.left
-    return CannMode(4, "compressed", "a band, whatever the lengths", *tokens(left, band.right, 0))
+    return CannMode(4, "compressed", "band for any lengths", *tokens(left, band.right, 0))
 
 
 def _mode_of_band(s: Sequence) -> CannMode:
     """The mode of one band over all queries and keys."""
     d = s.last_diagonal
     if s.acts_like(None, None):
-        return CannMode(0, "none", "every query sees every key: no mask, which CANN takes in mode 0")
+        return CannMode(0, "none", "nothing is masked: mode 0 without a mask")
     if s.acts_like(None, d):
-        why = "causal from the bottom right is mode 3, whose mask has one size for all shapes"
+        why = "causal, bottom right: mode 3, with one compressed mask for all shapes"
         return CannMode(3, "compressed", why)
     if s.acts_like(None, 0):
-        why = "causal from the top left is mode 2, whose mask has one size for all shapes"
+        why = "causal, top left: mode 2, with one compressed mask for all shapes"
         return CannMode(2, "compressed", why)
-    why = "a band is mode 4, counted from the bottom right, whose mask has one size for all shapes"
+    why = "band: mode 4, counted from the bottom right, with one compressed mask for all shapes"
     return CannMode(4, "compressed", why, *tokens(s.low, s.high, d))
 
 
 def mode_of_sequences(sequences: abc.Sequence[Sequence]) -> CannMode | None:
-    """The mode of packed sequences without a full mask, or None if there is none."""
+    """The mode of packed sequences without a full mask, or None if no mode expresses them."""
     active = [s for s in sequences if s.query_len]
     if all(s.acts_like(None, None) for s in active):
-        why = "sequences see themselves whole: layout TND without a mask, which CANN takes in mode 0"
+        why = "full attention within each sequence: layout TND, mode 0 without a mask"
         return CannMode(0, "none", why)
     last = [s.acts_like(None, s.last_diagonal) for s in active]
     first = [s.acts_like(None, 0) for s in active]
     if all(last):
-        why = "causal from the bottom right of every sequence is mode 3 in layout TND"
+        why = "each sequence causal, bottom right: mode 3 in layout TND"
         return CannMode(3, "compressed", why)
     if all(first):
-        why = "causal from the top left of every sequence is mode 2 in layout TND"
+        why = "each sequence causal, top left: mode 2 in layout TND"
         return CannMode(2, "compressed", why)
     bands = {tokens(s.low, s.high, s.last_diagonal) for s in active}
     if len(bands) == 1 and min(bands)[0] >= 0:
-        why = "one band from the bottom right of every sequence is mode 4 in layout TND"
+        why = "the same band, bottom right, in each sequence: mode 4 in layout TND"
         return CannMode(4, "compressed", why, *min(bands))
     final, initial = active[-1], active[0]
     high = final.bounds[1]
     if all(last[:-1]) and final.acts_like(None, high) and high <= final.last_diagonal:
-        why = "causal from the bottom right, but for the last sequence, whose queries end early: mode 7"
+        why = "each sequence causal, bottom right, and the queries of the last one end early: mode 7"
         return CannMode(7, "compressed", why, next_tokens=high - final.last_diagonal)
     high = initial.bounds[1]
     if all(first[1:]) and initial.acts_like(None, high):
-        why = "causal from the top left, but for the first sequence, whose queries begin late: mode 8"
+        why = "each sequence causal, top left, and the queries of the first one begin late: mode 8"
         return CannMode(8, "compressed", why, next_tokens=high - initial.last_diagonal)
     return None
 
@@ -211,9 +209,9 @@ def tokens(low: int | None, high: int | None, diagonal: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, repr=False)
 class SparseMode(Mask):
-    """``sparse_mode`` and its arguments. In modes 0, 1 and 5 it is intersected with the full mask.
+    """``sparse_mode`` and its arguments. Modes 0, 1 and 5 are intersected with the full mask.
 
-    ``is_band``: in modes 7 and 8, this is the sequence with a band.
+    ``is_band``: whether this is the sequence with a band in mode 7 or 8.
     """
 
     sparse_mode: int
@@ -244,12 +242,12 @@ class SparseMode(Mask):
             pre_tokens=self.pre_tokens,
             next_tokens=self.next_tokens,
             prefix=None if self.prefix is None else self.prefix[b],
-            mask=i != i,  # only the keys that the mode itself masks
+            mask=i != i,  # nothing beyond the mode itself
             is_band=self.is_band,
         )
 
     def sequence(self, query_len: int, key_len: int, is_band: bool = False) -> Sequence:
-        """The band that the mode computes on one sequence, ignoring its prefix."""
+        """The band that the mode computes on one sequence, without its prefix."""
         d = key_len - query_len
         pre, next_ = self.pre_tokens, self.next_tokens
         low, high = {
@@ -291,7 +289,7 @@ class SparseMode(Mask):
         )
 
     def _band(self) -> Band | None:
-        """The band of a sequence of any lengths, ignoring the prefix."""
+        """The band of a sequence of any length, without its prefix."""
         if self.sparse_mode == 1:
             return None
         if self.sparse_mode in (0, 4):

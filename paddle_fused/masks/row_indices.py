@@ -1,6 +1,6 @@
-"""FlashMask's masks: for each key, the query rows for which it is masked.
+"""FlashMask's masks: the masked query rows of each key.
 
-Their size is O(S). ``rows_compiler`` finds CANN's sparse mode for them; `rows_of` converts other masks to row
+Their size is O(S). ``rows_compiler`` finds a CANN sparse mode for them; `rows_of` converts other masks to row
 indices.
 
 Legend: B batch, H 1 or the number of query heads, Sq queries, Skv keys; i counts queries and j keys.
@@ -19,7 +19,7 @@ import paddle
 from .types import Band, Documents, Mask, Prefix, diagonal
 
 COLUMNS = {True: (1, 2), False: (2, 4)}  # accepted, by ``causal``
-# Masks that are kept, each with its compiled plan: those of a model's layers and of micro-batches in flight.
+# Cached masks, each with its compiled plan: enough for a model's layers and the micro-batches in flight.
 _CACHED = 8
 
 
@@ -27,9 +27,9 @@ _CACHED = 8
 class RowIndices(Mask):
     """Masked query rows for each key. Fully masked rows give zeros.
 
-    ``indices``: int32 [B, H, Skv, columns]. The columns are the first row and the row after the last of one
-    or two ranges: with ``causal`` (start) or (start, end) below the diagonal, else (lower start, upper end)
-    or (lower start, lower end, upper start, upper end). A range without an end reaches to the last row; a
+    ``indices``: int32 [B, H, Skv, columns], where the columns are the start and end (exclusive) of row
+    ranges. With ``causal``: (start) or (start, end), below the diagonal. Otherwise: (lower start, upper end)
+    or (lower start, lower end, upper start, upper end). A range without an end extends to the last row; a
     range without a start begins at row 0.
     """
 
@@ -51,7 +51,7 @@ class RowIndices(Mask):
         return _part(self, (rows.start, rows.stop), (heads.start, heads.stop))
 
     def ranges(self, query_len: int) -> np.ndarray:
-        """Masked rows [range, first or end, B, H, Skv], within 0 ... Sq, excluding rows masked by causal."""
+        """Masked rows [range, start or end, B, H, Skv] within 0 ... Sq, without those masked by causal."""
         columns = np.moveaxis(self.indices, -1, 0)
         start, end = np.zeros_like(columns[0]), np.full_like(columns[0], query_len)
         if self.causal:
@@ -101,17 +101,17 @@ class RowIndices(Mask):
     def check_keys(self, key_len: int) -> None:
         """Raises ValueError unless every key has an index."""
         if self.indices.shape[2] != key_len:
-            raise ValueError(f"{self!r}: it has rows for {self.indices.shape[2]} keys; there are {key_len}.")
+            raise ValueError(f"{self!r} covers {self.indices.shape[2]} keys; the tensors have {key_len}.")
 
 
-@lru_cache(maxsize=16)  # the layers of a process share its part
+@lru_cache(maxsize=16)  # all layers of a process use the same part
 def _part(mask: RowIndices, rows: tuple[int, int], heads: tuple[int, int]) -> RowIndices:
     indices = mask.indices if mask.batch_size is None else mask.indices[slice(*rows)]
     return RowIndices(indices if mask.heads == 1 else indices[:, slice(*heads)], mask.causal)
 
 
 def within_bands(mask: Mask, query_len: int, key_len: int) -> Mask:
-    """Merges causal row indices without ends with bands, if possible; otherwise returns ``mask``."""
+    """Merges causal row indices without ends and bands, if possible; otherwise returns ``mask``."""
     rows = [part for part in mask.parts if isinstance(part, RowIndices)]
     bands = tuple(part for part in mask.parts if isinstance(part, Band))
     if len(rows) != 1 or not bands or 1 + len(bands) != len(mask.parts):
@@ -136,21 +136,21 @@ def _within(rows: RowIndices, bands: tuple[Band, ...], query_len: int, key_len: 
 
 
 def row_indices(indices, causal: bool = True) -> Mask:
-    """FlashMask's mask for these row indices; with ``causal``, keys after the diagonal are masked as well.
+    """FlashMask's mask for these row indices. With ``causal``, keys after the diagonal are masked as well.
 
     Args:
         indices: int32 tensor or array [B, H, Skv, columns], as ``startend_row_indices`` of
-            paddle.nn.functional.flashmask_attention; H is 1 or the number of query heads. A tensor is read
-            from its device, and equal values give the same mask.
+            paddle.nn.functional.flashmask_attention; H is 1 or the number of query heads. A tensor is copied
+            from its device. Equal values give the same mask.
         causal: the diagonal ends at the bottom right. There are 1 or 2 columns with causal, otherwise 2 or 4.
 
-    Fully masked rows give zeros. Raises ValueError for another dtype, rank or number of columns, and for a
-    value of a captured program, which `paddle_fused.flashmask_attention` accepts.
+    Fully masked rows give zeros. Raises ValueError for other dtypes, ranks and numbers of columns, and for
+    values of a captured program; `paddle_fused.flashmask_attention` accepts these.
     """
     if not isinstance(indices, (paddle.Tensor, np.ndarray)):
         raise ValueError(
-            f"row_indices() got {type(indices).__name__}; accepted: an int32 tensor or array. Make one with "
-            "paddle.to_tensor(rows, dtype='int32')."
+            f"row_indices() got {type(indices).__name__}; accepted: an int32 tensor or array. Create it "
+            "with paddle.to_tensor(rows, dtype='int32')."
         )
     check_form("row_indices", "indices", indices, causal)
     if isinstance(indices, np.ndarray):
@@ -159,7 +159,7 @@ def row_indices(indices, causal: bool = True) -> Mask:
 
 
 def check_form(operator: str, name: str, indices, causal: bool) -> None:
-    """Raises ValueError if the dtype, rank or number of columns is invalid for row indices."""
+    """Raises ValueError if the dtype, rank or number of columns of row indices is invalid."""
     dtype = str(indices.dtype).rpartition(".")[2].lower()
     if dtype != "int32":
         raise ValueError(
@@ -182,10 +182,10 @@ _masks: deque[RowIndices] = deque(maxlen=_CACHED)
 
 
 def _of_tensor(indices: paddle.Tensor, causal: bool) -> RowIndices:
-    """The mask with the tensor's values, which are read in every call. Equal values give the same mask.
+    """The mask with the tensor's values, which every call reads. Equal values give the same mask.
 
-    A change cannot be detected otherwise: ``set_value``, ``copy_``, DLPack and collectives write to a
-    tensor's memory without changing its ``inplace_version``.
+    A cheaper check would miss changes: ``set_value``, ``copy_``, DLPack and collectives write to a tensor's
+    memory without changing its ``inplace_version``.
     """
     rows = _same_for_all_heads(indices.numpy())
     for mask in _masks:
@@ -203,8 +203,8 @@ def _same_for_all_heads(indices: np.ndarray) -> np.ndarray:
 def hidden_in_graph(indices, causal: bool, rows, columns, shift):
     """Masked positions as a bool tensor [B, H, rows, columns], computed on the device.
 
-    ``indices``: int32 tensor [B, H, columns, 1, 2 or 4] of these keys; ``rows`` and ``columns``: int32
-    tensors, the positions of queries and keys; ``shift``: Skv - Sq.
+    ``indices``: int32 tensor [B, H, columns, 1, 2 or 4] of these keys. ``rows``, ``columns``: int32 tensors
+    with the positions of queries and keys. ``shift``: Skv - Sq.
     """
     i = rows.unsqueeze(-1)
     column = [column.unsqueeze(-2) for column in indices.unbind(-1)]
@@ -222,7 +222,7 @@ def hidden_in_graph(indices, causal: bool, rows, columns, shift):
 
 
 def rows_of(mask: Mask, query_len: int, key_len: int) -> RowIndices | None:
-    """Row indices equivalent to ``mask``; None if a part is not a band, prefix or documents."""
+    """Row indices equivalent to ``mask``, or None if a part is not a band, prefix or documents mask."""
     if not all(isinstance(part, (Band, Prefix, Documents)) for part in mask.parts):
         return None
     return _intersection(mask, query_len, key_len)

@@ -1,11 +1,11 @@
 """Recognizes mask types in FlashMask's row indices, so that CANN's sparse modes can express them.
 
-Fully masked rows, such as padding at the end of a packed row, give zeros, so the compiled mask may let them
-attend to anything. They are called free: a run of such tokens becomes a document, and its rows are zeroed
-after the call.
+Fully masked rows, such as padding at the end of a packed row, give zeros, so the compiled mask may leave any
+key unmasked for them. Such tokens are called free. A run of free tokens becomes a document, and its rows are
+zeroed after the call.
 
-Legend: B batch, S tokens, as many queries as keys; i counts queries and j keys. The rows that attend to key j
-are first[j] <= i < end[j].
+Legend: B batch, S tokens (the number of queries and of keys); i counts queries and j keys. The rows that
+attend to key j are first[j] <= i < end[j].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .row_indices import RowIndices
 from .sequences import Sequence
 from .types import Band, Documents, Mask, Prefix
 
-REPEATED = 2  # shared questions: the packed tokens are at most this many times the tokens
+REPEATED = 2  # shared questions: limit of packed tokens, as a multiple of the tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,12 @@ class Meaning:
     """The mask types or sequences that row indices express. Both are None if CANN has no mode for them.
 
     Attributes:
-        parts: masks; their intersection equals the row indices.
+        parts: masks whose intersection equals the row indices.
         sequences: causal sequences over ``tokens``.
         tokens: the index in the batch [B * S] of each packed token.
-        own: the index among the packed tokens of each token of the batch, for a shared question in its first
-            sequence.
-        fully_masked: bool [B, H, S], the fully masked rows; None if there are none.
+        own: the index among the packed tokens of each token of the batch. For a shared question, this is its
+            copy in the first sequence.
+        fully_masked: bool [B, H, S], the fully masked rows, or None.
     """
 
     parts: tuple[Mask, ...] | None = None
@@ -41,7 +41,7 @@ class Meaning:
     fully_masked: np.ndarray | None = None
 
     def count_sequences(self, batch: int) -> int:
-        """The number of sequences of the packed batch; 0 if nothing is packed."""
+        """The number of sequences in the packed batch; 0 if nothing is packed."""
         if self.sequences is not None:
             return len(self.sequences)
         for part in self.parts or ():
@@ -118,7 +118,7 @@ def _prefix(first, end, batch_size) -> tuple[Mask, ...] | None:
 def _shared_questions(first, end, free, fully_masked) -> Meaning:
     """Causal sequences that begin with the same tokens: a tree of a question and its answers.
 
-    Each path from a root to a leaf is one sequence, with its own copy of the shared tokens.
+    Each path from a root to a leaf becomes one sequence, with its own copy of the shared tokens.
     """
     size = first.shape[1]
     sequences, tokens, own = [], [], np.empty(first.size, np.int64)
@@ -137,13 +137,13 @@ def _shared_questions(first, end, free, fully_masked) -> Meaning:
     if count > REPEATED * first.size:
         return Meaning(fully_masked=fully_masked)
     tokens = np.concatenate(tokens)
-    own[tokens[::-1]] = np.arange(count)[::-1]  # the first place of each token is written last
+    own[tokens[::-1]] = np.arange(count)[::-1]  # reversed, so the first copy of each token is written last
     return Meaning(sequences=tuple(sequences), tokens=tokens, own=own, fully_masked=fully_masked)
 
 
 def _ends(end, free) -> np.ndarray:
-    """``end``, in which a run of free tokens has its own end."""
-    stops = np.flatnonzero(np.diff(free, append=False)) + 1  # of the runs, and of what lies between them
+    """``end``, with a separate end for each run of free tokens."""
+    stops = np.flatnonzero(np.diff(free, append=False)) + 1  # ends of the runs and of the gaps between them
     run = np.searchsorted(stops, np.arange(len(end)), side="right")
     return np.where(free, np.append(stops, len(end))[run], end)
 

@@ -1,4 +1,4 @@
-"""The shapes of a call in any of the five layouts, and its plan: sequences, and the band each query sees.
+"""The shapes of a call in any layout, and its plan: sequences, and the band of unmasked keys per query.
 
 Legend: B batch, S sequence, T tokens of all sequences, N heads, D head size, H = N * D; i counts the queries
 and j the keys of one sequence, both from 0.
@@ -26,15 +26,15 @@ BATCH_AND_SEQUENCE = {
 
 @dataclass(frozen=True)
 class Shapes:
-    """The sizes of a call for the compiler. None: unknown in a static graph."""
+    """The sizes of a call for the compiler. None means unknown in a static graph."""
 
     layout: str
     batch: int | None  # 1 in layout TND
     query_len: int | None  # Sq, or the number of tokens in layout TND
     key_len: int | None
-    query_lens: tuple[int, ...] | None = None  # layout TND: of each sequence
+    query_lens: tuple[int, ...] | None = None  # layout TND: the length of each sequence
     key_lens: tuple[int, ...] | None = None
-    equal_lens: bool = False  # layout TND: key_lens are query_lens, known or not
+    equal_lens: bool = False  # layout TND: key_lens equal query_lens, even if unknown
 
     @property
     def known(self) -> bool:
@@ -42,7 +42,7 @@ class Shapes:
 
 
 def shapes_of(layout: str, query_shape, key_shape, cu_seqlens_q=None, cu_seqlens_k=None) -> Shapes:
-    """The Shapes of a call. Raises ContractError or ValueError for lengths that do not fit the tokens."""
+    """The Shapes of a call. Raises ContractError or ValueError for lengths that do not match the tokens."""
     if layout == "TND":
         query_len, key_len = _known(query_shape[0]), _known(key_shape[0])
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
@@ -54,12 +54,12 @@ def shapes_of(layout: str, query_shape, key_shape, cu_seqlens_q=None, cu_seqlens
             query_lens if equal and query_len == key_len else _lengths("cu_seqlens_k", cu_seqlens_k, key_len)
         )
         if None not in (query_lens, key_lens) and len(query_lens) != len(key_lens):
-            received = f"cu_seqlens_q holds {len(query_lens)} sequences and cu_seqlens_k {len(key_lens)}"
+            received = f"cu_seqlens_q has {len(query_lens)} sequences and cu_seqlens_k {len(key_lens)}"
             contracts.refuse("attention.lengths_count", OPERATOR, received)
         return Shapes(layout, 1, query_len, key_len, query_lens, key_lens, equal)
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
         raise ValueError(
-            f"{OPERATOR}: cu_seqlens_q and cu_seqlens_k belong to layout TND; the layout is {layout}."
+            f"{OPERATOR}: cu_seqlens_q and cu_seqlens_k require layout TND; the layout is {layout}."
         )
     batch, sequence = BATCH_AND_SEQUENCE[layout]
     return Shapes(
@@ -102,7 +102,7 @@ class Sequence:
 
     @property
     def last_diagonal(self) -> int:
-        """The key at query 0's diagonal if the last query is aligned with the last key."""
+        """The key on query 0's diagonal if the last query is aligned with the last key."""
         return self.key_len - self.query_len
 
     @property
@@ -120,7 +120,7 @@ class Sequence:
 
     @property
     def has_fully_masked_row(self) -> bool:
-        """Whether a row is fully masked; if any is, the first or the last row is."""
+        """Whether a row is fully masked. If so, the first or the last row is."""
         low, high = self.bounds
         return self.query_len > 0 and (low > high or high < 0 or self.query_len - 1 + low >= self.key_len)
 
@@ -129,7 +129,7 @@ class Sequence:
         return self.bounds == replace(self, low=low, high=high).bounds
 
     def within(self, low: int | None, high: int | None) -> Sequence:
-        """The intersection with another band of this sequence."""
+        """The intersection with another band on this sequence."""
         lows = [bound for bound in (self.low, low) if bound is not None]
         highs = [bound for bound in (self.high, high) if bound is not None]
         return replace(self, low=max(lows, default=None), high=min(highs, default=None))
@@ -186,25 +186,25 @@ NO_BOUND = 2**40  # in `MaskPlan.bands`: beyond any sequence
 
 @dataclass(frozen=True)
 class MaskPlan:
-    """What a call computes: its sequences and their bands, and a full mask if bands do not say everything.
+    """The work of a call: its sequences and their bands, plus a full mask if bands cannot express the mask.
 
-    A plan is something that CANN's operator can express in one call (``modes.mode_of``); the host kernels
-    take its bands.
+    CANN's operator can compute every plan in one call (``modes.mode_of``). The host kernels use the bands.
 
     Attributes:
-        packed: computed as sequences in layout TND; False: as a batch.
-        sequences: the computed sequences of all packed tokens, or of one batch element; none if a static
-            graph does not know the lengths.
-        band: the band of every sequence, if ``sequences`` is empty; None: every key is visible.
-        prefix: besides the band, the first keys that are visible, for each batch element or sequence.
+        packed: computed as sequences in layout TND (True) or as a batch (False).
+        sequences: the sequences of all packed tokens, or of one batch element. Empty if the lengths are
+            unknown in a static graph.
+        band: the band of every sequence if ``sequences`` is empty. None: nothing is masked.
+        prefix: the number of leading keys that are unmasked in addition to the band, for each batch element
+            or sequence.
         full, full_shape: the full mask, and the size [Sq, Skv] of its matrix.
-        zero_rows: fully masked rows give zeros. If False, the mask must not have such rows; ``check_rows``
-            checks this if it depends on the values of a tensor.
-        why: the reason for this form, which ``explain`` prints; "": that of the mode.
-        fully_masked: bool [B, H, Sq], queries to zero after the call, because the plan shows them a key.
+        zero_rows: fully masked rows give zeros. If False, the mask must not have such rows. ``check_rows``
+            verifies this for masks that depend on the values of a tensor.
+        why: the reason for this form, printed by ``explain``. "" stands for the mode's reason.
+        fully_masked: bool [B, H, Sq], rows that the plan leaves unmasked and that are zeroed after the call.
         tokens: the index in the batch [B * S] of each packed token, if sequences share tokens.
         own: the index among the packed tokens of each token of the batch.
-        constants: tensors that backends keep for the next call with this plan.
+        constants: tensors that backends cache for later calls with this plan.
     """
 
     packed: bool
@@ -247,15 +247,15 @@ class MaskPlan:
 
     @property
     def align(self) -> str:
-        """The diagonal that ``bands`` are counted from."""
+        """The diagonal from which ``bands`` are counted."""
         return "top_left" if self.sequences or self.band is None else self.band.align
 
     @cached_property
     def bands(self) -> tuple[tuple[int, int, int], ...]:
-        """low, high and prefix of each batch element or sequence; only once if they are all equal.
+        """low, high and prefix of each batch element or sequence; a single entry if all are equal.
 
-        Query i sees the keys ``i + low <= j <= i + high``, counted from the diagonal of ``align``, and the
-        keys ``j < prefix``.
+        Query i attends to the keys ``i + low <= j <= i + high``, counted from the diagonal of ``align``, and
+        to the keys ``j < prefix``.
         """
         if self.sequences:
             bounds = [(s.low, s.high) for s in self.sequences]

@@ -17,7 +17,7 @@ from .types import OPERATOR, Dense, Intersection, Mask
 def compressed(prefix: bool = False):
     """The compressed mask on the current device: [2048, 2048], or [3072, 2048] for prefixes (mode 6).
 
-    It is an argument of `compat.npu_fusion_attention` with the sparse modes 2, 3, 4, 7 and 8 (and 6).
+    It is the mask argument of `compat.npu_fusion_attention` in sparse modes 2, 3, 4, 7 and 8 (and 6).
     `flash_attention` does not need it.
     """
     if paddle.in_dynamic_mode():
@@ -28,7 +28,7 @@ def compressed(prefix: bool = False):
 def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
     """``mask`` on [Sq, Skv] as a bool tensor that broadcasts to [B, N, Sq, Skv]; True = masked.
 
-    A tensor for the longest of several sequences is sliced. ``shape`` is not needed for a tensor alone.
+    With several sequences, a mask tensor for the longest one is sliced. A single tensor needs no ``shape``.
     """
     tensors = [_cut(part.hidden, shape) for part in mask.parts if isinstance(part, Dense)]
     others = tuple(part for part in mask.parts if not isinstance(part, Dense))
@@ -47,11 +47,11 @@ def hidden_tensor(mask: Mask, shape: tuple[int, int] | None):
 def check_rows(plan: MaskPlan, hidden_of_plan: Callable, operator: str) -> None:
     """Raises ContractError if a mask tensor has a fully masked row.
 
-    ``hidden_of_plan``: returns the full mask of the plan.
+    ``hidden_of_plan`` returns the full mask of the plan.
 
-    Nothing is checked if the plan gives such rows zeros, while a program is captured, or if the tensor is
-    distributed. Every call checks and synchronizes with the device, because a change of the tensor's values
-    cannot be detected (``set_value`` and ``copy_`` do not change its ``inplace_version``).
+    Skips the check if the plan zeroes such rows, while a program is captured, or if the tensor is
+    distributed. Every other call checks and synchronizes with the device, because a change of the tensor's
+    values cannot be detected (``set_value`` and ``copy_`` do not change its ``inplace_version``).
     """
     tensors = [part for part in plan.full.parts if isinstance(part, Dense)] if plan.full is not None else []
     if not tensors or plan.zero_rows or not paddle.in_dynamic_mode():
@@ -61,8 +61,8 @@ def check_rows(plan: MaskPlan, hidden_of_plan: Callable, operator: str) -> None:
     hidden = hidden_of_plan()
     for query_len, key_len in {(s.query_len, s.key_len) for s in plan.sequences}:
         if query_len and bool(hidden[..., :query_len, :key_len].all(-1).any()):
-            received = f"{plan.full!r} hides all keys of a query"
-            # Each operator's rule states its own option to allow such rows.
+            received = f"{plan.full!r} masks all keys of a query"
+            # Each operator's rule names the operator's own option for such rows.
             rule = "hidden_rows_of_intents" if operator == OPERATOR else "hidden_rows"
             contracts.refuse(f"attention.{rule}", operator, received)
 
@@ -85,7 +85,7 @@ def _cut(hidden, shape):
     return hidden
 
 
-@lru_cache(maxsize=4)  # a model has few masks, and each takes Sq * Skv bytes
+@lru_cache(maxsize=4)  # a model has few masks, and each needs Sq * Skv bytes
 def _written_out(mask: Mask, shape, device: str):
     return paddle.to_tensor(mask.to_dense(*shape))
 

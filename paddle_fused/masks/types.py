@@ -1,4 +1,4 @@
-"""Attention mask types: the keys that a query attends to, independent of layout, sparse mode and device.
+"""Attention mask types: the keys that each query attends to, for any layout, sparse mode and device.
 
 Legend: B batch, N heads, Sq queries, Skv keys; i counts queries and j keys, both from 0. ``to_dense`` defines
 each mask in plain numpy and is the reference for the compiler.
@@ -22,31 +22,31 @@ OPERATOR = "flash_attention"
 class Mask:
     """An attention mask. ``a & b`` is the intersection: a query attends to the keys that both masks allow.
 
-    Masks created with the same arguments are equal and have the same hash; a mask from `dense` equals only
-    itself.
+    Masks created with the same arguments compare equal and have the same hash. A mask from `dense` equals
+    only itself.
     """
 
-    batch_size: int | None  # the batch size of the mask; None: one mask for every element
+    batch_size: int | None  # None: the same mask for every batch element
     heads = 1  # the number of heads with separate masks
     explain: Callable[..., str]  # `explain.explain`, set by the package
 
     @property
     def parts(self) -> tuple[Mask, ...]:
-        """The masks of which this mask is the intersection."""
+        """The masks whose intersection is this mask."""
         return (self,)
 
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             raise ValueError(
                 f"{self!r} & {type(other).__name__}; accepted: masks of paddle_fused.masks on both sides. "
-                "A bool tensor becomes one by masks.dense(tensor), where True hides a key."
+                "Convert a bool tensor with masks.dense(tensor), where True means masked."
             )
         return Intersection(self.parts + other.parts)
 
     def to_dense(self, query_len: int, key_len: int | None = None) -> np.ndarray:
         """Masked positions (True = masked), bool: [Sq, Skv], or [B, 1, Sq, Skv] if batch elements differ.
 
-        A mask from `dense` that differs between heads gives [B, N, Sq, Skv]. ``key_len`` defaults to
+        A mask from `dense` that differs between heads returns [B, N, Sq, Skv]. ``key_len`` defaults to
         ``query_len``. In layout TND this is the mask of one sequence.
         """
         key_len = query_len if key_len is None else key_len
@@ -64,7 +64,7 @@ class Mask:
         return self
 
     def of_part(self, rows: slice, heads: slice) -> Mask:
-        """The mask of a slice of the batch and of a slice of the heads."""
+        """The mask for a slice of the batch and a slice of the heads."""
         return self
 
     def _hidden(self, i, j, query_len: int, key_len: int, b: int) -> np.ndarray:
@@ -73,13 +73,13 @@ class Mask:
 
 
 def diagonal(align: str, query_len: int, key_len: int) -> int:
-    """The key at query 0's diagonal: 0, or Skv - Sq if the last query is aligned with the last key."""
+    """The key on query 0's diagonal: 0, or Skv - Sq if the last query is aligned with the last key."""
     return key_len - query_len if align == "bottom_right" else 0
 
 
 @dataclass(frozen=True, repr=False)
 class Band(Mask):
-    """Keys from ``left`` before the diagonal to ``right`` after it; None: no bound on that side."""
+    """Keys from ``left`` before the diagonal to ``right`` after it. None means no bound on that side."""
 
     left: int | None
     right: int | None
@@ -126,12 +126,12 @@ class Prefix(Mask):
 class Documents(Mask):
     """Block-diagonal: the documents of a packed row do not attend to each other."""
 
-    rows: tuple[tuple[int, ...], ...]  # lengths of the documents in each row
+    rows: tuple[tuple[int, ...], ...]  # document lengths of each row
     key_rows: tuple[tuple[int, ...], ...]
     batch_size: int | None
     causal: bool
     align: str
-    query_start: int | None  # None: the queries are the whole row
+    query_start: int | None  # None: the queries cover the whole row
 
     def __repr__(self) -> str:
         def of(rows):
@@ -166,16 +166,16 @@ class Documents(Mask):
         return hidden
 
     def check_lengths(self, query_len: int, key_len: int) -> None:
-        """Raises ValueError unless the documents' tokens add up to the queries and the keys."""
+        """Raises ValueError unless the document lengths add up to the queries and the keys."""
         for row, key_row in zip(self.rows, self.key_rows, strict=True):
             start, whole = self.query_start or 0, self.query_start is None
             fits = query_len == sum(row) if whole else start + query_len <= sum(row)
             if not fits or key_len != sum(key_row):
                 queries = f"{query_len} queries" + ("" if whole else f" from token {start} on")
                 raise ValueError(
-                    f"{self!r}: the documents hold {sum(row)} tokens and {sum(key_row)} keys, and the "
+                    f"{self!r}: the documents have {sum(row)} queries and {sum(key_row)} keys, and the "
                     f"tensors have {queries} and {key_len} keys. "
-                    "Give padding at the end a document of its own."
+                    "Add a separate document for padding at the end."
                 )
 
 
@@ -188,7 +188,7 @@ class Dense(Mask):
 
     def __repr__(self) -> str:
         invalid_rows = ", invalid_rows=True" if self.invalid_rows else ""
-        return f"dense(<bool {list(self.hidden.shape)}, True = hidden>{invalid_rows})"
+        return f"dense(<bool {list(self.hidden.shape)}, True = masked>{invalid_rows})"
 
     @property
     def batch_size(self) -> int | None:
@@ -221,7 +221,7 @@ class Intersection(Mask):
     def __post_init__(self):
         sizes = {part.batch_size for part in self.members} - {None}
         if len(sizes) > 1:
-            raise ValueError(f"{self!r}: made for the batch sizes {sorted(sizes)}; all parts need the same.")
+            raise ValueError(f"{self!r}: the batch sizes are {sorted(sizes)}; accepted: equal batch sizes.")
 
     @property
     def parts(self) -> tuple[Mask, ...]:
@@ -251,8 +251,8 @@ class Intersection(Mask):
 def causal(align: str = "bottom_right") -> Mask:
     """Query i attends to the keys ``j <= i + Skv - Sq`` ("bottom_right") or ``j <= i`` ("top_left").
 
-    With "bottom_right", flash-attention's causal mask, the last query attends to all keys, as decoding with a
-    cache requires; "top_left" is ``numpy.tril``. With Sq = Skv they are equal. Raises ValueError for another
+    "bottom_right" is flash-attention's causal mask: the last query attends to all keys, as decoding with a
+    cache requires. "top_left" is ``numpy.tril``. With Sq = Skv they are equal. Raises ValueError for other
     ``align``.
     """
     return band(None, 0, align)
@@ -263,20 +263,20 @@ def band(left: int | None, right: int | None, align: str = "bottom_right") -> Ma
 
     d is Skv - Sq with "bottom_right" (the last query is aligned with the last key) and 0 with "top_left".
     None or -1 means no bound on that side, as in flash-attention's ``window_size``: ``band(127, 0)`` is a
-    causal window of 128 keys. Raises ContractError if the band is empty; ValueError for other negative
-    numbers and another ``align``.
+    causal window of 128 keys. Raises ContractError if the band is empty, ValueError for other negative
+    numbers and other values of ``align``.
     """
     if align not in ALIGNMENTS:
         raise ValueError(f"align is {align!r}; accepted: {' or '.join(map(repr, ALIGNMENTS))}.")
     left, right = (_bound(name, bound) for name, bound in (("left", left), ("right", right)))
     if left is not None and right is not None and left + right < 0:
-        contracts.refuse("attention.band_bottom_right", OPERATOR, f"band({left}, {right}) holds no key")
+        contracts.refuse("attention.band_bottom_right", OPERATOR, f"band({left}, {right}) contains no key")
     for name, bound in (("left", left), ("right", right)):
         if bound is not None and bound < 0:
             raise ValueError(
                 f"{name} is {bound}; accepted: a number of keys from 0 on, or None (or -1) for no bound. "
-                "These mask types have no band beside the diagonal; sparse_mode 4 of "
-                "paddle_fused.compat.npu_fusion_attention is."
+                "For a band that excludes the diagonal, use sparse_mode 4 of "
+                "paddle_fused.compat.npu_fusion_attention."
             )
     return Band(left, right, align)
 
@@ -289,7 +289,7 @@ def _bound(name: str, bound) -> int | None:
 def prefix(lengths: int | Sequence[int]) -> Mask:
     """Query i of batch element b attends to the keys ``j < lengths[b]`` and ``j <= i + Skv - Sq``.
 
-    ``lengths``: one int for the whole batch, or B ints. The prompt is bidirectional, the answer causal.
+    ``lengths``: one int for the whole batch, or B ints. The prefix is bidirectional, the rest causal.
     Raises ValueError for negative lengths.
     """
     lengths = lengths.tolist() if hasattr(lengths, "tolist") else lengths
@@ -306,15 +306,15 @@ def documents(
     align: str = "bottom_right",
     query_start: int | None = None,
 ) -> Mask:
-    """Packed documents: a query attends only to keys of its own document, and with ``causal`` not to later
-    keys.
+    """Packed documents: a query attends only to keys of its own document, with ``causal`` to earlier ones.
 
     Args:
-        seqlens: the documents' lengths (not cumulative): one list for all rows of the batch, or a list for
-            each row. They add up to Sq; padding at the end is a separate document.
-        key_seqlens: the lengths on the key side, if they differ; each pair is then aligned by ``align`` as in
+        seqlens: document lengths (not cumulative): one list for all rows of the batch, or a list per row.
+            They
+            add up to Sq. Padding at the end is a separate document.
+        key_seqlens: document lengths of the keys, if they differ. ``align`` then aligns each pair, as in
             `causal`.
-        query_start: the queries are the part of the packed row that starts at this token, as under context
+        query_start: the queries are the part of the packed row that starts at this token, as in context
             parallelism; the keys are the whole row.
 
     Raises ValueError for negative or missing lengths, and for lengths that do not add up to the tensors'.
@@ -329,27 +329,31 @@ def documents(
         (rows, batch_size) if key_seqlens is None else _rows("key_seqlens", key_seqlens)
     )
     if [len(row) for row in rows] != [len(row) for row in key_rows] or batch_size != key_batch_size:
-        raise ValueError(f"seqlens {seqlens} and key_seqlens {key_seqlens} must hold as many documents.")
+        raise ValueError(
+            f"seqlens {seqlens} and key_seqlens {key_seqlens} must have equal numbers of documents."
+        )
     return Documents(rows, key_rows, batch_size, bool(causal), align, query_start)
 
 
 def dense(hidden, invalid_rows: bool = False) -> Mask:
     """A mask from a bool tensor, **True = masked** (as in CANN; in PyTorch and Paddle True means unmasked).
 
-    Shapes: [Sq, Skv], [1, 1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq, longest
-    Skv], one for all sequences. A fully masked row is refused unless ``invalid_rows`` is set: then its output
-    and gradients are zero. A numpy array is copied. Raises ValueError for anything except a tensor or array,
-    and for another dtype or rank.
+    Args:
+        hidden: [Sq, Skv], [1, 1, Sq, Skv], [B, 1, Sq, Skv] or [B, N, Sq, Skv]; in layout TND [longest Sq,
+            longest Skv], shared by all sequences. A numpy array is copied.
+        invalid_rows: allow fully masked rows, whose output and gradients are then zero.
+
+    Raises ValueError for other types, dtypes and ranks.
     """
     if not isinstance(hidden, (paddle.Tensor, paddle.pir.Value, np.ndarray)):
         raise ValueError(
             f"dense() got {type(hidden).__name__}; accepted: a bool tensor or numpy array. "
-            "Make one with paddle.to_tensor."
+            "Create one with paddle.to_tensor."
         )
     if str(hidden.dtype).removeprefix("paddle.") != "bool":
         raise ValueError(
-            f"dense() got {hidden.dtype}; accepted: bool, where True hides a key. "
-            "For an additive mask pass (mask != 0), for a mask where True keeps pass ~mask."
+            f"dense() got {hidden.dtype}; accepted: bool, where True means masked. "
+            "Pass (mask != 0) for an additive mask, ~mask for a mask where True means unmasked."
         )
     if len(hidden.shape) not in (2, 4):
         raise ValueError(
@@ -361,7 +365,7 @@ def dense(hidden, invalid_rows: bool = False) -> Mask:
 def _lengths(operator: str, name: str, lengths) -> tuple[int, ...]:
     values = check_ints(operator, name, lengths)
     if not values or min(values) < 0:
-        raise ValueError(f"{operator}: {name} holds {list(values)}; accepted: one or more lengths from 0 on.")
+        raise ValueError(f"{operator}: {name} is {list(values)}; accepted: one or more lengths from 0 on.")
     return values
 
 

@@ -1,7 +1,7 @@
 """The mask compiler for layout TND (sequences of different lengths), and plans for unknown lengths.
 
-A card does not allow fully masked rows in this layout. `unknown_lengths` also handles batches: it plans for a
-static graph with unknown sequence lengths.
+A card does not support fully masked rows in this layout. `unknown_lengths` also handles batches: it plans
+for a static graph with unknown sequence lengths.
 
 Legend: Sq queries and Skv keys of one sequence, d = Skv - Sq.
 """
@@ -25,8 +25,8 @@ def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> MaskPlan:
     elif shapes.query_lens is None or shapes.key_lens is None:
         if not shapes.equal_lens and (bands or others):
             raise ValueError(
-                f"{Intersection(parts)!r} in layout TND needs lengths that a static graph knows, as lists of "
-                "ints; or pass one tensor as cu_seqlens_q and cu_seqlens_k."
+                f"{Intersection(parts)!r} in layout TND requires lengths that are known in a static graph. "
+                "Pass lists of ints, or one tensor as both cu_seqlens_q and cu_seqlens_k."
             )
         return unknown_lengths(bands, others, packed=True)
     else:
@@ -37,10 +37,10 @@ def compile_varlen(parts: tuple[Mask, ...], shapes: Shapes) -> MaskPlan:
     if others:
         raise ValueError(
             f"{Intersection(parts)!r} in layout TND: all sequences share one mask tensor [longest Sq, "
-            "longest Skv], but the bands differ from sequence to sequence. Use bands aligned to the top "
-            "left, or one call per sequence."
+            "longest Skv], but their bands differ. Use bands aligned to the top left, or one call per "
+            "sequence."
         )
-    why = "no mode of layout TND says it: one batch element with a full block-diagonal mask"
+    why = "no TND mode expresses it: one batch element with a full block-diagonal mask"
     shape = shapes.query_len, shapes.key_len
     return MaskPlan(False, (Sequence(*shape),), full=Blocks(tuple(sequences)), full_shape=shape, why=why)
 
@@ -49,9 +49,9 @@ def _documents(bands, others, shapes) -> list[Sequence]:
     documents = others[0]
     if len(others) > 1 or shapes.query_lens is not None or len(documents.rows) > 1:
         raise ValueError(
-            f"{Intersection((*bands, *others))!r} in layout TND: accepted is one documents(...) with one "
-            "list of lengths, intersected with bands only, without cu_seqlens_q and cu_seqlens_k, which "
-            "say the same."
+            f"{Intersection((*bands, *others))!r} in layout TND; accepted: one documents(...) with one list "
+            "of lengths, intersected with bands only. Omit cu_seqlens_q and cu_seqlens_k, because documents "
+            "already define the lengths."
         )
     sequences = document_sequences(documents, 0, shapes.query_len, shapes.key_len)
     for band in bands:
@@ -89,7 +89,7 @@ def _check_queries(active: list[Sequence]) -> None:
         if s.has_fully_masked_row and s.low is None and s.high == s.last_diagonal:
             contracts.refuse("attention.mode3_varlen", OPERATOR, f"{lengths}, causal from the bottom right")
         if s.has_fully_masked_row:
-            received = f"{lengths} and the band {s.low} <= j - i <= {s.high} leaves queries that see no key"
+            received = f"{lengths} has fully masked rows in the band {s.low} <= j - i <= {s.high}"
             contracts.refuse("attention.hidden_rows_of_intents", OPERATOR, received)
 
 
@@ -108,7 +108,7 @@ def _shared_mask_plan(active, tensors, sequences) -> MaskPlan | None:
 
 
 def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> MaskPlan:
-    """The plan for a mask that does not depend on the lengths. Raises ValueError for any other mask."""
+    """The plan for a mask that does not depend on lengths. Raises ValueError for any other mask."""
     if not bands and not others:
         return MaskPlan(packed)
     if not bands and len(others) == 1 and isinstance(others[0], Dense):
@@ -120,6 +120,6 @@ def unknown_lengths(bands: list[Band], others: list[Mask], packed: bool) -> Mask
         if (left, right) == (None, 0) or aligns == {"bottom_right"}:  # no mode counts from the top left
             return MaskPlan(packed, band=Band(left, right, *aligns))
     raise ValueError(
-        f"{Intersection((*bands, *others))!r} needs the sequence lengths, but they are dynamic in this "
-        "static graph: specify them in the InputSpec."
+        f"{Intersection((*bands, *others))!r} depends on the sequence lengths, which are dynamic in this "
+        "static graph. Specify them in the InputSpec."
     )

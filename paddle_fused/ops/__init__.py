@@ -1,6 +1,6 @@
 """The fused operators: one package per operator, and their shared modules.
 
-    arguments    argument checks that apply to every backend
+    arguments    argument checks for every backend
     case         ``OpCase``, a test case
     gated        shared by swiglu and geglu
 

@@ -1,4 +1,4 @@
-"""Argument checks that apply to every backend. Each raises a ValueError that states what is accepted."""
+"""Argument checks for every backend. Each raises a ValueError that states the accepted values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..captured import apply_patches, leave_untransformed
 from ..devices import device_of, is_captured, located
 from ..dispatch import name_of
 
-# Every operator and mask imports this module, so this runs before any of them is captured.
+# Every operator and mask imports this module, so this runs before any capture.
 apply_patches()
 leave_untransformed("paddle_fused.ops")
 
-# Dtypes of the composed backend. CANN, and therefore the other backends, have no float64: see the contracts.
+# Dtypes of the composed backend. CANN and the other backends do not support float64; see the contracts.
 COMPOSED_FLOATS = ("float32", "bfloat16", "float16", "float64")
-FLOAT64_NOTE = "float64 runs on the composed backend only."
+FLOAT64_NOTE = "Only the composed backend supports float64."
 
 
 def check_is_tensor(operator: str, name: str, value) -> None:
@@ -47,7 +47,7 @@ def check_tensor(operator: str, name: str, value, dtypes: tuple[str, ...] = COMP
 def check_contract_dtype(
     rule: str, operator: str, name: str, value, dtypes: tuple[str, ...] = COMPOSED_FLOATS
 ) -> None:
-    """Like ``check_tensor``, for dtypes of CANN's ``rule``, so that the error has CANN's number."""
+    """``check_tensor`` for the dtypes of CANN's ``rule``; the error has CANN's number."""
     if isinstance(value, (paddle.Tensor, paddle.pir.Value)) and dtype_name(value) not in dtypes:
         note = FLOAT64_NOTE if "float64" in dtypes else ""
         contracts.refuse(rule, operator, f"{name} is {dtype_name(value)}", note)
@@ -71,10 +71,10 @@ def check_number(operator: str, name: str, value) -> float:
 
 
 def check_int(operator: str, name: str, value) -> int:
-    """``value``, an integer or a one-element tensor, as an int. A float is refused."""
+    """``value``, an integer or a one-element tensor, as an int. Rejects floats."""
     number = value.item() if isinstance(value, (paddle.Tensor, np.ndarray)) and value.size == 1 else value
     if not hasattr(number, "__index__") or isinstance(number, (paddle.Tensor, np.ndarray, paddle.pir.Value)):
-        raise ValueError(f"{operator}: {name} is {_described(value)}; accepted: a whole number. Pass an int.")
+        raise ValueError(f"{operator}: {name} is {_described(value)}; accepted: an integer. Pass an int.")
     return operators.index(number)
 
 
@@ -83,14 +83,13 @@ def check_ints(operator: str, name: str, values) -> tuple[int, ...]:
     listed = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
         raise ValueError(
-            f"{operator}: {name} is {_described(values)}; accepted: a list of whole numbers. "
-            "Pass a list of ints."
+            f"{operator}: {name} is {_described(values)}; accepted: a list of integers. Pass a list of ints."
         )
     return tuple(check_int(operator, f"an element of {name}", value) for value in listed)
 
 
 def _described(value) -> str:
-    """``value`` for an error message: a tensor by its shape."""
+    """``value`` for an error message; a tensor is described by its shape."""
     if isinstance(value, (paddle.Tensor, paddle.pir.Value, np.ndarray)):
         return f"a tensor of shape {list(value.shape)}"
     return repr(value)
@@ -102,7 +101,7 @@ def same_shape(a, b) -> bool:
 
 
 def check_one_device(operator: str, **tensors) -> None:
-    """Raises ValueError unless all tensors are on one device (npu:0 is not npu:1). None is skipped."""
+    """Raises ValueError unless all tensors are on one device (npu:0 differs from npu:1). Skips None."""
     devices = {name: located(tensor) for name, tensor in tensors.items() if tensor is not None}
     if len(set(devices.values())) > 1:
         where = ", ".join(f"{name} is on {device}" for name, device in devices.items())
@@ -110,7 +109,7 @@ def check_one_device(operator: str, **tensors) -> None:
 
 
 def no_16_bit_on_cpu(*tensors) -> str | None:
-    """The composed backend's reason to decline, or None: Paddle's CPU kernels lack 16-bit types."""
+    """The composed backend's reason to decline, or None: Paddle's CPU kernels do not support 16-bit types."""
     for tensor in tensors:
         if (
             tensor is not None
@@ -122,10 +121,10 @@ def no_16_bit_on_cpu(*tensors) -> str | None:
 
 
 def with_gradient(tensor, other):
-    """A frozen tensor with an unused gradient, if ``other`` needs a gradient; otherwise the tensor itself.
+    """A frozen tensor with an unused gradient if ``other`` needs a gradient, otherwise the tensor itself.
 
-    Some of Paddle's kernels require this: ``matmul`` fails if a frozen factor is empty, and ``layer_norm`` on
-    the CPU, and therefore on the virtual NPU, omits a frozen weight from the gradient of x.
+    Some of Paddle's kernels require this. ``matmul`` fails if a frozen factor is empty. ``layer_norm`` on the
+    CPU, and therefore on the virtual NPU, omits a frozen weight from the gradient of x.
     """
     if is_captured(tensor) or not tensor.stop_gradient or not wants_gradient(other):
         return tensor
@@ -135,5 +134,5 @@ def with_gradient(tensor, other):
 
 
 def wants_gradient(*tensors) -> bool:
-    """Whether any of the tensors needs a gradient; None is skipped."""
+    """Whether any of the tensors needs a gradient. Skips None."""
     return paddle.is_grad_enabled() and any(t is not None and not t.stop_gradient for t in tensors)

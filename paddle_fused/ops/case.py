@@ -21,12 +21,12 @@ class OpCase:
         arrays: ``arrays(random)`` returns the tensors by name, from a numpy Generator. Floating-point arrays
             (float64) are rounded to the dtype under test; others (int64, bool) are passed unchanged.
         call: ``call(tensors)`` calls the public function and returns a tuple of its floating-point outputs.
-        golden: ``golden(arrays)`` returns the same outputs in float64, written in numpy from the formula.
+        golden: ``golden(arrays)`` returns the same outputs in float64, computed by the formula in numpy.
         gradients: names of the tensors whose gradients are compared. The reference is the composed backend in
             float64 on the CPU place, which the tests check against directional differences of ``golden``.
         keep_float32: names of floating-point tensors that stay float32 in every dtype (a float32 weight).
-        is_stable: whether huge values give the same result in every implementation. They do not if exp
-            amplifies the rounding of a large score.
+        is_stable: whether all implementations agree on huge values. They do not if exp amplifies the rounding
+            of a large score.
     """
 
     operator: str

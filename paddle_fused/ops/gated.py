@@ -1,4 +1,4 @@
-"""Shared by the gated activations a(x) * y, of two tensors or of the two halves of x's last dimension."""
+"""Shared by the gated activations a(x) * y of two tensors, or of the two halves of x's last dimension."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .arguments import check_one_device, check_tensor, dtype_name, same_shape
 
 
 def check_gated(operator: str, x, y) -> None:
-    """Checks the rules ``<operator>.same_shape``, ``same_dtype`` and ``even``, for every backend."""
+    """Checks the rules ``<operator>.same_shape``, ``same_dtype`` and ``even`` for every backend."""
     check_tensor(operator, "x", x)
     if y is not None:
         check_tensor(operator, "y", y)
@@ -27,7 +27,7 @@ def check_gated(operator: str, x, y) -> None:
 def native_refuses(x, y, *_others) -> str | None:
     """The reason why the host kernels of gated activations decline these tensors, or None."""
     if dtype_name(x) == "float64":
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     return native.unsupported_reason(x, y)
 
 

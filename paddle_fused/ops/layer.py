@@ -11,14 +11,15 @@ from ..ascend import refuse_second_derivative
 
 
 class OperatorLayer(PyLayer):
-    """A PyLayer without second derivatives, through which ``backward`` may run once.
+    """A PyLayer without second derivatives whose ``backward`` can run only once.
 
-    Saved tensors must keep their values, as Paddle checks for its own operators.
+    Saved tensors must keep their values; this is checked, as Paddle does for its own operators.
 
-    Paddle 3.0 to 3.3: a node of a PyLayer frees its context after it has run, even with
-    ``retain_graph=True``, and reads it the next time, so a second ``backward`` is a segmentation fault. Here
-    it raises an error. ``paddle.grad`` runs copies of the nodes, any number of times. After a ``backward`` it
-    still crashes while it copies them, before any code of this class runs (docs/upstream_defects.md).
+    In Paddle 3.0 to 3.3, the node of a PyLayer frees its context after it has run, even with
+    ``retain_graph=True``, and reads it again the next time. A second ``backward`` is a segmentation fault;
+    this class raises an error. ``paddle.grad`` runs copies of the nodes and can be repeated. After a
+    ``backward``, it still crashes while copying the nodes, before this class is called
+    (docs/upstream_defects.md).
     """
 
     _context: weakref.ref  # of the last call of ``forward``
@@ -38,7 +39,7 @@ class OperatorLayer(PyLayer):
             if ctx.versions != [tensor.inplace_version for tensor in ctx.saved_tensor() or ()]:
                 raise ValueError(
                     f"{cls.operator}: an input was changed in place after the forward pass; accepted: the "
-                    "values of the forward pass, which give the gradients. Clone the tensor before."
+                    "unchanged values. Clone the tensor before changing it."
                 )
             return backward(ctx, *gradients)
 
@@ -53,11 +54,11 @@ class OperatorLayer(PyLayer):
         if not first.stop_gradient:
             context, operator = OperatorLayer._context, cls.operator
 
-            def refuse_to_run_again(_gradient):  # runs before the node itself, which would read its context
+            def refuse_to_run_again(_gradient):  # runs before the node, which would read its context
                 if context() is None:
                     raise ValueError(
-                        f"{operator}: backward runs a second time; accepted: once, even with "
-                        "retain_graph=True. paddle.grad with retain_graph=True gives gradients again."
+                        f"{operator}: backward ran a second time; accepted: once, even with "
+                        "retain_graph=True. Use paddle.grad with retain_graph=True to repeat gradients."
                     )
 
             first.register_hook(refuse_to_run_again)

@@ -35,14 +35,14 @@ def batch(layout="BSND", heads=2, **arguments):
     return npu_fusion_attention(x, x, x, heads, layout, **arguments)
 
 
-WHOLE = r"; accepted: a whole number\. Pass an int\."
+WHOLE = r"; accepted: an integer\. Pass an int\."
 REFUSED = {
     "floats": (lambda: packed([2.0, 5.0], ENDS), "an element of actual_seq_qlen is 2.0" + WHOLE),
     "a float tensor": (
         lambda: packed(ENDS, paddle.to_tensor([2.0, 5.0])),
         "an element of actual_seq_kvlen is 2.0" + WHOLE,
     ),
-    "a number": (lambda: packed(5, ENDS), "actual_seq_qlen is 5; accepted: a list of whole numbers"),
+    "a number": (lambda: packed(5, ENDS), "actual_seq_qlen is 5; accepted: a list of integers"),
     "too few tokens": (lambda: packed([2, 4], ENDS), r"actual_seq_qlen is \[2, 4\] for 5 tokens"),
     "queries without keys": (lambda: packed([2, 5], [5, 5]), "a sequence with 3 queries and no keys"),
     "other heads": (

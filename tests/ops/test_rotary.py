@@ -92,7 +92,7 @@ MODES = {
     ),
     "gradient of cos": (
         lambda: rotary_mul(*npu((2, 8, 4, 64), (1, 8, 1, 64), gradient=True)),
-        "composition .*gradient for cos and sin",
+        "composition .*gradients of cos and sin",
     ),
 }
 
@@ -198,7 +198,7 @@ def bad_inputs():
         "another D": (lambda: rotary_mul(x, *[angles[..., :6]] * 2), r"cos \[1, 6, 1, 6\].*Reshape them"),
         "sizes": (lambda: rotary_mul(x, *[angles[:, :5]] * 2), r"cos \[1, 5, 1, 8\]"),
         "cos unlike sin": (lambda: rotary_mul(x, angles, x), r"cos \[1, 6, 1, 8\] and sin \[2, 6, 4, 8\]"),
-        "rank of cos": (lambda: rotary_mul(x, angles[0], angles[0]), r"and of x's rank"),
+        "rank of cos": (lambda: rotary_mul(x, angles[0], angles[0]), r"x's rank"),
         "devices": (
             lambda: rotary_mul(x, angles.to("npu:0"), angles),
             "x is on cpu, cos is on npu:0, sin is on cpu; accepted: one device",

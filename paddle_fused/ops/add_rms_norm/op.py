@@ -1,4 +1,4 @@
-"""Addition of the residual, then RMSNorm. Shapes: ... any leading dimensions, H the normalised one."""
+"""Residual addition followed by RMSNorm. Shapes: ... any leading dimensions, H the normalized dimension."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def add_rms_norm(x, residual, weight, epsilon: float = 1e-6):
         epsilon: added to the mean of the squares; not negative.
 
     Returns:
-        (out, residual_out), each of x's shape and dtype. Gradients flow from both to x, residual and weight.
+        (out, residual_out), each with x's shape and dtype. Gradients flow from both to x, residual and
+        weight.
 
     Raises:
-        ContractError (a ValueError): for shapes, dtypes and epsilons other than these.
+        ContractError (a ValueError): for other shapes, dtypes and epsilons.
 
     Source: aclnnAddRmsNorm; Liger-Kernel's fused_add_rms_norm.
     """
@@ -93,7 +94,7 @@ def _sharding_rule(x, residual, weight, epsilon) -> ShardingRule:
 
 ADD_RMS_NORM = FusedOp(
     OPERATOR,
-    ascend=Backend(_ascend, _ascend_unsupported, "add and rms_norm_npu: the plugin binds no aclnnAddRmsNorm"),
+    ascend=Backend(_ascend, _ascend_unsupported, "add and rms_norm_npu: the plugin lacks aclnnAddRmsNorm"),
     native=Backend(_native, _native_unsupported, "pf_add_rms_norm"),
     composed=Backend(_composed),
     sharding=Sharding(("x", "residual", "weight", "epsilon"), _sharding_rule),

@@ -6,10 +6,10 @@ from paddle_fused.registry import Cost, Operator
 def cost(
     item_size: int, backward: bool, tokens: int, heads: int, head_dim: int, computed: float = 1.0
 ) -> Cost:
-    """Forward multiplies twice (scores, output): 4 S S N D for a full mask.
+    """The cost of attention. Forward has two matmuls (scores and output): 4 S S N D for a full mask.
 
-    Backward multiplies five times (the scores again; the gradients of probabilities, values, queries and
-    keys). ``computed``: the fraction of unmasked scores.
+    Backward has five: the scores again, and the gradients of probabilities, values, queries and keys.
+    ``computed`` is the fraction of unmasked scores.
     """
     elements = tokens * heads * head_dim
     flops = 4 * tokens * elements * computed

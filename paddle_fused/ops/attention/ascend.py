@@ -1,8 +1,8 @@
-"""Attention by flash_attention_npu of paddle-custom-npu, in each of its three public forms.
+"""Attention with flash_attention_npu of paddle-custom-npu, in each of its released signatures.
 
-The operator has only CANN's mode 0: no mask, its own causal mask from the top left, or a full mask, whose
-band it limits to 65536 tokens. Its scale is 1 / sqrt(D).
-It requires value to have key's head size: a smaller value is padded with zeros, and the result is sliced.
+The operator supports only CANN's mode 0: no mask, a causal mask from the top left, or a full mask with a band
+of 65536 tokens. Its scale is always 1 / sqrt(D). It requires equal head sizes of key and value, so a smaller
+value is padded with zeros and the result is sliced.
 
 Source: PaddleCustomDevice backends/npu/custom_op/fused_attention_npu.cc. Legend: Sq and Skv queries and keys
 of one sequence, T tokens, D and Dv head sizes.
@@ -36,13 +36,13 @@ PLUGIN = "flash_attention_npu"
 
 
 class _Request(NamedTuple):
-    """The arguments of the operator for the mask."""
+    """The operator's arguments for the mask."""
 
     varlen: bool
     causal: bool = False
     mask: Mask | None = None
     mask_shape: tuple[int, int] | None = None
-    is_triangle: bool = False  # the mask masks all keys after the query: skip those blocks
+    is_triangle: bool = False  # the mask covers all keys after the query: skip those blocks
     tiled: bool = False  # one call per tile of queries, each with its own mask
 
 
@@ -88,7 +88,7 @@ def _run(query, key, value, call: AttentionCall):
                 [call.shapes.batch, call.shapes.query_len, heads.query, heads.head_dim]
             )
         out = from_bsnd(out, layout)
-    if not call.returns_statistics:  # in varlen their shape differs from the operator's declaration
+    if not call.returns_statistics:  # in varlen, their shape differs from the operator's declaration
         softmax_max = softmax_sum = None
     return out, softmax_max, softmax_sum, None
 
@@ -100,7 +100,7 @@ def _run_tiles(query, key, value, call: AttentionCall):
 
     def attend_tile(q, k, v, hidden):
         q = q if factor == 1 else q * factor
-        # No causal mask and no triangle of its own: dropout, causal, return_softmax, is_test, triangle.
+        # The tile's mask is complete: dropout, causal, return_softmax, is_test, triangle.
         arguments = _form_arguments(call, _Request(False), (0.0, False, True, True, False))
         return ascend.call(PLUGIN, q, k, v, None, hidden, *arguments)[:3]
 
@@ -121,7 +121,7 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
-    """The fraction of the scores computed: at most the blocks after the query are skipped."""
+    """The fraction of the scores computed. The operator skips at most the blocks after the query."""
     request, shapes = _request(call), call.shapes
     if request.tiled:
         return tiles.Tiles.of(call).computed
@@ -148,11 +148,11 @@ def _unsupported_tensors(query, bias, call) -> str | None:
     if dtype_name(query) not in contracts.dtypes("attention.plugin_dtype"):
         return contracts.reason("attention.plugin_dtype", PLUGIN, f"query is {dtype_name(query)}")
     if bias is not None:
-        return f"{PLUGIN} has no position bias"
+        return f"{PLUGIN} does not support a position bias"
     if call.dropout > 0:
         return (
-            f"{PLUGIN} applies dropout in its backward pass but not in its forward pass, so that gradients "
-            "are wrong"
+            f"{PLUGIN} applies dropout only in its backward pass, not in its forward pass, so gradients "
+            "would be wrong"
         )
     return None
 
@@ -161,32 +161,30 @@ def _unsupported_scale(call) -> str | None:
     if _query_factor(call) is not None:
         return None
     return (
-        f"{PLUGIN} has the scale 1 / sqrt(D) only; {call.scale:g} is not that times a power of two, by "
-        "which the query could be multiplied without rounding"
+        f"{PLUGIN} supports only the scale 1 / sqrt(D); {call.scale:g} differs by a factor that is not a "
+        "power of two, which cannot be applied to the query exactly"
     )
 
 
 def _unsupported_mask(query, call) -> str | None:
     if isinstance(call.mask, RowIndices) and is_captured(query) and _request(call).tiled:
-        return (
-            f"{PLUGIN} takes row indices in tiles of queries, which a captured program cannot compute again"
-        )
+        return f"{PLUGIN} computes row indices in tiles of queries, which captured programs do not support"
     if call.plan.zero_rows and not isinstance(call.mask, RowIndices):
-        return f"{PLUGIN} has no handling of queries that see no key"
+        return f"{PLUGIN} does not support fully masked rows"
     if is_captured(query) and not (call.shapes.known and (call.plan.sequences or not call.plan.packed)):
-        return f"{PLUGIN} needs lengths that a captured program knows"
+        return f"{PLUGIN} requires lengths that are known in a captured program"
     request = _request(call)
     if request is None and form() == "v10" and call.layout == "TND":
-        return f"{PLUGIN} of the plugin that is installed has no varlen form"
+        return f"{PLUGIN} of the installed plugin has no varlen form"
     if request is None:
-        return f"{PLUGIN} shares one mask [longest Sq, longest Skv] among all sequences, and theirs differ"
+        return f"{PLUGIN} shares one mask [longest Sq, longest Skv] among sequences, but theirs differ"
     longest = max((max(s.query_len, s.key_len) for s in call.plan.sequences), default=0)
     if (request.causal or request.mask is not None or request.tiled) and longest - 1 > contracts.limit(
         "attention.band"
     ):
         return (
-            f"{PLUGIN} lets a masked query see {contracts.limit('attention.band')} tokens before and after "
-            "it only"
+            f"{PLUGIN} limits masked attention to {contracts.limit('attention.band')} tokens before and "
+            "after the query"
         )
     return None
 
@@ -196,19 +194,17 @@ def _unsupported_statistics(query, call) -> str | None:
         return None
     request = _request(call)
     if request.varlen:
-        return (
-            f"{PLUGIN} orders the statistics of sequences [N, T, 8] while it gives them the shape [T, N, 8]"
-        )
+        return f"{PLUGIN} returns the statistics of sequences in order [N, T, 8] but with shape [T, N, 8]"
     if is_captured(query):
         return (
-            f"{PLUGIN} declares its statistics with the shape of key and value, which captured programs "
-            "rely on"
+            f"{PLUGIN} declares its statistics with the shape of key and value, and captured programs use "
+            "the declaration"
         )
     return None
 
 
 def form() -> str | None:
-    """The released form of the operator: tensor13 or v10; None if it is neither."""
+    """The released signature of the operator, "tensor13" or "v10", or None."""
     inputs, attributes = ascend.signature(PLUGIN)
     if "is_varlen" in attributes:
         return "tensor13" if len(inputs) == 7 else None
@@ -219,7 +215,7 @@ def _unsupported_form() -> str | None:
     if form() is not None:
         return None
     return (
-        f"{PLUGIN} of the plugin that is installed has neither of its two released forms: "
+        f"{PLUGIN} of the installed plugin has neither of the two released signatures: "
         f"{ascend.signature(PLUGIN)}"
     )
 
@@ -241,7 +237,7 @@ def _query_factor(call) -> float | None:
 
 
 def query_factor(scale: float, head_dim: int) -> float | None:
-    """The factor on the query that gives another scale (a power of two, which is exact), or None."""
+    """The factor on the query that replaces another scale, or None. It is a power of two, so it is exact."""
     factor = scale * math.sqrt(head_dim)
     if not factor:
         return None
@@ -251,7 +247,7 @@ def query_factor(scale: float, head_dim: int) -> float | None:
 
 @once_per_call
 def _request(call: AttentionCall) -> _Request | None:
-    """The operator's arguments for this mask, or None if it cannot express it."""
+    """The operator's arguments for this mask, or None if the operator cannot express it."""
     request, has_rows = _one_call(call), isinstance(call.mask, RowIndices)
     if request is not None:
         is_small = request.mask is None or max(request.mask_shape) <= tiles.ROWS

@@ -38,7 +38,7 @@ class AttentionCall:
     results: dict = field(default_factory=dict, init=False, compare=False, repr=False)  # of `once_per_call`
 
     def check(self, bias) -> None:
-        """Checks sizes against CANN's limits, the shape of the bias, and that no row is fully masked."""
+        """Checks sizes against CANN's limits and the shape of the bias, and rejects fully masked rows."""
         heads, shapes = self.heads, self.shapes
         check_heads(heads, self.operator)
         if self.layout == "TND":
@@ -51,12 +51,12 @@ class AttentionCall:
                 self._at_most("attention.batch_with_prefix", "the batch size with a prefix", shapes.batch)
         if shapes.key_len == 0 and shapes.query_len:
             contracts.refuse(
-                "attention.no_keys", self.operator, f"{shapes.query_len} queries came with no keys"
+                "attention.no_keys", self.operator, f"there are {shapes.query_len} queries and no keys"
             )
         for part in () if self.mask is None else self.mask.parts:
             if isinstance(part, (Dense, RowIndices)) and part.heads not in (1, -1, heads.query):
                 contracts.refuse(
-                    "attention.mask_shape", self.operator, f"{part!r} came for {heads.query} heads"
+                    "attention.mask_shape", self.operator, f"{part!r} is used for {heads.query} heads"
                 )
         if bias is not None:
             self._check_bias(bias)
@@ -75,7 +75,7 @@ class AttentionCall:
         shapes, heads = self.shapes, self.heads
         if self.layout == "TND":
             raise ValueError(
-                f"{self.operator}: bias came in layout TND; accepted: layouts BSH, SBH, BSND and BNSD."
+                f"{self.operator}: bias is passed in layout TND; accepted: layouts BSH, SBH, BSND and BNSD."
             )
         b, n, q, k = shapes.batch, heads.query, shapes.query_len, shapes.key_len
         accepted = ((b, n, q, k), (b, n, 1, k), (1, n, q, k))
@@ -90,7 +90,7 @@ class AttentionCall:
 
 
 def once_per_call(function: Callable[[AttentionCall], Any]):
-    """Computes ``function(call)`` at most once for each call; checks, dispatch and run share the result."""
+    """Computes ``function(call)`` at most once per call; checks, dispatch and run share the result."""
 
     @functools.wraps(function)
     def kept(call: AttentionCall):
@@ -103,15 +103,15 @@ def once_per_call(function: Callable[[AttentionCall], Any]):
 
 @once_per_call
 def full_mask(call: AttentionCall):
-    """The full mask of the call's plan: bool [Sq, Skv] or [B or 1, N or 1, Sq, Skv], True = hidden."""
+    """The full mask of the call's plan: bool [Sq, Skv] or [B or 1, N or 1, Sq, Skv], True = masked."""
     return hidden_tensor(call.plan.full, call.plan.full_shape)
 
 
 def check_lengths(mask, layout: str, cu_seqlens_q, operator: str) -> None:
-    """Raises ContractError if layout TND has neither lengths nor documents."""
+    """Raises ContractError if layout TND has neither lengths nor a documents mask."""
     parts = () if mask is None else mask.parts
     if layout == "TND" and cu_seqlens_q is None and not any(isinstance(part, Documents) for part in parts):
-        received = "layout TND came without cu_seqlens_q and cu_seqlens_k"
+        received = "the layout is TND, without cu_seqlens_q and cu_seqlens_k"
         contracts.refuse("attention.lengths_from_0", operator, received)
 
 
@@ -153,12 +153,12 @@ def check_heads(heads: Heads, operator: str) -> None:
     if not 1 <= heads.head_dim <= contracts.limit("attention.head_dim"):
         contracts.refuse("attention.head_dim", operator, f"the head size is {heads.head_dim}")
     if not 1 <= heads.value_dim <= heads.head_dim:
-        received = f"the head sizes are {heads.head_dim} of key and {heads.value_dim} of value"
+        received = f"the head size of key is {heads.head_dim} and of value {heads.value_dim}"
         contracts.refuse("attention.value_head_dim", operator, received)
 
 
 def _fits(shape, expected, but_last: bool = False) -> bool:
-    """Whether the sizes are equal; None and -1 are unknown sizes."""
+    """Whether the sizes are equal. None and -1 are unknown sizes."""
     shape, expected = (list(sizes)[: -1 if but_last else None] for sizes in (shape, expected))
     unknown = (None, -1)
     return len(shape) == len(expected) and all(

@@ -16,7 +16,7 @@ from ..arguments import dtype_name, no_16_bit_on_cpu
 from .call import AttentionCall
 from .layout import as_bsnd, from_bsnd
 
-STATISTICS = 8  # CANN repeats each row's maximum and sum this often
+STATISTICS = 8  # CANN stores this many copies of each row's maximum and sum
 
 
 def run(query, key, value, bias, call: AttentionCall):
@@ -35,16 +35,16 @@ def run(query, key, value, bias, call: AttentionCall):
 def unsupported_reason(query, key, value, bias, call: AttentionCall) -> str | None:
     if call.layout == "TND" and call.cu_seqlens_q is not None and call.shapes.query_lens is None:
         return (
-            "composed attention cuts the tokens where cu_seqlens says, which this captured program does "
-            "not know"
+            "composed attention slices the tokens by cu_seqlens, whose values this captured program does not "
+            "have"
         )
     if call.seed is not None:
-        return "Paddle's dropout draws from its generator and takes no seed"
+        return "Paddle's dropout does not accept a seed"
     if not call.shapes.known and any(
         not isinstance(part, Dense) for part in (call.mask or Intersection(())).parts
     ):
         return (
-            f"composed attention writes {call.mask!r} out, and this captured program does not know the "
+            f"composed attention materializes {call.mask!r}, but this captured program does not have the "
             "lengths"
         )
     return no_16_bit_on_cpu(query)
@@ -68,7 +68,7 @@ def _sequences(query, key, value, call):
         mask = None if call.mask is None else call.mask.of_sequence(s, query_lens)
         out, *statistics = _attention(q, k, v, None, _hidden(mask, query_len, key_len), call)
         parts.append([x if x is None else x.squeeze(0).transpose([1, 0, 2]) for x in (out, *statistics)])
-    if not parts:  # no query at all
+    if not parts:  # no queries
         out = query[..., : call.heads.value_dim] + 0 * (key.sum() + value.sum())  # empty, with gradients
         statistics = (
             [paddle.zeros([0, call.heads.query, STATISTICS])] * 2 if call.returns_statistics else [None] * 2
@@ -95,7 +95,7 @@ def _attention(q, k, v, bias, hidden, call):
     scores = paddle.matmul(q, k, transpose_y=True)
     scores = (scores if bias is None else scores + bias) * call.scale
     if hidden is not None:
-        fully_masked = hidden.all(-1, keepdim=True)  # fully masked rows: kept finite here, zeroed below
+        fully_masked = hidden.all(-1, keepdim=True)  # kept finite here, zeroed below
         lowest = paddle.full([], float("-inf"), scores.dtype)
         scores = paddle.where(paddle.logical_and(hidden, paddle.logical_not(fully_masked)), lowest, scores)
     probability = F.softmax(scores, axis=-1)

@@ -36,7 +36,7 @@ def heads_of(
 ) -> Heads:
     """The heads of tensors whose rank fits the layout. Raises ValueError if H is not a multiple of D.
 
-    ``name``: the name of num_heads in ``operator``.
+    ``name`` is the argument name of num_heads in ``operator``.
     """
     num_heads = None if num_heads is None else check_int(operator, name, num_heads)
     _check_known(operator, layout, query=query_shape, key=key_shape, value=value_shape)
@@ -49,15 +49,15 @@ def heads_of(
             )
         return Heads(query_shape[dim], key_shape[dim], query_shape[-1], value_shape[-1])
     if num_heads is None:
-        raise ValueError(f"{operator}: layout {layout} needs {name}, the number of query heads.")
+        raise ValueError(f"{operator}: layout {layout} requires {name}, the number of query heads.")
     head_dim, rest = divmod(query_shape[-1], num_heads) if num_heads > 0 else (0, 1)
     key_heads, key_rest = divmod(key_shape[-1], head_dim) if head_dim else (0, 1)
     value_dim, value_rest = divmod(value_shape[-1], key_heads) if key_heads else (0, 1)
     if rest or key_rest or value_rest:
         raise ValueError(
-            f"{operator}: with {name} {num_heads} the last dimensions of query {list(query_shape)}, key "
-            f"{list(key_shape)} and value {list(value_shape)} are not whole heads: query's is N * "
-            "D, key's Nkv * D, value's Nkv * Dv."
+            f"{operator}: with {name} {num_heads}, the last dimensions of query {list(query_shape)}, key "
+            f"{list(key_shape)} and value {list(value_shape)} are not multiples of the head size; "
+            "accepted: N * D, Nkv * D and Nkv * Dv."
         )
     return Heads(num_heads, key_heads, head_dim, value_dim)
 
@@ -67,9 +67,8 @@ def _check_known(operator: str, layout: str, **shapes) -> None:
     for name, shape in shapes.items():
         if any(shape[dim] == -1 for dim in dims):
             raise ValueError(
-                f"{operator}: {name} has shape {list(shape)} in layout {layout}; accepted: batch and "
-                "sequence may be -1, the numbers of heads and the head sizes must be known. Write them into "
-                "the InputSpec."
+                f"{operator}: {name} has shape {list(shape)} in layout {layout}; accepted: -1 for "
+                "batch and sequence only. Specify the number of heads and the head size in the InputSpec."
             )
 
 
@@ -86,7 +85,7 @@ def without_heads(x, layout: str):
 
 
 def _leading(x) -> list[int]:
-    """The first two sizes for reshape: 0 keeps a size that a captured program does not know."""
+    """The first two sizes for reshape. 0 keeps a size that is unknown in a captured program."""
     return [max(0, size) for size in x.shape[:2]]
 
 

@@ -1,4 +1,4 @@
-"""Attention with the host kernels: pf_flash_attention, which takes the bands of the plan.
+"""Attention with the host kernel pf_flash_attention, which takes the bands of the plan.
 
 Legend: B batch, S sequence, T tokens, N heads, D head size.
 """
@@ -18,7 +18,7 @@ from .call import AttentionCall, full_mask
 from .layout import from_bsnd
 from .packing import packed, unpacked, zero_queries
 
-_SEEDS = 2**31 - 1  # randint takes no larger bound
+_SEEDS = 2**31 - 1  # the largest bound that randint accepts
 
 
 def run(query, key, value, bias, call: AttentionCall):
@@ -34,7 +34,7 @@ def run(query, key, value, bias, call: AttentionCall):
             )
     elif layout == "TND":
         query, key, value = (x.unsqueeze(0) for x in (query, key, value))
-    # Drawn here and not in the operator, because a program would merge two equal calls into one.
+    # Drawn here, not in the operator, because a program would merge two equal calls.
     seed = call.seed
     if seed is None and call.dropout > 0:
         seed = paddle.randint(0, _SEEDS, [2], dtype="int64")
@@ -72,7 +72,7 @@ def run(query, key, value, bias, call: AttentionCall):
 
 def unsupported_reason(query, key, value, bias, call: AttentionCall) -> str | None:
     if dtype_name(query) == "float64":
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     return native.unsupported_reason(query, key, value, bias)
 
 
@@ -81,7 +81,7 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
-    """The fraction of the scores computed, counted as in CANN: in blocks that contain a visible key."""
+    """The fraction of the scores computed, counted as in CANN: in blocks with an unmasked key."""
     return computed_fraction(call.plan, call.shapes) if call.plan.sequences else 1.0
 
 

@@ -1,4 +1,4 @@
-"""Attention with mask types: the public function. Each backend has its own file.
+"""Attention with mask types: the public function. Each backend has a separate file.
 
 Legend: B batch, Sq and Skv queries and keys of one sequence, T tokens of all sequences, N and Nkv heads of
 query and of key and value, D and Dv head sizes.
@@ -62,16 +62,16 @@ def flash_attention(
         8], each value repeated eight times.
 
     Raises:
-        ContractError (a ValueError): for calls that CANN refuses or computes incorrectly, with its error
-        number.
-        ValueError: for arguments other than these, and if no backend accepts the tensors.
+        ContractError (a ValueError): for calls that CANN rejects or computes incorrectly, with CANN's error
+            number.
+        ValueError: for other invalid arguments, and if no backend accepts the tensors.
 
     Source: aclnnFlashAttentionScore, aclnnFlashAttentionVarLenScore.
     """
     if mask is not None and not isinstance(mask, masks.Mask):
         raise ValueError(
-            f"{OPERATOR}: mask is {type(mask).__name__}; accepted: a mask of paddle_fused.masks. A bool "
-            "tensor becomes one by masks.dense(tensor), where True hides a key."
+            f"{OPERATOR}: mask is {type(mask).__name__}; accepted: a mask of paddle_fused.masks. Convert a "
+            "bool tensor with masks.dense(tensor), where True means masked."
         )
     out, softmax_max, softmax_sum, _ = attend(
         query,
@@ -112,7 +112,7 @@ def attend(
 
     The statistics are None unless requested. Seed and offset of dropout are int64 [2], or None if the backend
     does not have them; ``seed`` (int64 [2]) sets them. ``operator`` and ``heads_name`` (for num_heads) are
-    the names in error messages.
+    the names used in error messages.
     """
     dropout = check_number(operator, "dropout", dropout)
     scale = None if scale is None else check_number(operator, "scale", scale)

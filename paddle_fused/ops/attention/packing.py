@@ -17,7 +17,7 @@ _ORDER = {"BSND": [0, 2, 1], "BSH": [0, 2, 1], "SBH": [2, 0, 1], "BNSD": [0, 1, 
 
 
 def constant(plan, name: str, values, dtype: str):
-    """``values`` as a tensor on the current device, which a plan caches for the calls of other layers."""
+    """``values`` as a tensor on the current device, cached in the plan for the calls of other layers."""
     if not paddle.in_dynamic_mode():
         return paddle.to_tensor(values, dtype=dtype)
     key = name, paddle.device.get_device()
@@ -35,14 +35,14 @@ def packed(x, heads: int, call: AttentionCall):
 
 
 def unpacked(x, call: AttentionCall):
-    """[T, ...] to [B * S, ...]: each token's result in the first of its sequences."""
+    """[T, ...] to [B * S, ...]: each token's result in the first sequence that contains the token."""
     if call.plan.own is None:
         return x
     return _gather(x, constant(call.plan, "own", call.plan.own, "int64"))
 
 
 def _gather(x, index):
-    """Rows of x. Paddle has no `gather` of float16 on the CPU place."""
+    """Rows of x. Paddle does not support `gather` in float16 on the CPU place."""
     if dtype_name(x) == "float16" and device_of(x) == "cpu":
         return paddle.gather(x.astype("float32"), index).astype("float16")
     return paddle.gather(x, index)
@@ -65,7 +65,7 @@ def zero_queries(out, fully_masked, layout: str, heads: int):
     """Zeros where ``fully_masked`` ([B or 1, N or 1, S]) is True, as with CANN's inner_precise 2."""
     fully_masked = fully_masked.transpose(_ORDER[layout]).unsqueeze(-1)
     wide = with_heads(out, layout, heads)
-    if device_of(out) == "cpu":  # Paddle has no 16-bit `where` there
+    if device_of(out) == "cpu":  # Paddle does not support 16-bit `where` there
         wide = wide.astype("float32")
     zeroed = paddle.where(fully_masked, paddle.zeros([], wide.dtype), wide).astype(out.dtype)
     return without_heads(zeroed, layout)

@@ -1,8 +1,7 @@
 """Attention on distributed tensors, sharded by batch and by heads.
 
-Every process computes its own sequences and heads without communication. Query heads share their key head, so
-both are split into the same number of shards. Layouts that merge heads and head size cannot be split by
-heads.
+Every process computes its own sequences and heads without communication. Query heads share key heads, so both
+are split into the same number of shards. Layouts that merge heads and head size cannot be sharded by heads.
 
 Legend: B batch, N heads.
 """
@@ -33,14 +32,14 @@ def sharding_rule(query, key, value, bias, call: AttentionCall) -> ShardingRule:
     tokens = _DIMS[call.layout]
     statistics = (None, "heads", None) if call.layout == "TND" else _SCORES
     inputs = {"query": tokens, "key": tokens, "value": tokens, "bias": _SCORES}
-    return ShardingRule(inputs, (tokens, statistics, statistics, None))  # each process draws its own seed
+    return ShardingRule(inputs, (tokens, statistics, statistics, None))  # every process draws a separate seed
 
 
 def localise(layout: Layout, by_name: dict, part) -> dict:
     """The call for the local shards: their sizes, and the mask of their sequences and heads."""
     call, query, key, value, bias = (by_name[name] for name in ("call", "query", "key", "value", "bias"))
     mask = None if call.mask is None else _part_of(call.mask, layout, part)
-    # Tokens are not sharded, so that the lengths in layout TND need not be read again.
+    # Tokens are not sharded, so the lengths in layout TND stay valid.
     shapes = call.shapes if call.layout == "TND" else masks.shapes_of(call.layout, query.shape, key.shape)
     same = (mask, shapes) == (call.mask, call.shapes)
     own = replace(
@@ -65,7 +64,7 @@ def _part_of(mask: Mask, layout: Layout, part) -> Mask:
         dims = _SCORES if len(mask.hidden.shape) == 4 else (None, None)
         return Dense(part("the mask", mask.hidden, dims), mask.invalid_rows)
     if layout.count("batch") == layout.count("heads") == 1:
-        return mask  # with its cache of checked values
+        return mask  # keeps the cache of checked values
     return mask.of_part(layout.own("batch", mask.batch_size or 1), layout.own("heads", mask.heads))
 
 
@@ -78,8 +77,8 @@ def check_lengths_are_local(operator: str, **lengths) -> None:
     for name, ends in lengths.items():
         if is_split(ends):
             raise ValueError(
-                f"{operator}: {name} is a distributed tensor; accepted: a list of ints, or a tensor of this "
-                "process. Pass its _local_value()."
+                f"{operator}: {name} is a distributed tensor; accepted: a list of ints or a local "
+                "tensor. Pass its _local_value()."
             )
 
 

@@ -1,8 +1,8 @@
-"""Masks of row indices on an operator that supports only full masks: one tile of queries at a time.
+"""Row-index masks on an operator that supports only full masks: one tile of queries at a time.
 
 A tile is a call with some query rows and their unmasked keys. Its mask is computed on the device from the row
-indices and freed after the call; the backward pass recomputes tile and mask. So memory is O(S), and keys that
-are masked for all rows of a tile cost nothing.
+indices and freed after the call. The backward pass recomputes the tile and its mask. Memory is O(S), and keys
+that are masked for all rows of a tile are skipped.
 
 Legend: B batch, H 1 or N heads, Sq queries, Skv keys, D head size.
 """
@@ -20,7 +20,7 @@ from ..layer import OperatorLayer
 from .call import AttentionCall, once_per_call
 from .packing import constant
 
-ROWS = 1024  # queries of a tile
+ROWS = 1024  # queries per tile
 FEWEST_ROWS = 128
 MASK_BYTES = 1 << 25  # a tile has fewer rows if its mask would be larger
 
@@ -35,7 +35,7 @@ class Tiles:
 
     @classmethod
     def of(cls, call: AttentionCall) -> Tiles:
-        """The tiles of a call with row indices, which a plan caches for the calls of other layers."""
+        """The tiles of a call with row indices, cached in the plan for the calls of other layers."""
         mask = rows_of_call(call)
         if "tiles" not in call.plan.constants:
             call.plan.constants["tiles"] = tuple(_spans(mask, call))
@@ -48,7 +48,7 @@ class Tiles:
         return sum((b - a) * (d - c) for a, b, c, d in self.spans) / max(total, 1)
 
     def hidden(self, span):
-        """The mask of a tile, bool [B or 1, H, rows, keys]. Fully masked rows are unmasked."""
+        """The mask of a tile, bool [B or 1, H, rows, keys]. Fully masked rows become unmasked."""
         first_row, end_row, first_key, end_key = span
         mask, shapes = self.mask, self.call.shapes
         indices = constant(self.call.plan, "indices", mask.indices, "int32")[:, :, first_key:end_key]
@@ -70,7 +70,7 @@ class Tiles:
 
 @once_per_call
 def rows_of_call(call: AttentionCall) -> RowIndices | None:
-    """The mask of a call as row indices; None if it has none."""
+    """The mask of a call as row indices, or None for other masks."""
     if isinstance(call.mask, RowIndices):
         return call.mask
     if call.mask is None or call.layout == "TND" or not call.shapes.known:
@@ -122,7 +122,7 @@ class _Tiled(OperatorLayer):
     def backward(ctx, out_grad, *_):
         query, key, value = ctx.saved_tensor()
         query_grads = []
-        # Gradients of key and value are summed over tiles in float32, so that 16-bit dtypes are rounded once.
+        # Gradients of key and value are summed over tiles in float32, so 16-bit dtypes are rounded once.
         key_grad, value_grad = (paddle.zeros(x.shape, "float32") for x in (key, value))
         for span in ctx.tiles.spans:
             a, b, c, d = span

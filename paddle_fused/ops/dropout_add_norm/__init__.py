@@ -4,9 +4,9 @@ from paddle_fused.registry import Cost, Operator
 
 
 def cost(item_size: int, backward: bool, tokens: int, hidden: int) -> Cost:
-    """Forward reads x0 and residual and writes out and pre, and one byte of mask per element.
+    """Forward reads x0 and residual and writes out, pre and one byte of mask per element.
 
-    Backward reads pre, the mask and both output gradients, and writes the gradients of x0 and of residual.
+    Backward reads pre, the mask and both output gradients, and writes the gradients of x0 and residual.
     """
     return Cost(tokens * hidden * ((9 if backward else 4) * item_size + (2 if backward else 1)))
 

@@ -1,4 +1,4 @@
-"""Cases of dropout_add_layer_norm and dropout_add_rms_norm without randomness: dropout 0, and 1."""
+"""Cases of dropout_add_layer_norm and dropout_add_rms_norm without randomness: dropout 0 and 1."""
 
 import functools
 
@@ -36,7 +36,7 @@ def arrays(random, shape, has):
 
 
 def _away_from_zero(random, shape):
-    # The norm of a row that is scaled to almost zero amplifies every rounding.
+    # If a row is scaled to almost zero, the norm amplifies every rounding.
     return np.asarray(random.uniform(0.5, 1.5, shape) * random.choice([-1.0, 1.0], shape))
 
 
@@ -85,12 +85,12 @@ CASES = [
 
 def _random_case(operator, random) -> OpCase:
     leading = random.integers(0, 5, random.integers(0, 4)).tolist()
-    # Of few elements some are so close to each other that the layer norm magnifies the rounding of `pre`.
+    # In short rows, elements may be so close that the layer norm amplifies the rounding of `pre`.
     width = int(random.integers(8, 80))
     has = tuple(name for name in OPTIONAL if random.integers(2))
     if "residual" not in has:
-        # The norm takes out what scales a whole row, so that rowscale's gradient is what rounding leaves of
-        # terms that cancel: with the huge weights of random calls, anything.
+        # The norm cancels the scale of a row, so rowscale's gradient consists of rounding errors of canceling
+        # terms. With the huge weights of random calls, it is arbitrary.
         has = tuple(name for name in has if name != "rowscale")
     float32 = tuple(name for name in ("residual", "weight") if random.integers(4) == 0)
     float32 += ("bias",) * ("weight" in float32)

@@ -1,6 +1,6 @@
 """Scaling, dropout, residual addition and norm: `dropout_add_layer_norm` and `dropout_add_rms_norm`.
 
-Shapes: ... any leading dimensions, usually (B, S); H the normalised one.
+Shapes: ... any leading dimensions, usually (B, S); H the normalized dimension.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def dropout_add_layer_norm(
 ):
     """out = LayerNorm(pre) * weight + bias,  pre = Dropout(x0 * rowscale * layerscale) + residual.
 
-    LayerNorm(z) = (z - mean(z)) / sqrt(mean((z - mean(z))^2) + epsilon), over the last dimension, of ``pre``
-    after rounding to its dtype. Dropout multiplies kept elements by 1 / (1 - dropout_p). The arithmetic is
-    float32.
+    LayerNorm(z) = (z - mean(z)) / sqrt(mean((z - mean(z))^2) + epsilon), over the last dimension. It is
+    computed from ``pre`` after rounding to its dtype. Dropout multiplies kept elements by 1 / (1 -
+    dropout_p). The arithmetic is float32.
 
     Args:
         x0: [..., H], float32, bfloat16 or float16 (float64: composed only).
@@ -50,17 +50,20 @@ def dropout_add_layer_norm(
         rowscale: x0's shape without its last dimension, x0's dtype; or None.
         layerscale: [H], x0's dtype; or None.
         prenorm: also return ``pre``.
-        residual_in_fp32: keep ``pre`` in float32. Without a residual it has no effect.
+        residual_in_fp32: keep ``pre`` in float32. No effect without a residual.
         return_dropout_mask: also return the mask.
         training: False disables dropout.
 
     Returns:
-        out, (out, pre), (out, mask) or (out, pre, mask). out: x0's shape and dtype. pre: x0's shape and
-        residual's dtype (float32 with residual_in_fp32), x0's dtype without a residual. mask: x0's shape,
-        bool, True where an element was kept. Gradients flow from out and pre to every floating argument.
+        out, (out, pre), (out, mask) or (out, pre, mask). Gradients flow from out and pre to every
+        floating-point argument.
+
+        - out: x0's shape and dtype.
+        - pre: x0's shape and residual's dtype (float32 with residual_in_fp32), x0's dtype without a residual.
+        - mask: x0's shape, bool, True where an element was kept.
 
     Raises:
-        ContractError (a ValueError): for shapes, dtypes and numbers other than these.
+        ContractError (a ValueError): for other shapes, dtypes and numbers.
 
     Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md.
     """
@@ -88,11 +91,11 @@ def dropout_add_rms_norm(
 ):
     """out = round(pre * rstd) * weight + bias,  pre = Dropout(x0 * rowscale * layerscale) + residual.
 
-    rstd = 1 / sqrt(mean(pre^2 over the last dimension) + epsilon); round() casts to weight's dtype, as in
+    rstd = 1 / sqrt(mean(pre^2 over the last dimension) + epsilon). round() casts to weight's dtype, as in
     ``rms_norm``. Arguments, results and errors are the same as for ``dropout_add_layer_norm``.
 
-    Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. Its code adds epsilon outside the root, and
-    ignores the bias.
+    Source: MindSpeed docs/ops/npu_dropout_add_layer_norm.md. MindSpeed's code adds epsilon outside the root
+    and ignores the bias.
     """
     check("dropout_add_rms_norm", x0, residual, weight, bias, dropout_p, epsilon, rowscale, layerscale)
     tensors = (x0, _in_float32(residual, residual_in_fp32), weight, bias, rowscale, layerscale)
@@ -102,7 +105,7 @@ def dropout_add_rms_norm(
 
 
 def _in_float32(residual, residual_in_fp32):
-    # pre has residual's dtype; a cast is exact, and its gradient has the residual's own dtype.
+    # pre has residual's dtype. A cast is exact, and its gradient has the residual's original dtype.
     keep = residual is None or not residual_in_fp32 or dtype_name(residual) in ("float32", "float64")
     return residual if keep else residual.astype("float32")
 
@@ -112,7 +115,7 @@ def _wanted(out, pre, mask, prenorm, return_dropout_mask):
     return results if len(results) > 1 else out
 
 
-# ---- the definition; the composition for the card shares parts of it
+# ---- the definition; the composition for the card uses parts of it
 
 
 def _pre_norm(x0, residual, rowscale, layerscale, dropout, with_mask, wide):
@@ -132,7 +135,7 @@ def _pre_norm(x0, residual, rowscale, layerscale, dropout, with_mask, wide):
     if residual is not None:
         z = z + residual.astype(wide)
     pre = z.astype(x0.dtype if residual is None else residual.dtype)
-    return x0.clone() if pre is x0 else pre, mask  # not x0 itself, because the caller may modify an output
+    return x0.clone() if pre is x0 else pre, mask  # not x0 itself, because callers may modify outputs
 
 
 def _layer_normalised(pre, weight, bias, epsilon):
@@ -159,13 +162,13 @@ def _composed(norm, x0, residual, weight, bias, rowscale, layerscale, dropout, e
 
 # ---- the host kernels
 
-_SEEDS = 2**31 - 1  # randint takes no larger bound
+_SEEDS = 2**31 - 1  # the largest bound that randint accepts
 
 
 def _native(is_rms, x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
-    # Missing tensors are passed as ``blank``, which is never read: csrc/ops/dropout_add_norm.cc says why.
+    # Missing tensors are passed as ``blank``, which is never read; see csrc/ops/dropout_add_norm.cc.
     if rowscale is not None and len(rowscale.shape) == 0:
-        rowscale = rowscale.reshape([1])  # captured programs need a dimension
+        rowscale = rowscale.reshape([1])  # captured programs require a dimension
     optional = (residual, bias, rowscale, layerscale)
     has = sum(1 << bit for bit, tensor in enumerate(optional) if tensor is not None)
     blank = weight.detach()
@@ -187,19 +190,19 @@ def _native_unsupported(x0, residual, weight, bias, rowscale, layerscale, dropou
 
 
 def _ascend(norm, x0, residual, weight, bias, rowscale, layerscale, dropout, epsilon, with_mask):
-    # A single addition is rounded equally in any dtype; several steps are computed in float32.
+    # A single addition is rounded the same way in any dtype; several steps are computed in float32.
     is_one_step = rowscale is None and layerscale is None and dropout == 0
     same = residual is None or residual.dtype == x0.dtype
     wide = x0.dtype if is_one_step and same else "float32"
     pre, mask = _pre_norm(x0, residual, rowscale, layerscale, dropout, with_mask, wide)
-    # The norms require tensors of one dtype.
+    # The norms require tensors of the same dtype.
     common = pre.dtype if pre.dtype == weight.dtype else "float32"
     bias = None if bias is None else bias.astype(common)
     return norm(pre.astype(common), weight.astype(common), bias, epsilon).astype(x0.dtype), pre, mask
 
 
 def _layer_norm_npu(x, weight, bias, epsilon):
-    # Paddle's layer_norm requires a dimension before the normalised one.
+    # Paddle's layer_norm requires a dimension before the normalized one.
     rows = x.unsqueeze(0) if len(x.shape) == 1 else x
     return F.layer_norm(rows, weight.shape, with_gradient(weight, rows), bias, epsilon).reshape(x.shape)
 

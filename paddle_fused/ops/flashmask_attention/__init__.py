@@ -1,4 +1,4 @@
-"""FlashMask attention: flash_attention with masks of row indices, with Paddle's name and arguments."""
+"""FlashMask attention: flash_attention with row-index masks, under Paddle's name and arguments."""
 
 from paddle_fused.registry import Operator
 

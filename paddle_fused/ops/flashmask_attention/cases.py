@@ -1,4 +1,4 @@
-"""Cases of flashmask_attention: each kind of row indices with a sparse mode, and the others.
+"""Cases of flashmask_attention: row indices for each sparse mode, and row indices without one.
 
 Legend: B batch, S queries and keys, N and Nkv heads, D head size.
 """
@@ -12,7 +12,7 @@ from .op import OPERATOR, flashmask_attention
 
 
 def hidden_by(indices: np.ndarray, causal: bool, query_len: int) -> np.ndarray:
-    """The mask of row indices [B, H, Skv, columns] by definition: bool [B, H, Sq, Skv]."""
+    """The mask of row indices [B, H, Skv, columns], by definition: bool [B, H, Sq, Skv]."""
     key_len, columns = indices.shape[2:]
     row = np.arange(query_len)[:, None]
     first, *others = (indices[..., None, :, column] for column in range(columns))
@@ -45,7 +45,7 @@ def rows_case(name, indices, causal, query_len=None, heads=(4, 2), dim=16) -> Op
         tensors = (TO_BNSD["BSND"](arrays[key], 0) for key in shapes)
         return (FROM_BNSD["BSND"](golden(*tensors, hidden)),)
 
-    # Created outside captured programs, so that its values are known there.
+    # Created outside captured programs, so its values are known there.
     rows = paddle.to_tensor(indices, place=paddle.CPUPlace())
 
     def call(t):
@@ -63,14 +63,14 @@ def rows_case(name, indices, causal, query_len=None, heads=(4, 2), dim=16) -> Op
 
 
 def documents(*lengths: int, padding: int = 0) -> list[list[int]]:
-    """The row after each token's document; padding tokens are masked from their own row on."""
+    """The end row of each token's document. Padding tokens are masked from their own row on."""
     ends = np.cumsum(lengths)
     rows = np.repeat(ends, lengths).tolist()
     return [[row] for row in [*rows, *range(len(rows), len(rows) + padding)]]
 
 
 def shared_question(question: int, *answers: int, padding: int = 0) -> list[list[int]]:
-    """Answers that attend to the question and to themselves, as PaddleFormers packs preferences."""
+    """Answers that attend to the question and to themselves, the packing of preferences in PaddleFormers."""
     rows = documents(question, *answers, padding=padding)
     rows[:question] = [[len(rows) - padding]] * question
     return rows

@@ -43,39 +43,41 @@ def flashmask_attention(
 ):
     """out = dropout(softmax(Q K^T / sqrt(D) over the keys that the row indices do not mask)) V.
 
-    The arguments of ``paddle.nn.functional.flashmask_attention``, in its order and with its defaults.
+    Has the arguments of ``paddle.nn.functional.flashmask_attention``, in its order and with its defaults.
 
     Args:
         query, key, value: float32, bfloat16 or float16 [B, S, N, D], [B, S, Nkv, D]; N is a multiple of Nkv.
-        startend_row_indices: int32 [B, 1, Nkv or N, Skv, columns]; the query rows for which each key is
-            masked. With causal, 1 column (start; up to the last row) or 2 (start, end), in addition to the
-            keys after the diagonal, which ends at the bottom right. Otherwise 2 (start; up to the last row,
-            and end; from the first row on) or 4 (two ranges). None: only ``causal``.
+        startend_row_indices: int32 [B, 1, Nkv or N, Skv, columns], the masked query rows of each key.
+            With causal, 1 column (start, up to the last row) or 2 (start, end), in addition to the keys after
+            the diagonal, which ends at the bottom right. Otherwise 2 (a start, up to the last row, and an
+            end, from row 0 on) or 4 (two ranges). None: only ``causal``.
         dropout: the dropout probability, ignored unless ``training``.
-        window_size: instead of indices: keys from i - w to i with causal, else to i + w; or both bounds.
+        window_size: replaces indices: keys from i - w to i with causal, otherwise to i + w; or both bounds.
         return_softmax_lse: also return log(sum(exp(scores))), float32 [B, N, Sq], without gradient; -inf for
             fully masked rows.
         return_seed_offset: also return dropout's seed and offset, int64 [2]; zeros without dropout.
-        fixed_seed_offset: int64 [2]: repeats the dropout of a call that returned it.
-        rng_name: draws the seed from the generator that paddle.framework.random registered by this name.
+        fixed_seed_offset: int64 [2], repeats the dropout of the call that returned it.
+        rng_name: draws the seed from the generator registered under this name in paddle.framework.random.
         softmax_scale: default 1 / sqrt(D).
         name, block_mask: accepted only as None.
 
     Fully masked rows give zeros and have no gradient. Every call reads the indices, which synchronizes with
     the device; equal indices share the compiled mask. ``masks.row_indices`` reads them once for many calls of
-    `flash_attention`. A captured program computes a full mask from indices that are its inputs.
+    `flash_attention`. If the indices are inputs of a captured program, it computes a full mask from them.
 
     Returns:
         out [B, Sq, N, D], or a list of out and the requested results.
 
     Raises:
-        ContractError or ValueError: for violated rules of `flash_attention`, under its name.
-        ValueError: for indices of another form.
+        ContractError or ValueError: for violated rules of `flash_attention`, under the name of this function.
+        ValueError: for other forms of indices.
     """
     unsupported = {"name": name, "block_mask": block_mask}
     unsupported = [argument for argument, setting in unsupported.items() if setting is not None]
     if unsupported:
-        raise ValueError(f"{OPERATOR}: {', '.join(unsupported)} came; no backend has it. Leave it out.")
+        raise ValueError(
+            f"{OPERATOR}: received {', '.join(unsupported)}, which no backend supports. Omit it."
+        )
     for argument, tensor in (("query", query), ("key", key), ("value", value)):
         check_is_tensor(OPERATOR, argument, tensor)
     check_rank(ATTENTION, "BSND", {"query": query.shape, "key": key.shape, "value": value.shape})
@@ -122,12 +124,12 @@ def _mask(query, key, indices, causal: bool):
         return _in_graph(query, key, indices, causal)
     if is_split(indices):
         raise ValueError(
-            f"{OPERATOR}: startend_row_indices is a distributed tensor; accepted: a tensor of this process. "
+            f"{OPERATOR}: startend_row_indices is a distributed tensor; accepted: a local tensor. "
             "Pass its _local_value()."
         )
     mask = masks.row_indices(indices, causal)
     heads = query.shape[2]
-    if mask.heads in (1, heads) or heads == 0 or heads % mask.heads:  # attend refuses such numbers
+    if mask.heads in (1, heads) or heads == 0 or heads % mask.heads:  # attend rejects the last two
         return mask
     return _of_query_heads(mask, heads)
 
@@ -156,13 +158,13 @@ def _window(query, key, indices, window_size, causal: bool):
     left, right = (check_int(OPERATOR, "window_size", size) for size in (*sizes, *sizes[-1:])[:2])
     if indices is not None:
         raise ValueError(
-            f"{OPERATOR}: window_size and startend_row_indices came; accepted: one of them. Hide the keys "
-            "outside of the window by the indices."
+            f"{OPERATOR}: received window_size and startend_row_indices; accepted: one of them. Mask keys "
+            "outside the window with the indices."
         )
     if query.shape[1] != key.shape[1] or min(left, right) < 0:
         raise ValueError(
             f"{OPERATOR}: window_size is {window_size} for {query.shape[1]} queries and {key.shape[1]} keys; "
-            "accepted: numbers of keys from 0 on, and as many queries as keys."
+            "accepted: numbers of keys from 0 on, and equal numbers of queries and keys."
         )
     right = 0 if causal else right
     return (
@@ -172,7 +174,7 @@ def _window(query, key, indices, window_size, causal: bool):
 
 @lru_cache(maxsize=16)
 def _rows_of_window(query_len: int, key_len: int, left: int | None, right: int) -> RowIndices:
-    """The rows of a band, in a form that never materializes an Sq x Skv tensor."""
+    """The rows of a band, without materializing an Sq x Skv tensor."""
     j = np.arange(key_len, dtype=np.int32) - (key_len - query_len)
     after = np.full_like(j, query_len) if left is None else np.clip(j + left + 1, 0, query_len)
     columns = [after] if right == 0 else [after, np.clip(j - right, 0, query_len)]
@@ -180,7 +182,7 @@ def _rows_of_window(query_len: int, key_len: int, left: int | None, right: int) 
 
 
 def _in_graph(query, key, indices, causal: bool):
-    """The mask of a captured program, in which the values of the indices are unknown."""
+    """The mask of a captured program, where the values of the indices are unknown."""
     query_len, key_len = (
         paddle.shape(x)[1] if x.shape[1] == -1 else paddle.to_tensor(x.shape[1]) for x in (query, key)
     )
@@ -199,13 +201,13 @@ def _in_graph(query, key, indices, causal: bool):
 
 
 def _seed(query, fixed, rng_name: str):
-    """The seed and offset of the caller, int64 [2], or None."""
+    """The caller's seed and offset, int64 [2], or None."""
     if fixed is not None:
         check_is_tensor(OPERATOR, "fixed_seed_offset", fixed)
         if list(fixed.shape) != [2] or dtype_name(fixed) != "int64":
             raise ValueError(
                 f"{OPERATOR}: fixed_seed_offset is {dtype_name(fixed)} {list(fixed.shape)}; accepted: int64 "
-                "[2], as return_seed_offset gives it."
+                "[2], as returned with return_seed_offset."
             )
         return fixed
     if not rng_name:
@@ -222,7 +224,7 @@ def _seed(query, fixed, rng_name: str):
 
 
 def _log_sum_exp(row_max, row_sum, mask, query):
-    """[B, N, Sq] of the statistics [B, N, Sq, 8]."""
+    """[B, N, Sq] from the statistics [B, N, Sq, 8]."""
     lse = (row_max + paddle.log(row_sum))[..., 0]
     if isinstance(mask, RowIndices):
         fully_masked = mask.fully_masked(query.shape[1])

@@ -6,8 +6,8 @@ from paddle_fused.registry import Cost, Operator
 def cost(item_size: int, backward: bool, parameters: int) -> Cost:
     """Reads gradient, weight and both moments, writes weight and moments: 7 numbers per parameter.
 
-    In 16 bits the weights have a float32 master copy, as the moments are float32: 2 (gradient) + 2 (weight) +
-    24. There is no backward.
+    In 16 bits, the weights have a float32 master copy and float32 moments: 2 (gradient) + 2 (weight) + 24
+    bytes. There is no backward.
     """
     return Cost(parameters * (28 if item_size == 4 else 30), in_place=True)
 

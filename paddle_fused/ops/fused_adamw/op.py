@@ -1,4 +1,4 @@
-"""AdamW: one step of one parameter, and the optimizer. A parameter's gradient and state have its shape."""
+"""AdamW: one step of one parameter, and the optimizer. Gradients and states have the parameter's shape."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OPTIMIZER = "FusedAdamW"
 class State:
     """The optimizer state of a parameter, and the learning rate.
 
-    The powers of beta have one element, beta^t for the coming step t. ``master``: float32 master
-    weights of a 16-bit parameter. ``skip_update``: a bool tensor in captured programs that skips the step.
+    The powers of beta have one element, beta^t for the next step t. ``master`` has the float32 master weights
+    of a 16-bit parameter. ``skip_update`` is a bool tensor of captured programs that skips the step.
     """
 
     learning_rate: Any
@@ -50,9 +50,9 @@ class Settings:
 
 
 def adamw_step(param, grad, state: State, settings: Settings) -> None:
-    """One step in place: the parameter, the moments, the powers and the master weights are updated.
+    """One step in place: updates the parameter, the moments, the powers and the master weights.
 
-    Raises ValueError for dtypes and shapes that do not fit, and for sparse gradients.
+    Raises ValueError for dtypes and shapes that do not match, and for sparse gradients.
     """
     _check_gradient("param", param, grad)
     for name in ("moment1", "moment2", "moment2_max", "master"):
@@ -67,7 +67,7 @@ def _check_gradient(name: str, param, grad) -> None:
     check_tensor(OPTIMIZER, name, param)
     if isinstance(grad, paddle.Tensor) and grad.is_selected_rows():
         raise ValueError(
-            f"{OPTIMIZER}: the gradient of {name} is sparse; accepted: dense gradients. Make its embedding "
+            f"{OPTIMIZER}: the gradient of {name} is sparse; accepted: dense gradients. Create its embedding "
             "with sparse=False."
         )
     check_tensor(OPTIMIZER, f"the gradient of {name}", grad)
@@ -75,10 +75,10 @@ def _check_gradient(name: str, param, grad) -> None:
 
 
 def _composed(param, grad, state: State, settings: Settings) -> None:
-    # float64 parameters are computed in float64, all others in float32.
+    # float64 parameters are updated in float64, all others in float32.
     wide = "float64" if dtype_name(param) == "float64" else "float32"
     s, weights = settings, param if state.master is None else state.master
-    # Scalars of rank 0: one of shape [1] would give a 0-d parameter a dimension.
+    # Scalars have rank 0, because a scalar of shape [1] would give a 0-d parameter a dimension.
     rate, power1, power2 = (
         tensor.astype(wide).reshape([]) for tensor in (state.learning_rate, state.beta1_pow, state.beta2_pow)
     )
@@ -124,8 +124,8 @@ def _paddle_step(param, grad, state: State, settings: Settings) -> None:
 
 def _native(param, grad, state: State, settings: Settings) -> None:
     s = settings
-    # In dygraph a custom operator may not write to a leaf that requires a gradient, but may write to its
-    # view.
+    # In dygraph, a custom operator may not write to a leaf that requires a gradient, but it may write to a
+    # view of it.
     weights = param if is_captured(param) else param.detach()
     native.call(
         "pf_adamw_", weights, grad, state.learning_rate, state.moment1, state.moment2,
@@ -135,8 +135,9 @@ def _native(param, grad, state: State, settings: Settings) -> None:
 
 
 def _native_many(calls: list[tuple[Any, Any, State, Settings]]) -> None:
-    """``_native`` for many parameters at once, in dygraph. They share settings, learning rate and device, and
-    have the same optional tensors.
+    """``_native`` for many parameters at once, in dygraph.
+
+    They share settings, learning rate and device, and have the same optional tensors.
     """
     params, grads, states, settings = zip(*calls, strict=True)
     s, first = settings[0], states[0]
@@ -153,16 +154,16 @@ def _native_many(calls: list[tuple[Any, Any, State, Settings]]) -> None:
 
 def _native_unsupported(param, grad, state, settings):
     if state.skip_update is not None:
-        return "pf_adamw_ does not skip an update, as this program wants where gradients are infinite"
+        return "pf_adamw_ does not support skip_update, which this program sets for infinite gradients"
     if "float64" in (dtype_name(param), dtype_name(grad)):
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     if dtype_name(state.beta1_pow) != "float32":
-        return f"the powers of beta are {dtype_name(state.beta1_pow)}; pf_adamw_ counts steps by float32 ones"
+        return f"the powers of beta are {dtype_name(state.beta1_pow)}; pf_adamw_ requires float32"
     if param.is_dist():
-        return "pf_adamw_ knows no placements of auto-parallel tensors"
+        return "pf_adamw_ does not support placements of auto-parallel tensors"
     updated = (param, state.moment1, state.moment2, state.moment2_max, state.master)
     if not is_captured(param) and not all(t is None or t.is_contiguous() for t in updated):
-        return "a tensor to update is a view that is not contiguous, of which Paddle would update a copy"
+        return "a tensor to update is a non-contiguous view, and Paddle would update a copy of it"
     return native.unsupported_reason(param, grad)
 
 
@@ -190,7 +191,7 @@ def _ascend_mode(param, grad, state, settings):
 def _not_the_plugin(param, state) -> str | None:
     """The reason why the plugin's adamw kernel cannot compute this step, or None."""
     if state.moment2_max is not None:
-        return "the plugin's adamw has no amsgrad"
+        return "the plugin's adamw does not support amsgrad"
     if dtype_name(state.moment1) != "float32" or dtype_name(state.beta1_pow) != "float32":
         return "the plugin's adamw keeps its moments in float32"
     return None
@@ -209,7 +210,7 @@ ADAMW = FusedOp(
 
 
 def _steps(calls: list[tuple[Any, Any, State, Settings]]) -> None:
-    """Runs ``ADAMW`` on all calls, batched on the native backend: a call costs more than a small update."""
+    """Runs ``ADAMW`` on all calls. The native backend batches them: a call costs more than a small update."""
     together: dict[tuple, list[tuple]] = {}
     selected = [(ADAMW.select(*call), call) for call in calls]
     observed = [after for selection, call in selected for after in ADAMW.observe(selection, call)]
@@ -234,19 +235,19 @@ class FusedAdamW(paddle.optimizer.AdamW):
         m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
         w = w - lr (weight_decay w + m / (1 - beta1^t) / (sqrt(u / (1 - beta2^t)) + epsilon))
 
-    with u = v, or with ``amsgrad`` the largest v so far; ``maximize`` negates g. Arithmetic in float32, also
-    for 16-bit parameters and gradients; ``multi_precision`` keeps float32 master weights.
+    where u = v, or with ``amsgrad`` the largest v so far; ``maximize`` negates g. The arithmetic is float32,
+    also for 16-bit parameters and gradients. ``multi_precision`` keeps float32 master weights.
 
     Args:
         maximize: gradient ascent.
         lr_ratio: as in Paddle, but also supported on the CPU.
-        All other arguments: as in ``paddle.optimizer.AdamW``, in its order. A parameter is float32, bfloat16,
-            float16 or float64 (composed only); its gradient may have any of these dtypes.
 
-    State dicts are interchangeable with ``paddle.optimizer.AdamW``.
+    The other arguments are those of ``paddle.optimizer.AdamW``, in its order. State dicts are interchangeable
+    with it. Parameters are float32, bfloat16, float16 or float64 (composed only); gradients may have any of
+    these dtypes.
 
     Raises:
-        ValueError: for sparse gradients and for parameters of other dtypes, besides Paddle's own errors.
+        ValueError: for sparse gradients and parameters of other dtypes, in addition to Paddle's errors.
 
     Source: Loshchilov & Hutter 2019; Reddi et al. 2018 (amsgrad); aclnnApplyAdamWV2.
     """
@@ -272,7 +273,7 @@ class FusedAdamW(paddle.optimizer.AdamW):
     ):
         if lr_ratio is not None and not callable(lr_ratio):
             raise ValueError(f"{OPTIMIZER}: lr_ratio is {lr_ratio!r}; accepted: a function of a parameter.")
-        # Paddle's constructor refuses lr_ratio where its own kernel ignores it, so it is set afterwards.
+        # Set afterwards: Paddle's constructor rejects lr_ratio where Paddle's own kernel ignores it.
         super().__init__(
             learning_rate, beta1, beta2, epsilon, parameters, weight_decay, use_lowprecision_moment, None,
             apply_decay_param_fun, grad_clip, lazy_mode, multi_precision, amsgrad, name,
@@ -283,19 +284,19 @@ class FusedAdamW(paddle.optimizer.AdamW):
 
     @classmethod
     def from_adamw(cls, optimizer: paddle.optimizer.AdamW) -> FusedAdamW:
-        """A FusedAdamW with the parameters and settings of ``optimizer``, which has not taken a step yet.
+        """A FusedAdamW with the parameters and settings of ``optimizer``, before its first step.
 
         Raises:
-            ValueError: for another optimizer than ``paddle.optimizer.AdamW``, and after its first step.
+            ValueError: for optimizers other than ``paddle.optimizer.AdamW``, and after the first step.
         """
         if type(optimizer) is not paddle.optimizer.AdamW:
             raise ValueError(
                 f"{OPTIMIZER}.from_adamw: the optimizer is a {type(optimizer).__name__}; accepted: a "
-                "paddle.optimizer.AdamW. Other optimizers have another update."
+                "paddle.optimizer.AdamW. Other optimizers compute a different update."
             )
         if any(optimizer._accumulators.values()):
             raise ValueError(
-                f"{OPTIMIZER}.from_adamw: the optimizer has states already; accepted: one before its first "
+                f"{OPTIMIZER}.from_adamw: the optimizer already has states; accepted: one before its first "
                 "step. Load its state dict into the new optimizer instead."
             )
         return cls(
@@ -306,11 +307,11 @@ class FusedAdamW(paddle.optimizer.AdamW):
         )  # fmt: skip
 
     def example_steps(self, parameters, master_grad: bool = False) -> list[Callable[[], None]]:
-        """A step of a small tensor for each dtype of the trained ``parameters``, for
-        ``paddle_fused.explain_dispatch``.
+        """One function per dtype of the trained ``parameters`` that updates a small tensor.
 
-        With ``master_grad`` gradients are float32, otherwise they have their parameter's dtype. An
-        auto-parallel parameter is used itself, because its placements determine the backend.
+        For use with ``paddle_fused.explain_dispatch``. Gradients are float32 with ``master_grad``, otherwise
+        they have the parameter's dtype. An auto-parallel parameter is used directly, because its placements
+        determine the backend.
         """
         trained = [parameter for parameter in parameters if not parameter.stop_gradient]
         kinds = {
@@ -347,8 +348,8 @@ class FusedAdamW(paddle.optimizer.AdamW):
     def _append_optimize_op(self, block, param_and_grad):
         if not framework.in_dynamic_or_pir_mode():
             raise ValueError(
-                f"{OPTIMIZER}: the program is of Paddle's old static graph; accepted: dygraph, to_static and "
-                "PIR programs. Set FLAGS_enable_pir_api=1, or use paddle.optimizer.AdamW."
+                f"{OPTIMIZER}: received a program of Paddle's old static graph; accepted: dygraph, to_static "
+                "and PIR programs. Set FLAGS_enable_pir_api=1, or use paddle.optimizer.AdamW."
             )
         if isinstance(param_and_grad, dict):
             param_and_grad = self._update_param_group(param_and_grad)

@@ -39,7 +39,7 @@ def _halves(*shape: int, approximate: str = "none") -> OpCase:
 
 
 def _slices() -> OpCase:
-    """The halves of one tensor in CANN's order, the activated one last: strided rows."""
+    """The halves of one tensor in CANN's order, with the activated half last: strided rows."""
     return OpCase(
         operator="geglu",
         name="y and x slices of [3, 5, 48]",

@@ -33,8 +33,7 @@ def geglu(x, y=None, approximate="none"):
         [..., H], x's dtype. Gradients flow to x and y.
 
     Raises:
-        ValueError: for shapes, dtypes and approximations other than these, and, without y, for an odd last
-            dimension.
+        ValueError: for other shapes, dtypes and approximations. Without y, also for an odd last dimension.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020; aclnnGeGluV3; torch_npu.npu_geglu.
     """
@@ -64,13 +63,13 @@ def _native_mode(x, y, approximate):
 
 def _ascend_unsupported(x, y, approximate):
     if dtype_name(x) == "float64":
-        return "a card leaves float64 to its AICPU"
+        return "a card runs float64 on its AICPU"
     return ascend.unsupported_reason(x, y)
 
 
 GEGLU = FusedOp(
     OPERATOR,
-    ascend=Backend(_composed, _ascend_unsupported, "gelu and multiply: the plugin binds no aclnnGeGluV3"),
+    ascend=Backend(_composed, _ascend_unsupported, "gelu and multiply: the plugin lacks aclnnGeGluV3"),
     native=Backend(_native, native_refuses, _native_mode),
     composed=Backend(_composed, _composed_unsupported),
     sharding=Sharding(("x", "y", "approximate"), gated_sharding_rule),

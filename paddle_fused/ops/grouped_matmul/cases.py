@@ -7,7 +7,7 @@ from .op import COUNTS, CUMULATIVE, grouped_matmul
 
 
 def _case(sizes, depth, columns, group_list_type, listed=False, separate=False) -> OpCase:
-    """``listed``: group_list is a list of integers, not a tensor. ``separate``: a tensor for each weight."""
+    """``listed``: group_list is a list of integers, not a tensor. ``separate``: one tensor per weight."""
     sizes, rows = list(map(int, sizes)), int(sum(sizes))
     group_list = sizes if group_list_type == COUNTS else np.cumsum(sizes).tolist()
 

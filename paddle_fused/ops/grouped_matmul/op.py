@@ -23,24 +23,24 @@ CUMULATIVE, COUNTS = 0, 1
 def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
     """out[r] = x[r] @ weight[g] for the rows r of group g. Groups are consecutive rows, in order.
 
-    The groups must cover all rows of x; CANN's documents require this, and state that rows beyond the last
-    group are not written. A group may be empty; the gradient of its weight is zero. Sums are accumulated in
-    float32 and rounded once.
+    The groups must cover all rows of x. The CANN documentation requires this, and states that rows after the
+    last group are not written. A group may be empty; its weight then has a zero gradient. Sums are
+    accumulated in float32 and rounded once.
 
     Args:
         x: [T, K], float32, bfloat16 or float16 (float64: composed only).
         weight: [E, K, N], or a list of E tensors [K, N], which are not copied; x's dtype.
         group_list: [E], int64 tensor or a list of integers.
-        group_list_type: the meaning of group_list. 0: the row at which each group ends, the last being T.
-            1: the number of rows of each group.
+        group_list_type: 0 if group_list has the row at which each group ends (the last one is T), 1 if it has
+            the number of rows of each group.
 
     Returns:
         [T, N], x's dtype. Gradients flow to x and weight.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, a group_list that decreases (type 0) or has a
-            negative number (type 1), groups that do not add up to T rows, more than 1024 groups, more than
-            128 tensors in a list, and a last dimension of 65536 or more.
+        ValueError: for other shapes and dtypes, a group_list that decreases (type 0) or has a negative number
+            (type 1), groups that do not add up to T rows, more than 1024 groups, more than 128 tensors in a
+            list, and a last dimension of 65536 or more.
 
     Source: aclnnGroupedMatmulV4 with one x, one weight or a list, and group type 0; MindSpeed's npu_gmm and
     npu_gmm_v2.
@@ -59,9 +59,9 @@ def grouped_matmul(x, weight, group_list, group_list_type: int = CUMULATIVE):
 
 
 def _check_list(x, weights) -> int:
-    """The number of ``weights``. Raises ContractError unless each can be multiplied with rows of x."""
+    """The number of ``weights``. Raises ContractError if rows of x cannot be multiplied by one of them."""
     if not 1 <= len(weights) <= contracts.limit("grouped_matmul.list"):
-        contracts.refuse("grouped_matmul.list", OPERATOR, f"weight holds {len(weights)} tensors")
+        contracts.refuse("grouped_matmul.list", OPERATOR, f"weight has {len(weights)} tensors")
     for number, matrix in enumerate(weights):
         name = f"weight[{number}]"
         _check_product(x, matrix, name, 2)
@@ -84,8 +84,8 @@ def _refuse_shapes(x, other, name: str, of_x: str = "x"):
 
 def grouped_matmul_dweight(x, dout, group_list, group_list_type: int = CUMULATIVE):
     """dweight[g] = x_g^T @ dout_g over the rows of group g: the gradient of ``grouped_matmul``'s weight.
-
-    In CANN it is a grouped matmul along K (group type 2). x [T, K], dout [T, N] -> [E, K, N]; no gradient.
+    In CANN it is a grouped matmul along K (group type 2). x [T, K], dout [T, N] -> [E, K, N]; not
+    differentiable. Dtypes, group_list and errors are the same as in ``grouped_matmul``.
     Dtypes, group_list and errors are the same as in ``grouped_matmul``.
     """
     _check_matrices(x, dout, "dout", 2)
@@ -125,9 +125,9 @@ def _check_groups(group_list, group_list_type, groups: int, x) -> None:
         length = group_list.shape[0]
         known = native.can_read(group_list)
     if max(length, groups) > contracts.limit("grouped_matmul.groups"):
-        contracts.refuse("grouped_matmul.groups", OPERATOR, f"{max(length, groups)} groups came")
+        contracts.refuse("grouped_matmul.groups", OPERATOR, f"there are {max(length, groups)} groups")
     if length != groups and -1 not in (length, groups):
-        contracts.refuse("grouped_matmul.group_list", OPERATOR, f"{length} came for {groups} groups")
+        contracts.refuse("grouped_matmul.group_list", OPERATOR, f"length {length} for {groups} groups")
     if known and x.shape[0] >= 0:
         group_sizes(group_list, group_list_type, x.shape[0])
 
@@ -146,7 +146,7 @@ def group_sizes(group_list, group_list_type: int, rows: int) -> list[int]:
     if any(size < 0 for size in sizes):
         contracts.refuse("grouped_matmul.group_order", OPERATOR, f"group_list is {values}")
     if sum(sizes) != rows:
-        received = f"the groups hold {sum(sizes)} of {rows} rows"
+        received = f"the groups cover {sum(sizes)} of {rows} rows"
         contracts.refuse("grouped_matmul.group_total", OPERATOR, received)
     return sizes
 
@@ -169,8 +169,8 @@ def _composed(x, weight, group_list, group_list_type):
     sizes = group_sizes(group_list, group_list_type, x.shape[0])
     rows = iter(paddle.split(x, [size for size in sizes if size])) if any(sizes) else iter(())
     learns = paddle.is_grad_enabled()
-    # Kernels and gradients of several releases fail on an empty factor. The first rows of a matrix, none of
-    # them, are an empty product that gives the matrix a gradient of zeros.
+    # Kernels and gradients of several releases fail on an empty factor. The product with zero rows of a
+    # matrix is empty and gives the matrix a zero gradient.
     parts = [
         paddle.matmul(next(rows), matrix) if size else matrix[:0]
         for size, matrix in zip(sizes, matrices, strict=True)
@@ -186,7 +186,7 @@ def _matrices_of(weight) -> list:
 
 
 def _composed_of_program(x, weight, matrices, group_list, group_list_type):
-    """For a captured program, in which the sizes are known only at run time."""
+    """For a captured program, where the sizes are known only at run time."""
     groups = len(matrices)
     if not _has_frozen_factor(x, weight):
         parts = paddle.split(x, _sizes_in_program(group_list, group_list_type, groups))
@@ -201,7 +201,7 @@ def _composed_of_program(x, weight, matrices, group_list, group_list_type):
 
 
 def _has_frozen_factor(x, weight) -> bool:
-    """Whether only some factors are trainable; the gradient of matmul then fails if one is empty."""
+    """Whether only some factors are trainable. The gradient of matmul then fails if one is empty."""
     return len({tensor.stop_gradient for tensor in (x, *_listed(weight))}) > 1
 
 
@@ -267,7 +267,7 @@ def _tensors(x, other, group_list) -> tuple:
 
 def _native_unsupported(x, other, group_list, group_list_type):
     if dtype_name(x) == "float64":
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     return native.unsupported_reason(*_tensors(x, other, group_list))
 
 
@@ -277,8 +277,10 @@ def _ascend_unsupported(x, other, group_list, group_list_type):
     return ascend.unsupported_reason(*_tensors(x, other, group_list))
 
 
-_BY_GROUP = "a matmul for each group: the plugin has no grouped one"
-_OF_ALL_ROWS = "a matmul of all rows for each group, as one factor is frozen: the plugin has no grouped one"
+_BY_GROUP = "one matmul per group: the plugin has no grouped matmul"
+_OF_ALL_ROWS = (
+    "one matmul of all rows per group, because one factor is frozen: the plugin has no grouped matmul"
+)
 
 
 def _ascend_mode(x, weight, group_list, group_list_type):

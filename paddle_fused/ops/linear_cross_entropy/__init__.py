@@ -1,4 +1,4 @@
-"""Cross-entropy of a linear layer, without materialised logits."""
+"""Cross-entropy of a linear layer without materialized logits."""
 
 from paddle_fused.registry import Cost, Operator
 

@@ -24,7 +24,7 @@ def _golden(arrays, reduction, transpose_weight):
 
 
 def _case(tokens, width, vocabulary, reduction="mean", transpose_weight=False, ignored=3) -> OpCase:
-    """Every ``ignored``-th token is ignored; with 1 all of them are."""
+    """Every ``ignored``-th token is ignored; 1 ignores all of them."""
 
     def arrays(random):
         labels = random.integers(0, vocabulary, tokens)
@@ -60,7 +60,7 @@ CASES = [
     _case((5,), 8, 1, "sum"),
     _case((6,), 8, 11, "mean", ignored=1),
     _case((1,), 1, 2),
-    _case((5000,), 4, 900),  # the host kernel uses two chunks of logits, the last one narrow
+    _case((5000,), 4, 900),  # the host kernel uses two chunks of logits, the second one narrow
     _case((min_tokens(),), 8, 11, "none"),
     _case((2, min_tokens()), 8, 11, "mean"),
 ]

@@ -1,6 +1,6 @@
 """The loss from logits with Paddle's operators, for all tokens at once or in chunks.
 
-Shapes: T tokens, H hidden size, V vocabulary size (or that of a block).
+Shapes: T tokens, H hidden size, V vocabulary size (or the size of a block).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import paddle.nn.functional as F
 from ..arguments import dtype_name, with_gradient
 from ..layer import OperatorLayer
 
-# Smaller chunks would leave a card's matrix units idle.
+# Smaller chunks would leave the matrix units of a card idle.
 SMALLEST_CHUNK = 256
 
 
@@ -25,7 +25,7 @@ def wide(tensor):
 def product(x, y, **transposed):
     """x y in the precision of ``wide``, regardless of the tensors' dtype and of ``auto_cast``.
 
-    An error of a logit is an error of the loss, and bfloat16 has no number between 29.0 and 29.125.
+    An error in a logit is an error in the loss, and bfloat16 has no number between 29.0 and 29.125.
     """
     x = with_gradient(x, y) if 0 in x.shape else x
     with paddle.amp.auto_cast(enable=False):

@@ -1,4 +1,4 @@
-"""The loss of a language model from its last hidden states, without materialising the full logits.
+"""The loss of a language model from its last hidden states, without materializing the full logits.
 
 Shapes: ... token dimensions ([T] or [B, S]), H hidden size, V vocabulary size, G blocks of the vocabulary.
 """
@@ -22,7 +22,7 @@ from . import logits as of_logits
 OPERATOR = "linear_cross_entropy"
 REDUCTIONS = ("mean", "sum", "none")
 
-# With fewer logits, the backward's fourth matmul costs less than storing and scaling precomputed gradients.
+# With fewer logits, the fourth matmul of backward costs less than storing and scaling precomputed gradients.
 FEW_LOGITS = 1 << 22
 
 
@@ -39,8 +39,8 @@ def linear_cross_entropy(
     """loss[t] = log(sum over v of exp(logits[t, v])) - logits[t, labels[t]],  logits = hidden weight.
 
     The logits are computed in chunks; [..., V] is never stored. Logits, sums and losses are float32. For a
-    large float32 "mean" or "sum", the native backend computes the gradients together with the loss, if hidden
-    or weight needs one; otherwise the backward recomputes the logits.
+    large float32 "mean" or "sum" with gradients, the native backend computes the gradients together with the
+    loss. Otherwise, the backward pass recomputes the logits.
 
     Args:
         hidden: [..., H], float32, bfloat16 or float16 (float64: composed only).
@@ -49,40 +49,39 @@ def linear_cross_entropy(
         labels: [...], int64, each in [0, V) or ignore_index.
         ignore_index: tokens with this label have loss 0 and gradient 0. A 32-bit integer.
         reduction: "none" for the losses [...], "sum" for their sum, "mean" for the sum divided by the number
-            of tokens that are not ignored (by 1 if all are: the loss is then 0).
+            of tokens that are not ignored (by 1 if all are ignored, so the loss is 0).
         transpose_weight: whether weight is [V, H].
         group: a process group (``paddle.distributed.new_group``) that shards the vocabulary. weight is then
             this rank's V / G rows or columns, in rank order. hidden, labels, the losses and hidden's gradient
-            are the same on every rank. Forward and backward are collective.
+            are identical on all ranks. Forward and backward are collective.
 
     Returns:
         float32: [...] or a scalar. Gradients flow to hidden and weight.
 
     Raises:
-        ValueError: for shapes, dtypes, labels and reductions other than these; before Paddle 3.1 also for
-            zero tokens.
+        ValueError: for other shapes, dtypes, labels and reductions; before Paddle 3.1 also for zero tokens.
 
-    Source: Liger-Kernel's fused linear cross entropy; torch.nn.functional.cross_entropy for "mean" (with a
-    negative ignore_index paddle.nn.functional.cross_entropy divides by the number of all tokens).
+    Source: Liger-Kernel's fused linear cross entropy; torch.nn.functional.cross_entropy for "mean". (With a
+    negative ignore_index, paddle.nn.functional.cross_entropy divides by the number of all tokens.)
     """
     check_tensor(OPERATOR, "hidden", hidden)
     check_tensor(OPERATOR, "weight", weight, (dtype_name(hidden),))
     check_tensor(OPERATOR, "labels", labels, ("int64",))
     check_one_device(OPERATOR, hidden=hidden, weight=weight, labels=labels)
     if len(hidden.shape) == 0:
-        raise ValueError(f"{OPERATOR}: hidden has no dimension; accepted: [..., H].")
+        raise ValueError(f"{OPERATOR}: hidden has no dimensions; accepted: [..., H].")
     layouts = ("[V, H]", "[H, V]") if transpose_weight else ("[H, V]", "[V, H]")
     width = weight.shape[1 if transpose_weight else 0] if len(weight.shape) == 2 else None
     if 0 in weight.shape or width not in (hidden.shape[-1], -1):
         raise ValueError(
             f"{OPERATOR}: weight has shape {list(weight.shape)} and hidden {list(hidden.shape)}; accepted: "
-            f"hidden [..., H] and weight {layouts[0]}, neither H nor V being 0. "
-            f"transpose_weight={not transpose_weight} is for {layouts[1]}."
+            f"hidden [..., H] and weight {layouts[0]} with H and V above 0. "
+            f"For {layouts[1]}, pass transpose_weight={not transpose_weight}."
         )
     check_shape(OPERATOR, "labels", labels, list(hidden.shape)[:-1], "hidden's dimensions before the last")
     paddle_release.check_min_tokens(OPERATOR, labels)
     if not -(2**31) <= ignore_index < 2**31:
-        raise ValueError(f"{OPERATOR}: ignore_index is {ignore_index}; accepted: an integer of 32 bits.")
+        raise ValueError(f"{OPERATOR}: ignore_index is {ignore_index}; accepted: a 32-bit integer.")
     if reduction not in REDUCTIONS:
         raise ValueError(f"{OPERATOR}: reduction is {reduction!r}; accepted: {', '.join(REDUCTIONS)}.")
     options = int(ignore_index), bool(transpose_weight)
@@ -102,10 +101,10 @@ def _vocabulary(weight, transpose_weight: bool) -> int:
 # ---- results of the backends: the loss, or statistics of blocks, which the processes combine
 #
 # Arguments of every backend: hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction,
-# vocabulary. ``first_ids`` None: the result is the reduced loss. Otherwise int64 [G], the first ids of the G
-# blocks of the vocabulary in weight; the results are, for each block, its log-sum-exp and the logit of the
-# label (0 if the label is in another block), float32 [..., G]. ``vocabulary`` is the size of the full
-# vocabulary.
+# vocabulary (the size of the full vocabulary). If ``first_ids`` is None, the result is the reduced loss.
+# Otherwise it is int64 [G], the first ids of the G blocks of the vocabulary in weight. The results for each
+# block are then its log-sum-exp and the logit of the label (0 if the label is in another block), float32
+# [..., G].
 
 
 def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight: bool):
@@ -121,12 +120,12 @@ def _losses_of_parts(hidden, weight, labels, ignore_index: int, transpose_weight
 
 
 def _losses_of_group(hidden, weight, labels, ignore_index: int, transpose_weight: bool, group):
-    """The losses [...], the same on every rank of ``group``. The ranks exchange three numbers per token."""
+    """The losses [...], identical on all ranks of ``group``. The ranks exchange three numbers per token."""
     block = _vocabulary(weight, transpose_weight)
     with default_device_of(hidden):
         first_ids = paddle.full([1], group.rank * block, "int64")
     options = ignore_index, transpose_weight, "none", group.nranks * block
-    hidden = mp_ops._c_identity(hidden, group=group)  # the backward adds the ranks' gradients
+    hidden = mp_ops._c_identity(hidden, group=group)  # backward adds the gradients of all ranks
     lse, target = LINEAR_CROSS_ENTROPY(hidden, weight, labels, first_ids, *options)
     largest = lse.detach().clone()
     dist.all_reduce(largest, dist.ReduceOp.MAX, group)
@@ -139,7 +138,7 @@ def _losses_of_group(hidden, weight, labels, ignore_index: int, transpose_weight
 def _blocks(hidden, weight, dim: int) -> int:
     """The number of equal shards of weight's dimension ``dim`` on its mesh; 1 if it is not sharded.
 
-    A mesh axis that shards the tokens does not count, because the vocabulary is gathered along it.
+    A mesh axis that shards the tokens does not count, because the vocabulary is gathered along that axis.
     """
     if not is_split(weight):
         return 1
@@ -152,7 +151,7 @@ def _blocks(hidden, weight, dim: int) -> int:
 
 def _joined(lse, target, labels, ignore_index: int):
     """The losses [...] from the statistics [..., G]. Sharded blocks communicate three numbers per token."""
-    # Not paddle.logsumexp: along a sharded dimension it adds up the devices' logarithms.
+    # Not paddle.logsumexp, which adds up the devices' logarithms along a sharded dimension.
     largest = lse.detach().max(-1, keepdim=True)
     total = largest.squeeze(-1) + _over_blocks(paddle.exp(lse - largest)).log()
     counts = (labels != ignore_index).astype("float32")
@@ -162,8 +161,8 @@ def _joined(lse, target, labels, ignore_index: int):
 def _over_blocks(values):
     """The sum over the blocks of the vocabulary, the last dimension: [..., G] -> [...].
 
-    If the blocks are sharded, it is a matmul with ones, because the gradient of Paddle's sum gathers the
-    values although it only needs their shape.
+    Sharded blocks are summed by a matmul with ones, because the gradient of Paddle's sum gathers the values
+    although it needs only their shape.
     """
     if not is_split(values):
         return values.sum(-1)
@@ -178,15 +177,15 @@ def _reduced(losses, labels, ignore_index: int, reduction: str):
         counted = paddle.clip((labels != ignore_index).astype(losses.dtype).sum(), min=1.0)
     if not is_split(losses):
         return losses.sum() / counted if reduction == "mean" else losses.sum()
-    # If the tokens are sharded, a product with ones: see ``_over_blocks``. A division, even by one, reduces
-    # the partial sums: Paddle 3.3 has no gradient of partial results here.
+    # Sharded tokens are multiplied by ones; see ``_over_blocks``. A division, even by 1, reduces the partial
+    # sums, because Paddle 3.3 does not support the gradient of partial results here.
     row = losses.reshape([1, -1])
     total = paddle.matmul(row, paddle.ones_like(row), transpose_y=True)
     return (total / (counted if reduction == "mean" else paddle.ones([], losses.dtype))).reshape([])
 
 
 def _check_labels(labels, vocabulary: int, ignore_index: int) -> None:
-    """Raises ValueError for a label out of range. Labels of a captured program have no values yet."""
+    """Raises ValueError for a label out of range. Labels of a captured program are not checked."""
     if is_captured(labels):
         return
     wrong = labels[(labels != ignore_index) & ((labels < 0) | (labels >= vocabulary))]
@@ -248,7 +247,7 @@ def _gradients_come_with_the_loss(hidden, weight, reduction: str) -> bool:
 
 
 class _LossAndGradients(OperatorLayer):
-    """The loss, with gradients computed in the forward and scaled in the backward."""
+    """The loss, with gradients computed in the forward pass and scaled in the backward pass."""
 
     operator = OPERATOR
 
@@ -262,7 +261,7 @@ class _LossAndGradients(OperatorLayer):
 
     @staticmethod
     def backward(ctx, dloss):
-        # Moved, not copied; a second backward of a retained graph recomputes them.
+        # Moved, not copied. A second backward of a retained graph recomputes them.
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             _, *gradients = native.call(_WITH_BACKWARD, *ctx.saved_tensor(), *ctx.options)
@@ -277,7 +276,7 @@ _WITH_BACKWARD = "pf_linear_cross_entropy_with_backward"
 
 def _native_unsupported(hidden, weight, labels, *_others):
     if dtype_name(hidden) == "float64":
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     return native.unsupported_reason(hidden, weight, labels)
 
 
@@ -306,14 +305,14 @@ def _ascend(hidden, weight, labels, first_ids, ignore_index, transpose_weight, r
 
 def _ascend_unsupported(hidden, weight, labels, *_others):
     if dtype_name(hidden) == "float64":
-        return "a card leaves float64 to its AICPU"
+        return "a card runs float64 on its AICPU"
     return ascend.unsupported_reason(hidden, weight, labels)
 
 
 def _ascend_mode(hidden, weight, labels, first_ids, ignore_index, transpose_weight, reduction, vocabulary):
     kernels = "cross_entropy_with_softmax" if first_ids is None else "max, exp, sum and log"
     if is_captured(hidden):
-        return f"matmul and {kernels} on all tokens: a captured program holds no chunks"
+        return f"matmul and {kernels} on all tokens: captured programs do not use chunks"
     tokens = of_logits.chunk(hidden, _vocabulary(weight, transpose_weight))
     return f"matmul and {kernels} on {tokens} tokens at a time"
 

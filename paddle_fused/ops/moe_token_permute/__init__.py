@@ -4,7 +4,7 @@ from paddle_fused.registry import Cost, Operator
 
 
 def cost(item_size: int, backward: bool, tokens: int, hidden: int, top_k: int) -> Cost:
-    """Every token is read once and written K times; in backward, the reverse."""
+    """Every token is read once and written K times, and the reverse in backward."""
     return Cost(tokens * hidden * (1 + top_k) * item_size * (2 if backward else 1))
 
 

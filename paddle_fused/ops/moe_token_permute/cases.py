@@ -1,4 +1,4 @@
-"""Cases of moe_token_permute. T tokens, H hidden, K experts of a token."""
+"""Cases of moe_token_permute. T tokens, H hidden size, K experts per token."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def _kept(entries: int, num_out_tokens: int | None) -> int:
 
 
 def _case(tokens, hidden, top_k, experts, num_out_tokens=None, dtype=np.int64) -> OpCase:
-    """With ``top_k`` None, the indices have one dimension."""
+    """If ``top_k`` is None, the indices have one dimension."""
     shape = (tokens,) if top_k is None else (tokens, top_k)
 
     def golden(arrays):

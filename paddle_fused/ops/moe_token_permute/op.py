@@ -1,4 +1,4 @@
-"""moe_token_permute: sorts token rows by the expert that they are routed to.
+"""moe_token_permute: sorts token rows by the expert to which they are routed.
 
 Shapes: T tokens, H hidden size, K experts per token, M rows kept.
 """
@@ -19,21 +19,22 @@ OPERATOR = "moe_token_permute"
 def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
     """permuted[sorted_indices[i]] = tokens[i // K],  sorted_indices = argsort(argsort(indices.flatten())).
 
-    The sort is stable: the rows of one expert keep the order of their tokens.
+    The sort is stable: rows of the same expert keep the order of their tokens.
 
     Args:
         tokens: [T, H], float32, bfloat16 or float16 (float64: composed only).
-        indices: [T, K] or [T] (K is 1), int32 or int64: the experts of each token, counted from 0.
-        num_out_tokens: rows to keep. None or 0: all T * K; n > 0: the first n; n < 0: all but the last -n.
+        indices: [T, K] or [T] (K is 1), int32 or int64: the experts of each token, from 0 on.
+        num_out_tokens: number of rows to keep. None or 0: all T * K. n > 0: the first n. n < 0: all except
+            the
+            last -n.
 
     Returns:
-        permuted [M, H], tokens' dtype, and sorted_indices [T * K] int32 for ``moe_token_unpermute``, in which
-        dropped rows have indices of M or more. Gradients flow from permuted to tokens.
+        permuted [M, H], tokens' dtype, and sorted_indices [T * K] int32 for ``moe_token_unpermute``. The
+        indices of dropped rows are M or more. Gradients flow from permuted to tokens.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, and for CANN's other limits: K above 512, 16777215
-            indices or more, an index outside 0 to 16777214. (On a card the values of indices are not
-            checked.)
+        ValueError: for other shapes and dtypes, and for CANN's limits: K above 512, 16777215 indices or more,
+            and indices outside 0 to 16777214. (The values of indices are not checked on a card.)
 
     Source: aclnnMoeTokenPermute; torch_npu.npu_moe_token_permute.
     """
@@ -45,7 +46,7 @@ def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
 
 
 def check_tokens(tokens, indices) -> None:
-    """Raises ContractError for shapes and dtypes of tokens and indices that a card does not accept."""
+    """Raises ContractError for shapes and dtypes of tokens and indices that a card does not support."""
     check_contract_dtype("moe.dtype", OPERATOR, "tokens", tokens)
     integers = contracts.dtypes("moe.indices_dtype")
     check_contract_dtype("moe.indices_dtype", OPERATOR, "indices", indices, integers)
@@ -60,7 +61,7 @@ def check_tokens(tokens, indices) -> None:
     if top_k == 0 or top_k > contracts.limit("moe.top_k"):
         contracts.refuse("moe.top_k", OPERATOR, f"indices have shape {shape}")
     if -1 not in shape and shape[0] * top_k >= contracts.limit("moe.indices"):
-        contracts.refuse("moe.indices", OPERATOR, f"{shape[0] * top_k} indices came")
+        contracts.refuse("moe.indices", OPERATOR, f"there are {shape[0] * top_k} indices")
 
 
 def _check_values(indices) -> None:
@@ -69,7 +70,7 @@ def _check_values(indices) -> None:
     values = indices.numpy()
     for value in (values.min(), values.max()):
         if not 0 <= value < contracts.limit("moe.indices"):
-            contracts.refuse("moe.indices", OPERATOR, f"the index {value} came")
+            contracts.refuse("moe.indices", OPERATOR, f"an index is {value}")
 
 
 def top_k_of(indices) -> int:
@@ -78,7 +79,7 @@ def top_k_of(indices) -> int:
 
 
 def _composed(tokens, indices, num_out_tokens):
-    # The card sorts int64, not int32.
+    # A card can sort int64, but not int32.
     entry_at = paddle.argsort(indices.flatten().astype("int64"), stable=True)
     sorted_indices = paddle.argsort(entry_at).astype("int32")
     kept = entry_at[:num_out_tokens] if num_out_tokens else entry_at
@@ -91,14 +92,14 @@ def _composed_unsupported(tokens, indices, num_out_tokens):
 
 def _native(tokens, indices, num_out_tokens):
     permuted, sorted_indices = native.call("pf_moe_token_permute", tokens, indices, num_out_tokens)
-    # Otherwise Paddle expects its gradient wherever it is used, and loses the gradient of tokens.
+    # Otherwise, Paddle expects a gradient wherever sorted_indices is used, and loses the gradient of tokens.
     sorted_indices.stop_gradient = True
     return permuted, sorted_indices
 
 
 def _native_unsupported(tokens, indices, num_out_tokens):
     if dtype_name(tokens) == "float64":
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     return native.unsupported_reason(tokens, indices)
 
 
@@ -118,7 +119,7 @@ MOE_TOKEN_PERMUTE = FusedOp(
     ascend=Backend(
         _composed,
         _ascend_unsupported,
-        "argsort and gather: the plugin has no operator for mixtures of experts",
+        "argsort and gather: the plugin has no mixture-of-experts operators",
     ),
     native=Backend(_native, _native_unsupported, "pf_moe_token_permute"),
     composed=Backend(_composed, _composed_unsupported),

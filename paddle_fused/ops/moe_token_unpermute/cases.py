@@ -1,4 +1,4 @@
-"""Cases of moe_token_unpermute. T tokens, H hidden, K experts of a token."""
+"""Cases of moe_token_unpermute. T tokens, H hidden size, K experts per token."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from .op import moe_token_unpermute
 
 
 def _case(tokens, hidden, top_k, dropped=0, wide_probs=False) -> OpCase:
-    """``top_k`` None: no probs. ``wide_probs``: probs stay float32 beside 16-bit rows."""
+    """``top_k`` None: no probs. ``wide_probs``: float32 probs with 16-bit rows."""
     entries = tokens * (top_k or 1)
 
     def arrays(random):

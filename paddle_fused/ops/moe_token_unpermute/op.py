@@ -1,6 +1,6 @@
 """moe_token_unpermute: sums the expert outputs of each token, in the order of the tokens.
 
-Shapes: T tokens, H hidden size, K experts per token, M rows that permute kept.
+Shapes: T tokens, H hidden size, K experts per token, M rows kept by permute.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ OPERATOR = "moe_token_unpermute"
 def moe_token_unpermute(permuted, sorted_indices, probs=None):
     """out[t] = sum over k < K of probs[t, k] * permuted[sorted_indices[t * K + k]].
 
-    Rows that ``moe_token_permute`` dropped (sorted_indices of M or more) count as zeros. Sums run in float32
-    and are rounded once.
+    Rows dropped by ``moe_token_permute`` (sorted_indices of M or more) count as zeros. Sums are accumulated
+    in float32 and rounded once.
 
     Args:
         permuted: [M, H], M up to T * K, float32, bfloat16 or float16 (float64: composed only).
-        sorted_indices: [T * K] int32, as returned by ``moe_token_permute``: each of 0 to T * K - 1 once.
-        probs: [T, K], float32, bfloat16 or float16, not necessarily permuted's dtype. None: K is 1 and all
+        sorted_indices: [T * K] int32 from ``moe_token_permute``, a permutation of 0 to T * K - 1.
+        probs: [T, K], float32, bfloat16 or float16, independent of permuted's dtype. None: K is 1 and all
             probabilities are 1.
 
     Returns:
         [T, H], permuted's dtype. Gradients flow to permuted and probs.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, K above 512, and sorted_indices that are not
-            a permutation of 0 to T * K - 1. (On a card their values are not checked.)
+        ValueError: for other shapes and dtypes, K above 512, and sorted_indices that are not a permutation of
+            0 to T * K - 1. (Their values are not checked on a card.)
 
     Source: aclnnMoeTokenUnpermute; torch_npu.npu_moe_token_unpermute.
     """
@@ -69,7 +69,7 @@ def _check_values(sorted_indices) -> None:
     values = sorted_indices.numpy()
     if values.min() < 0 or values.max() >= entries:
         wrong = values[(values < 0) | (values >= entries)][0]
-        contracts.refuse("moe.sorted_indices", OPERATOR, f"sorted_indices hold {wrong}, of {entries}")
+        contracts.refuse("moe.sorted_indices", OPERATOR, f"sorted_indices has {wrong}, of {entries}")
 
 
 def _composed(permuted, sorted_indices, probs):
@@ -79,7 +79,7 @@ def _composed(permuted, sorted_indices, probs):
     wide = "float64" if "float64" in (dtype_name(permuted), dtype_name(probs)) else "float32"
     tokens, top_k = probs.shape
     weights = probs.astype(wide).unsqueeze(-1)
-    if kept is not None:  # a dropped row stays 0 even with an infinite weight
+    if kept is not None:  # keeps a dropped row 0 even with an infinite weight
         weights = paddle.where(kept.reshape([tokens, top_k, 1]), weights, paddle.zeros_like(weights))
     weighted = rows.astype(wide).reshape([tokens, top_k, rows.shape[-1]]) * weights
     return weighted.sum(1).astype(permuted.dtype)
@@ -113,7 +113,7 @@ def _native_mode(permuted, sorted_indices, probs):
 
 def _native_unsupported(permuted, sorted_indices, probs):
     if "float64" in (dtype_name(permuted), probs is not None and dtype_name(probs)):
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     return native.unsupported_reason(permuted, sorted_indices, probs)
 
 
@@ -133,7 +133,7 @@ MOE_TOKEN_UNPERMUTE = FusedOp(
     ascend=Backend(
         _composed,
         _ascend_unsupported,
-        "gather, multiply and sum: the plugin has no operator for mixtures of experts",
+        "gather, multiply and sum: the plugin has no mixture-of-experts operators",
     ),
     native=Backend(_native, _native_unsupported, _native_mode),
     composed=Backend(_composed, _composed_unsupported),

@@ -51,7 +51,7 @@ CASES = [
 
 
 def random_shape(random: np.random.Generator) -> tuple[list[int], int]:
-    """A shape, possibly with leading dimensions of 0, and the number of its normalized dimensions."""
+    """A shape, possibly with empty leading dimensions, and the number of its normalized dimensions."""
     leading = random.integers(0, 5, random.integers(0, 3)).tolist()
     normed = random.integers(1, 20, random.integers(1, 3)).tolist()
     return leading + normed, len(normed)

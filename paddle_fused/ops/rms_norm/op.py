@@ -1,4 +1,4 @@
-"""RMSNorm. Shapes: ... any leading dimensions, H the normalised one."""
+"""RMSNorm. Shapes: ... any leading dimensions, H the normalized dimension."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rms_norm(x, weight, epsilon: float = 1e-6):
         [..., H], x's dtype. Gradients flow to x and weight, in their dtypes.
 
     Raises:
-        ContractError (a ValueError): for shapes, dtypes and epsilons other than these.
+        ContractError (a ValueError): for other shapes, dtypes and epsilons.
 
     Source: aclnnRmsNorm; torch_npu.npu_rms_norm.
     """
@@ -44,7 +44,7 @@ def rms_norm(x, weight, epsilon: float = 1e-6):
 
 
 def rms_norm_and_rstd(operator: str, x, weight, epsilon):
-    """(y, rstd) for the public function ``operator``. rstd: x's rank, 1 where x is normalised, float32."""
+    """(y, rstd) for the public function ``operator``. rstd is float32 [..., 1], with x's rank."""
     check_is_tensor(operator, "x", x)
     check_is_tensor(operator, "weight", weight)
     check_one_device(operator, x=x, weight=weight)
@@ -72,12 +72,12 @@ def covers_last_dimensions(x, weight) -> bool:
 
 
 def wide_dtype(*tensors) -> str:
-    """The dtype of the composed norms' arithmetic: float32, or float64 if a tensor is float64."""
+    """The compute dtype of the composed norms: float32, or float64 if a tensor is float64."""
     return "float64" if "float64" in map(dtype_name, tensors) else "float32"
 
 
 def normalised(x, weight, epsilon):
-    """(y, rstd) by the definition, with y not yet rounded."""
+    """(y, rstd) by definition, with y not yet rounded."""
     wide = wide_dtype(x, weight)
     dims = list(range(len(x.shape) - len(weight.shape), len(x.shape)))
     z = x.astype(wide)
@@ -92,9 +92,9 @@ def _composed(x, weight, epsilon):
 
 
 def no_float64(*tensors) -> str | None:
-    """The native and ascend backends' reason to decline these tensors if one is float64, or None."""
+    """The native and ascend backends' reason to decline a float64 tensor, or None."""
     if any(tensor is not None and dtype_name(tensor) == "float64" for tensor in tensors):
-        return "float64 runs on the composed backend only"
+        return "only the composed backend supports float64"
     return None
 
 
@@ -123,7 +123,7 @@ def _ascend_unsupported(x, weight, epsilon):
 
 
 def rows_of(x, weight) -> tuple[Dims, Dims]:
-    """The dimensions of x and weight. Those before the normalised ones may be sharded."""
+    """The dimensions of x and weight. Those before the normalized ones may be sharded."""
     normed = (None,) * len(weight.shape)
     return numbered(len(x.shape) - len(normed)) + normed, normed
 

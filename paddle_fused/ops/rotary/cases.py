@@ -17,7 +17,7 @@ def rotated(x, cos, sin, mode="half"):
 
 
 def _case(x: tuple, angles: tuple, mode: str, gradients: tuple = ("x",)) -> OpCase:
-    # The two halves of cos and of sin differ, so that mixing them up shows.
+    # The two halves of cos and sin differ, so swapped halves are detected.
     return OpCase(
         operator="rotary_mul",
         name=f"{mode}, x {list(x)}, cos {list(angles)}, gradients of {' '.join(gradients)}",

@@ -1,6 +1,6 @@
 """Rotary position embedding.
 
-Shapes: B batch, S sequence length, T tokens of packed sequences, N heads, D head size, P length of the table.
+Shapes: B batch, S sequence length, T tokens of packed sequences, N heads, D head size, P table length.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ MODES = ("half", "interleave")
 def rotary_mul(x, cos, sin, mode: str = "half"):
     """x * cos + rotate(x) * sin.
 
-    rotate(x) maps pairs (a, b) of the last dimension to (-b, a). In mode ``half`` the pairs are
-    (x[i], x[i + D/2]), in mode ``interleave`` (x[2 i], x[2 i + 1]). Arithmetic in float32, rounded once.
+    rotate(x) maps pairs (a, b) of the last dimension to (-b, a). The pairs are (x[i], x[i + D/2]) in mode
+    ``half`` and (x[2 i], x[2 i + 1]) in mode ``interleave``. The arithmetic is float32, rounded once.
 
     Args:
         x: [B, S, N, D], [B, N, S, D] or [S, B, N, D], or [T, N, D] for packed sequences; D even; float32,
             bfloat16 or float16 (float64: composed only).
-        cos, sin: one shape, of x's rank: D last, every other dimension x's size or 1, such as [1, S, 1, D]
-        and
-            [B, S, 1, D] for x [B, S, N, D]; x's dtype. Both halves (or both elements of a pair) are used as
-            passed.
+        cos, sin: the same shape, with x's rank and dtype. The last dimension is D, every other dimension is
+            x's size or 1, such as [1, S, 1, D] and [B, S, 1, D] for x [B, S, N, D]. Both halves (or both
+            elements of a pair) are used as passed.
         mode: ``"half"`` or ``"interleave"``.
 
     Returns:
         x's shape and dtype. Gradients flow to x, and to cos and sin if they require gradients.
 
     Raises:
-        ValueError: for shapes, dtypes and modes other than these.
+        ValueError: for other shapes, dtypes and modes.
 
     Source: aclnnRotaryPositionEmbedding; torch_npu.npu_rotary_mul.
     """
@@ -56,12 +55,12 @@ def rotary_mul(x, cos, sin, mode: str = "half"):
 
 
 def apply_rotary(q, k, cos, sin, position_ids=None):
-    """``rotary_mul`` in mode half of queries and keys, with the rows of cos and sin at their positions.
+    """``rotary_mul`` in mode half on queries and keys, with the rows of cos and sin at their positions.
 
     Args:
         q: [B, S, N, D], or [T, N, D] for packed sequences.
-        k: the same with any number of heads: fewer for grouped-query attention.
-        cos, sin: the table, [P, D] or [1, P, 1, D], of q's dtype. Row p is for position p.
+        k: q's shape with any number of heads (fewer for grouped-query attention).
+        cos, sin: the table, [P, D] or [1, P, 1, D], with q's dtype. Row p belongs to position p.
         position_ids: [B, S] or [1, S] (packed: [T]), int32 or int64, from 0 to P - 1. None: 0, 1, 2, ...
             along S (packed: along T).
 
@@ -69,11 +68,10 @@ def apply_rotary(q, k, cos, sin, position_ids=None):
         (q, k), rotated.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, a table shorter than S, and positions outside the
-            table.
+        ValueError: for other shapes and dtypes, a table shorter than S, and positions outside the table.
 
     Source: Llama's apply_rotary_pos_emb; aclnnApplyRotaryPosEmb. PaddleNLP's fused path on npu ignores
-    position_ids, which is correct only if they count from 0.
+    position_ids, which is correct only if positions count from 0.
     """
     for name, tensor in (("q", q), ("k", k), ("cos", cos), ("sin", sin)):
         check_tensor(APPLY, name, tensor)
@@ -82,22 +80,22 @@ def apply_rotary(q, k, cos, sin, position_ids=None):
     if len(tokens) not in (1, 2) or len(k.shape) != len(q.shape) or not same_shape(k.shape[:-2], tokens):
         raise ValueError(
             f"{APPLY}: q has shape {list(q.shape)} and k {list(k.shape)}; accepted: both [B, S, N, D] or "
-            "both [T, N, D], of the same tokens."
+            "both [T, N, D], with the same tokens."
         )
     cos, sin = _table("cos", cos, q), _table("sin", sin, q)
     if not same_shape(cos.shape, sin.shape):
         raise ValueError(
-            f"{APPLY}: cos holds {cos.shape[0]} positions and sin {sin.shape[0]}; accepted: as many. "
+            f"{APPLY}: cos has {cos.shape[0]} positions and sin {sin.shape[0]}; accepted: equal numbers. "
             "Slice one of them."
         )
     if position_ids is None:
         length, sequence = cos.shape[0], tokens[-1]
         if 0 <= length < sequence:
             raise ValueError(
-                f"{APPLY}: cos and sin hold {length} positions and q has {sequence} tokens in a sequence; "
-                "accepted: at least as many. Make the table longer, or pass position_ids."
+                f"{APPLY}: cos and sin have {length} positions and q has {sequence} tokens per sequence; "
+                "accepted: at least one position per token. Extend the table, or pass position_ids."
             )
-        if sequence < 0:  # not known while a program is captured
+        if sequence < 0:  # unknown during capture
             sequence = paddle.shape(q)[len(tokens) - 1]
         shape = [*([1] * (len(tokens) - 1)), -1, 1, q.shape[-1]]
         cos, sin = (table[:sequence].reshape(shape) for table in (cos, sin))
@@ -117,7 +115,7 @@ def _check(operator: str, x, cos, sin) -> None:
     if len(x.shape) not in (3, 4):
         contracts.refuse("rotary.layout", operator, f"x has shape {list(x.shape)}")
     if x.shape[-1] == 0 or x.shape[-1] % 2:
-        raise ValueError(f"{operator}: the head size is {x.shape[-1]}; accepted: even ones. Pad the head.")
+        raise ValueError(f"{operator}: the head size is {x.shape[-1]}; accepted: even sizes. Pad the head.")
     if not x.dtype == cos.dtype == sin.dtype:
         names = f"x is {dtype_name(x)}, cos {dtype_name(cos)} and sin {dtype_name(sin)}"
         contracts.refuse("rotary.same_dtype", operator, names)
@@ -125,8 +123,8 @@ def _check(operator: str, x, cos, sin) -> None:
     if not same_shape(cos.shape, sin.shape) or not same_shape([*rows, cos.shape[-1]], x.shape):
         raise ValueError(
             f"{operator}: x has shape {list(x.shape)}, cos {list(cos.shape)} and sin {list(sin.shape)}; "
-            "accepted: cos and sin of one shape and of x's rank, x's last size last, and before it x's sizes "
-            "or 1. Reshape them."
+            "accepted: cos and sin of equal shape with x's rank and last size; other sizes are x's or 1. "
+            "Reshape them."
         )
 
 
@@ -144,7 +142,7 @@ def _table(name: str, table, q):
 
 
 def _gather(table, rows):
-    if dtype_name(table) == "float16" and device_of(table) == "cpu":  # Paddle has no gather kernel for it
+    if dtype_name(table) == "float16" and device_of(table) == "cpu":  # Paddle has no such gather kernel
         return paddle.gather(table.astype("float32"), rows, axis=0).astype("float16")
     return paddle.gather(table, rows, axis=0)
 
@@ -156,16 +154,16 @@ def _check_positions(position_ids, tokens: list[int], length: int) -> None:
         raise ValueError(
             f"{APPLY}: position_ids has shape {shape}; accepted: {tokens}"
             + (f" or {[1, tokens[1]]}" if len(tokens) == 2 else "")
-            + ", one position for each token."
+            + ", one position per token."
         )
-    # Reading values is cheap in host memory; on a card it would synchronize with the device.
+    # Reading values is cheap in host memory. On a card it would synchronize with the device.
     if not native.can_read(position_ids) or 0 in shape:
         return
     lowest, highest = int(position_ids.min()), int(position_ids.max())
     if lowest < 0 or highest >= length:
         raise ValueError(
-            f"{APPLY}: position_ids reach from {lowest} to {highest}; accepted: 0 to {length - 1}, the rows "
-            "of cos and sin. Make the table longer."
+            f"{APPLY}: position_ids range from {lowest} to {highest}; accepted: 0 to {length - 1}, the rows "
+            "of cos and sin. Extend the table."
         )
 
 
@@ -192,7 +190,7 @@ def _native(x, cos, sin, mode):
 
 def _native_unsupported(x, cos, sin, mode):
     if dtype_name(x) == "float64":
-        return "the host kernels compute in float32, bfloat16 and float16, not in float64"
+        return "the host kernels do not support float64"
     return native.unsupported_reason(x, cos, sin)
 
 
@@ -217,23 +215,23 @@ def _ascend_mode(x, cos, sin, mode):
 def _not_fused_rope(x, cos, sin, mode) -> str | None:
     """The reason why the plugin's fused_rope cannot rotate these tensors, or None."""
     if mode != "half":
-        return f"fused_rope has no mode {mode}"
+        return f"fused_rope does not support mode {mode}"
     if wants_gradient(cos, sin):
-        return "fused_rope has no gradient for cos and sin"
+        return "fused_rope does not compute gradients of cos and sin"
     shape = list(x.shape)
     if len(shape) != 4 or not same_shape(cos.shape, [1, shape[1], 1, shape[3]]):
-        return "fused_rope takes x of [B, S, N, D] with cos and sin of [1, S, 1, D]"
+        return "fused_rope requires x [B, S, N, D] with cos and sin [1, S, 1, D]"
     multiple, below = contracts.limit("rotary.plugin_head_dim_multiple"), contracts.limit("rotary.head_dim")
     if shape[3] % multiple or shape[3] >= below:
-        return f"fused_rope takes head sizes below {below} that are multiples of {multiple}"
+        return f"fused_rope requires a head size below {below} that is a multiple of {multiple}"
     batch, heads = contracts.limit("rotary.batch"), contracts.limit("rotary.heads")
     if shape[0] >= batch or shape[2] >= heads:
-        return f"fused_rope takes batches below {batch} and fewer than {heads} heads"
+        return f"fused_rope requires a batch size below {batch} and fewer than {heads} heads"
     return ascend.unsupported_reason(x, operators=("fused_rope",))
 
 
 def _sharding_rule(x, cos, sin, mode) -> ShardingRule:
-    dims = (*numbered(len(x.shape) - 1), None)  # a pair must not be split
+    dims = (*numbered(len(x.shape) - 1), None)  # pairs must not be split
     return ShardingRule({"x": dims, "cos": dims, "sin": dims}, (dims,))
 
 

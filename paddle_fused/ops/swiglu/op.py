@@ -15,9 +15,9 @@ OPERATOR = "swiglu"
 
 
 def swiglu(x, y=None):
-    """silu(x) * y with silu(a) = a / (1 + exp(-a)). Without y, x's last dimension holds both, x before y.
+    """silu(x) * y with silu(a) = a / (1 + exp(-a)). Without y, x's last dimension contains x, then y.
 
-    The host kernels support both forms without copies: they do not concatenate or split.
+    The host kernels support both forms without copies.
 
     Args:
         x: [..., H], or [..., 2 H] without y; float32, bfloat16 or float16 (float64: composed only).
@@ -27,7 +27,7 @@ def swiglu(x, y=None):
         [..., H], x's dtype. Gradients flow to x and y.
 
     Raises:
-        ValueError: for shapes and dtypes other than these, and, without y, for an odd last dimension.
+        ValueError: for other shapes and dtypes. Without y, also for an odd last dimension.
 
     Source: aclnnSwiGlu; torch_npu.npu_swiglu; paddle.incubate.nn.functional.swiglu.
     """
@@ -61,9 +61,9 @@ def _ascend_unsupported(x, y):
     if reason is None and dtype_name(x) not in contracts.dtypes("swiglu.dtype"):
         reason = contracts.reason("swiglu.dtype", OPERATOR, f"x is {dtype_name(x)}")
     if reason is None and y is None and x.shape[-1] < 0:
-        reason = "Paddle's swiglu takes an unknown width of both halves for an odd one"
+        reason = "Paddle's swiglu mistakes an unknown last dimension for an odd one"
     if reason is None and wants_gradient(x, y):
-        # The plugin concatenates x and y, and aclnnSwiGluGrad gets rows of the concatenated tensor.
+        # The plugin concatenates x and y, so aclnnSwiGluGrad receives rows of the concatenated tensor.
         width = (x.shape[-1] if len(x.shape) else 1) * (1 if y is None else 2)
         row = width * (4 if dtype_name(x) == "float32" else 2)
         if width >= 0 and row % contracts.limit("swiglu.grad_alignment"):
@@ -74,7 +74,7 @@ def _ascend_unsupported(x, y):
 def _ascend_mode(x, y):
     if y is None:
         return "swiglu of Paddle, aclnnSwiGlu on a card"
-    return "swiglu of Paddle, on a card a copy that joins x and y, then aclnnSwiGlu"
+    return "swiglu of Paddle; on a card, a copy that joins x and y, then aclnnSwiGlu"
 
 
 SWIGLU = FusedOp(

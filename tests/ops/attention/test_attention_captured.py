@@ -78,7 +78,7 @@ def test_broken_rules_say_so():
 def test_composed_needs_the_lengths_of_a_mask():
     paddle.set_device("cpu")
     program = captured(lambda q, k, v: flash_attention(q, k, v, masks.causal()), *UNKNOWN)
-    with use_backend("composed", strict=True), pytest.raises(ValueError, match="does not know the lengths"):
+    with use_backend("composed", strict=True), pytest.raises(ValueError, match="does not have the lengths"):
         program(*inputs("cpu", random_batch("BSND", (6, 6))))
 
 
@@ -138,7 +138,7 @@ def test_lengths_that_are_values(mask, device):
             got = program(*tensors, tensor(np.array(ends), device=device))
             assert (got == attention(*tensors, ends)).all()
     reset_dispatch_log()
-    with use_backend("composed", strict=True), pytest.raises(BackendError, match="does not know"):
+    with use_backend("composed", strict=True), pytest.raises(BackendError, match="does not have"):
         captured_with(attention)(*tensors, tensor(np.array(ends), device=device))
     assert not dispatch_log()
 
@@ -188,5 +188,5 @@ def test_heads_that_are_not_known_are_asked_for(layout, rank):
         lambda q, k, v: flash_attention(q, k, v, layout=layout, num_heads=num_heads),
         *[InputSpec([-1] * rank, "float32")] * 3,
     )
-    with pytest.raises(ValueError, match="numbers of heads and the head sizes"):
+    with pytest.raises(ValueError, match="InputSpec"):
         program(*inputs("cpu", random_batch(layout, (6, 6))))

@@ -71,15 +71,15 @@ EXPECTED = {
     "causal, BSH": CAUSAL,
     "causal, SBH": CAUSAL,
     "causal, more keys": FULL,
-    "causal, more queries": "refused: flash_attention_npu has no handling of queries that see no key",
+    "causal, more queries": "refused: flash_attention_npu does not support fully masked rows",
     "causal window": FULL,
     "prefix": FULL,
     "own mask": FULL,
     "documents": CAUSAL + ", varlen",
     "documents, not causal": NONE + ", varlen",
     "twice the scale": CAUSAL,
-    "other scale": "refused: flash_attention_npu has the scale 1 / sqrt(D) only; 0.2",
-    "bias": "refused: flash_attention_npu has no position bias",
+    "other scale": "refused: flash_attention_npu supports only the scale 1 / sqrt(D); 0.2",
+    "bias": "refused: flash_attention_npu does not support a position bias",
     "Dv below D": CAUSAL + PADDED,
     "Dv below D, BSH, own mask": FULL + PADDED,
     "latent attention, documents": CAUSAL + ", varlen" + PADDED,
@@ -89,7 +89,7 @@ EXPECTED = {
     "TND, causal, more keys": DIFFER,
     "TND, window": FULL + ", varlen",
 }
-NO_VARLEN = "refused: flash_attention_npu of the plugin that is installed has no varlen form"
+NO_VARLEN = "refused: flash_attention_npu of the installed plugin has no varlen form"
 EXPECTED_V10 = {
     **{name: NO_VARLEN if name.startswith("TND") else answer for name, answer in EXPECTED.items()},
     "documents": FULL,
@@ -134,10 +134,10 @@ blind[2] = True
 varlen = {"layout": "TND", "cu_seqlens_q": [0, 6], "cu_seqlens_k": [0, 6]}
 CALLS = {
     "query is float32": lambda: flash_attention(*[x.astype("float32")] * 3),
-    "dropout in its backward pass but not": lambda: flash_attention(x, x, x, dropout=0.1),
-    "no handling of queries that see no key": lambda: flash_attention(x, x, x, masks.dense(blind,
-    invalid_rows=True)), "see 65536 tokens before and after": lambda: flash_attention(long, long, long,
-    masks.causal()), "orders the statistics of sequences": lambda: flash_attention(t, t, t,
+    "dropout only in its backward pass": lambda: flash_attention(x, x, x, dropout=0.1),
+    "fully masked rows": lambda: flash_attention(x, x, x, masks.dense(blind,
+    invalid_rows=True)), "65536 tokens before and after": lambda: flash_attention(long, long, long,
+    masks.causal()), "statistics of sequences in order": lambda: flash_attention(t, t, t,
     return_softmax_stats=True, **varlen), "the tensors are on cpu": lambda: flash_attention(*[x.cpu()] * 3),
 }
 for words, call in CALLS.items():

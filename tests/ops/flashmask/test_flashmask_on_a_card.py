@@ -80,8 +80,8 @@ documents = paddle.to_tensor([4] * 4 + [8] * 4, dtype="int32").reshape([1, 1, 8,
 CAUSAL = {"causal": True}
 CALLS = {
     "query is float32": lambda: flashmask_attention(*[x.astype("float32")] * 3, rows, causal=True),
-    "dropout in its backward pass but not": lambda: flashmask_attention(x, x, x, rows, dropout=0.1, **CAUSAL),
-    "orders the statistics of sequences": lambda: flashmask_attention(
+    "dropout only in its backward pass": lambda: flashmask_attention(x, x, x, rows, dropout=0.1, **CAUSAL),
+    "statistics of sequences in order": lambda: flashmask_attention(
         x, x, x, documents, causal=True, return_softmax_lse=True
     ),
 }

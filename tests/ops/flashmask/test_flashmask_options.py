@@ -181,7 +181,7 @@ BAD = {
     ),
     "batch": ({"startend_row_indices": ROWS.tile([2, 1, 1, 1])}, r"has shape \[2, 1, 24, 1\]"),
     "heads": ({"startend_row_indices": ROWS.tile([1, 3, 1, 1])}, r"has shape \[1, 3, 24, 1\]"),
-    "window too": ({"startend_row_indices": ROWS, "window_size": 3}, "came; accepted: one of them"),
+    "window too": ({"startend_row_indices": ROWS, "window_size": 3}, "window_size and startend_row_indices"),
     "negative window": ({"window_size": -1}, "window_size is -1 for 24 queries"),
     "window of text": ({"window_size": "wide"}, "window_size"),
     "block mask": ({"startend_row_indices": ROWS, "block_mask": ROWS}, "block_mask"),

@@ -79,7 +79,7 @@ def test_shared_tokens_are_copied_for_each_answer():
     plan = plan_of(mask_of(shared_question(3, 2, 2)))
     assert plan.tokens.tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 5, 6]
     assert plan.own.tolist() == [0, 1, 2, 3, 4, 8, 9]
-    assert "repeated for each answer" in plan.why
+    assert "for each answer" in plan.why
     many = plan_of(mask_of(shared_question(10, *[1] * 20)))  # 30 tokens would become 220
     assert (*mode_of(many)[:2], many.tokens) == (0, "full", None)
 

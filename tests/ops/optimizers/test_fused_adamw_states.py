@@ -170,7 +170,7 @@ def test_from_adamw_refuses_what_it_would_change(on_cpu):
         FusedAdamW.from_adamw(adamw(FusedAdamW)[1])
     layer, optimizer = adamw()
     stepped(layer, optimizer)
-    with pytest.raises(ValueError, match="has states already"):
+    with pytest.raises(ValueError, match=r"from_adamw: .*states"):
         FusedAdamW.from_adamw(optimizer)
 
 

@@ -164,7 +164,7 @@ class AclErrorWatch:
     def watch_operators(self, on: bool) -> None:
         """Turns the reading after each operator, which costs some microseconds, on or off.
 
-        When it is off, only the ends of backward passes are checked, and the error does not name the operator.
+        When it is off, only the ends of backward passes are checked, and errors do not name the operator.
         """
         if on == self._is_hooked or _function() is None:
             return

@@ -1,14 +1,15 @@
-"""The virtual NPU: an Ascend card as Paddle's device type ``npu``, emulated on the host CPU. Not a card.
+"""The virtual NPU emulates an Ascend card, as Paddle's device type ``npu``, on the host CPU. It is not a
+card.
 
     import virtual_npu
 
-    virtual_npu.activate()  # first: Paddle searches for device plugins only while it is being imported
+    virtual_npu.activate()  # first, because Paddle searches for device plugins only while it is imported
     import paddle
 
     paddle.set_device("npu:0")
 
-Unmodified programs run with ``python -m virtual_npu SCRIPT ARGS...``; child processes get it
-from ``environment()``. ``settings`` has the environment variables that configure it.
+``python -m virtual_npu SCRIPT ARGS...`` runs unmodified programs on it; ``environment()`` returns the
+environment for child processes. ``settings`` lists the environment variables that configure it.
 """
 
 from paddle_fused.paddle_release import paddle_folder

@@ -1,7 +1,7 @@
 """Runs an unmodified Paddle program on the virtual NPU, or prints the required environment.
 
 The process replaces itself with a new interpreter in that environment, so ``sys.argv``, ``sys.path``,
-``__main__``, tracebacks, signals and the exit code are the program's own.
+``__main__``, tracebacks, signals and the exit code are those of the program.
 
 Paddle logs several INFO lines for every plugin that it loads. The environment suppresses them unless the user
 has configured Paddle's logging.
@@ -39,7 +39,7 @@ def export_lines(variables: dict[str, str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Replaces this process by the program. Returns an exit code only if there is nothing to run."""
+    """Replaces this process with the program. Returns an exit code only if there is nothing to run."""
     if not arguments:
         print(USAGE, file=sys.stderr, end="")
         return 2
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--env"]:
         print(export_lines(variables))
         return 0
-    # The options of this interpreter, such as -O, -W and -X; multiprocessing passes them on in the same way.
+    # This interpreter's options, such as -O, -W and -X. multiprocessing passes them on in the same way.
     options = subprocess._args_from_interpreter_flags()
     os.execve(sys.executable, [sys.executable, *options, *arguments], {**os.environ, **variables})
 

@@ -1,10 +1,10 @@
-"""Activates the virtual NPU as Paddle's device plugin, in this process and its children; finds the plugin's
+"""Activates the virtual NPU as Paddle's device plugin in this process and its children, and locates its
 files.
 
-Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is being imported. ``import
+Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is imported. ``import
 paddle_custom_device`` finds the supplied package through ``sys.path``. LD_LIBRARY_PATH is not needed: when
-PaddleNLP loads the plugin again by its bare file name, the dynamic loader returns the loaded library with
-that soname. This module does not import paddle, because that would load the plugin before ``check_fits``.
+PaddleNLP loads the plugin again by file name, the dynamic loader returns the loaded library with that soname.
+This module does not import paddle, because that would load the plugin before ``check_fits``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ STAMP = Path(libraries.STAMP).name
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent
 SITE_FOLDER = PACKAGE_FOLDER / "site"  # contains only the package paddle_custom_device
-# With this, paddle.distributed.launch of Paddle 3.0 looks for custom devices; later releases do without.
+# Without this, paddle.distributed.launch of Paddle 3.0 ignores custom devices; later releases do not need it.
 LAUNCHED_DEVICE = "PADDLE_XCCL_BACKEND"
 
 
 def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLDER) -> dict[str, str]:
-    """The environment variables that activate the virtual NPU in a child process with the environment
-    ``base``.
+    """The environment variables that activate the virtual NPU in a child process with environment ``base``.
 
-    PYTHONPATH is the supplied package, followed by the PYTHONPATH of ``base``. Raises the same errors as
-    ``activate``, except for an imported paddle.
+    PYTHONPATH contains the supplied package, followed by the PYTHONPATH of ``base``. Raises the same errors
+    as ``activate``, except for an imported paddle.
     """
     check_settings(base)
     check_fits(plugin)
@@ -45,7 +44,7 @@ def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLD
     return {
         "CUSTOM_DEVICE_ROOT": str(plugin),
         "PYTHONPATH": os.pathsep.join([str(SITE_FOLDER), *search_path]),
-        # Set even if it is the default, so that the supplied package needs no default of its own.
+        # Set even if it is the default, so the supplied package does not need its own default.
         "VIRTUAL_NPU_CANN": cann_level(base),
         LAUNCHED_DEVICE: "npu",
         **patch_variables(base),
@@ -56,17 +55,17 @@ def activate(plugin: Path = PLUGIN_FOLDER) -> None:
     """Activates the virtual NPU as Paddle's device type ``npu``, in this process and its children.
 
     Call it before importing paddle. Further calls do nothing. Prints one line to stderr, unless
-    VIRTUAL_NPU_QUIET=1; processes that inherit the virtual NPU do not repeat it.
+    VIRTUAL_NPU_QUIET=1; processes that inherit the virtual NPU do not print it again.
 
-    Raises RuntimeError if paddle is already imported, or if the plugin is not built or was built for another
-    Paddle. Raises ValueError for an unknown VIRTUAL_NPU_* variable, and for an invalid value of one of the
-    plugin's variables (see ``settings``).
+    Raises RuntimeError if paddle is already imported, or if the plugin is not built or was built for a
+    different Paddle. Raises ValueError for an unknown VIRTUAL_NPU_* variable or an invalid value (see
+    ``settings``).
     """
     if "paddle" in sys.modules:
         if loaded_plugin() is not None:
             return
         raise RuntimeError(
-            "paddle is already imported, and it searches for devices only during its import. Call "
+            "paddle is already imported, and it searches for devices only while it is imported. Call "
             "virtual_npu.activate() before the first import of paddle, or run the program with "
             "`python -m virtual_npu`."
         )
@@ -74,7 +73,7 @@ def activate(plugin: Path = PLUGIN_FOLDER) -> None:
     variables = environment(plugin=plugin)
     os.environ.update(variables)
     if str(SITE_FOLDER) not in sys.path:
-        # The position that PYTHONPATH would give it: after the script's folder, before installed packages.
+        # The same position as an entry of PYTHONPATH: after the script's folder, before installed packages.
         sys.path.insert(0 if getattr(sys.flags, "safe_path", False) else 1, str(SITE_FOLDER))
     if not inherited and os.environ.get("VIRTUAL_NPU_QUIET") != "1":
         print(banner(), file=sys.stderr, flush=True)
@@ -83,7 +82,7 @@ def activate(plugin: Path = PLUGIN_FOLDER) -> None:
 def deactivate() -> None:
     """Undoes ``activate``, also for future child processes.
 
-    Raises RuntimeError after paddle was imported with it.
+    Raises RuntimeError if paddle has been imported with it.
     """
     if "paddle" in sys.modules and loaded_plugin() is not None:
         raise RuntimeError(
@@ -122,7 +121,7 @@ def banner() -> str:
     last = device_count() - 1
     devices = "npu:0" if last == 0 else f"npu:0 to npu:{last}"
     return (
-        f"VIRTUAL NPU: {devices} emulated on the host CPU, not a card; as a {card()} with CANN "
+        f"VIRTUAL NPU: {devices} emulated on the host CPU, not a card; emulates a {card()} with CANN "
         f"{cann_level()}. VIRTUAL_NPU_QUIET=1 silences this line."
     )
 
@@ -133,7 +132,7 @@ def _is_chosen() -> bool:
 
 
 def _search_path(environ: Mapping[str, str]) -> list[str]:
-    # An empty PYTHONPATH has no entries, but an empty entry among others is the working folder: keep those.
+    # An empty PYTHONPATH has no entries, but an empty entry among others is the working folder: keep these.
     text = environ.get("PYTHONPATH", "")
     return text.split(os.pathsep) if text else []
 
@@ -147,11 +146,11 @@ def stamp_file(plugin: Path) -> Path:
 
 
 def is_virtual(plugin: Path) -> bool:
-    """Whether the folder ``plugin`` contains the virtual NPU, not the plugin for cards."""
+    """Whether the folder ``plugin`` contains the virtual NPU rather than the plugin for cards."""
     return (plugin / LIBRARY).is_file() and stamp_file(plugin).is_file()
 
 
 def check_fits(plugin: Path) -> PaddleBuild:
-    """The installed Paddle. Raises SetupError if the plugin is missing or was built for another Paddle."""
+    """The installed Paddle. Raises SetupError if the plugin is missing or was built for another one."""
     libraries.check_built(plugin / LIBRARY)
     return built_for.check_fits(stamp_file(plugin), f"The virtual NPU in {plugin}")

@@ -24,31 +24,31 @@ from .host_fallbacks import HostFallback, warn_of_fallbacks
 from .settings import warned_kernels
 from .source_lines import Source
 
-MOST = 10  # warnings of a process and of those that it forks
+MOST = 10  # maximum number of warnings of a process and its forks
 PROCESSORS = {"aicpu": "its AICPU", "host": "its host"}
 OFF = "VIRTUAL_NPU_AICPU_WARNINGS=0 turns this off"
 
 
 class AICPUWarning(UserWarning):
-    """Because of its dtype, a card would run an operator on its AICPU or on the host, not on its cores."""
+    """A card would run an operator on its AICPU or on the host, not on its cores, because of its dtype."""
 
 
 class AICPUWarnings:
-    """Counts calls, and warns once for each kernel, dtype and line of the program, at most ``MOST`` times.
+    """Counts calls, and warns once per kernel, dtype and program line, at most ``MOST`` times.
 
-    Rank 0 shows the warnings; the other ranks only count. An error filter raises on every rank. Ignored
-    warnings are not counted. ``note`` is appended to the summary.
+    Rank 0 shows the warnings; other ranks only count. An error filter raises on every rank. Ignored warnings
+    are not counted. ``note`` is appended to the summary.
     """
 
     def __init__(self, note: str = OFF):
         self._note = note
         self._sites = SharedCounts(MOST)
-        self._filters: list = []  # for which the rows below are neither errors nor ignored
+        self._filters: list = []  # the filters for which the known rows are neither errors nor ignored
         self._rows: dict[tuple, int] = {}
         self._process = os.getpid()
 
     def is_known(self, site: int, frame: FrameType | None) -> bool:
-        """Counts a call if its instruction has already caused a warning. Cheap, as most calls end here."""
+        """Counts a call if its instruction has caused a warning before. Fast, because most calls end here."""
         while frame is not None:
             role = _role(frame.f_code)
             if role is _Role.PROGRAM:
@@ -63,9 +63,9 @@ class AICPUWarnings:
         return False
 
     def warn(self, fallback: HostFallback, frame: FrameType | None, site: int = 0) -> None:
-        """Counts a call from ``frame``, and warns the first time. Raises AICPUWarning if a filter says so.
+        """Counts a call from ``frame`` and warns the first time. Raises AICPUWarning if a filter requires it.
 
-        ``site``: for ``is_known`` from now on; 0 for none.
+        ``site`` identifies later calls in ``is_known``; 0 for none.
         """
         responsible = responsible_line(fallback, frame)
         if responsible is None:
@@ -76,11 +76,11 @@ class AICPUWarnings:
             self._rows[site, caller.f_code, caller.f_lasti] = row
 
     def warn_at(self, fallback: HostFallback, source: Source, module: str | None = None) -> int | None:
-        """Like ``warn``, for a call whose responsible line and module are known.
+        """Like ``warn``, for a call with a known responsible line and module.
 
         Returns the row of the counts, or None if a filter ignores the warning.
         """
-        module = module or source.file.removesuffix(".py")  # as warnings.warn_explicit does
+        module = module or source.file.removesuffix(".py")  # as in warnings.warn_explicit
         if warnings.filters != self._filters:
             self._filters = list(warnings.filters)
             self._rows.clear()
@@ -97,7 +97,7 @@ class AICPUWarnings:
         return row
 
     def summary(self) -> str:
-        """The counts as text; "" if there are none."""
+        """The counts as text, or "" without calls."""
         sites = sorted(self._sites, key=lambda site: -site[1])
         calls = sum(count for _, count in sites) + self._sites.others
         if not calls:
@@ -105,7 +105,7 @@ class AICPUWarnings:
         number = f"more than {MOST}" if self._sites.others else str(len(sites))
         what = f"{calls:,} kernel calls at {number} sites would leave the cores of a card"
         if rank := _rank():
-            return f"rank {rank}: {what}, most of them {sites[0][0]}"
+            return f"rank {rank}: {what}, most of them at {sites[0][0]}"
         rows = [f"    {count:,} x {text}" for text, count in sites]
         if self._sites.others:
             rows.append(f"    {self._sites.others:,} x at other sites")
@@ -115,7 +115,7 @@ class AICPUWarnings:
         """Prints the summary to stderr, except in a forked process."""
         text = self.summary() if os.getpid() == self._process else ""
         if text and sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            with contextlib.suppress(OSError, ValueError):  # stderr is closed
                 print(f"AICPU: {text}", file=sys.stderr, flush=True)
 
 
@@ -131,11 +131,11 @@ class SharedCounts:
     """Counts of up to ``rows`` texts, shared with forked processes such as the workers of a DataLoader."""
 
     _TEXT = 504  # bytes
-    _PROCESSES = 16  # with their own column of counts; further processes share the last one
+    _PROCESSES = 16  # processes with a separate column of counts; further processes share the last one
 
     def __init__(self, rows: int):
         self._rows = rows
-        columns = 8 * self._PROCESSES * (rows + 1)  # the last row counts the others
+        columns = 8 * self._PROCESSES * (rows + 1)  # the last row counts other texts
         self._file = os.memfd_create("aicpu warnings")
         os.ftruncate(self._file, 8 + columns + self._TEXT * rows)
         memory = memoryview(mmap.mmap(self._file, 0))
@@ -175,7 +175,7 @@ class SharedCounts:
 
     @property
     def others(self) -> int:
-        """The counts of texts that had no row."""
+        """The counts of texts without a row."""
         return self._count(self._rows)
 
     def _count(self, row: int) -> int:
@@ -186,9 +186,9 @@ class SharedCounts:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Holds the lock that is shared by threads and processes."""
+        """Holds the lock shared by threads and processes."""
         with self._lock:
-            with contextlib.suppress(OSError):  # a daemon closes the files that it inherits
+            with contextlib.suppress(OSError):  # daemons close inherited files
                 fcntl.lockf(self._file, fcntl.LOCK_EX)
             try:
                 yield
@@ -198,7 +198,7 @@ class SharedCounts:
 
 
 class _Role(enum.Enum):
-    """Of a frame among the callers of a kernel."""
+    """The role of a frame among the callers of a kernel."""
 
     LIBRARY = enum.auto()
     RUNNER = enum.auto()  # runs captured programs
@@ -216,11 +216,11 @@ def _role(code: CodeType) -> _Role:
 def responsible_line(
     fallback: HostFallback, frame: FrameType | None
 ) -> tuple[Source, FrameType | None] | None:
-    """The responsible line of the program, and its frame if it is running; None if only this project's lines
-    run.
+    """The responsible line of the program, and its frame if it is running; None without lines of the program.
 
-    For a captured program, it is the line that created the operator; for a thread without lines of the
-    program, the line that the main thread executes; and without any of these, a line of a model library.
+    - A captured program: the line that created the operator.
+    - A thread without lines of the program: the line that the main thread executes.
+    - Otherwise: a line of a model library.
     """
     program = source_lines.program_of_frame(frame)
     if program is not None and (source := _line_in_program(program, fallback)):
@@ -265,7 +265,7 @@ def _operators_in(program) -> dict[str, list[tuple[Source, set[tuple[str, tuple[
 
 
 def _action(text: str, module: str, line: int) -> str:
-    """The action of Python's warning filters, determined as in ``warnings.warn_explicit``."""
+    """The action of Python's warning filters, as in ``warnings.warn_explicit``."""
     for action, about, category, where, at in warnings.filters:
         if (
             issubclass(AICPUWarning, category)
@@ -282,13 +282,13 @@ def _rank() -> int:
 
 
 def start() -> None:
-    """Warns until the process ends. The plugin calls it, unless VIRTUAL_NPU_AICPU_WARNINGS=0."""
+    """Warns until the process exits. The plugin calls it, unless VIRTUAL_NPU_AICPU_WARNINGS=0."""
     site_warnings = AICPUWarnings()
     atexit.register(site_warnings.print_summary)
     warn_of_fallbacks(site_warnings, every=warned_kernels() == "host")
 
 
 def stop_aicpu_warnings() -> None:
-    """Stops the virtual NPU's own warnings; for programs with their own dtype checks."""
+    """Stops the virtual NPU's own warnings, for programs with their own dtype checks."""
     if loaded_plugin() is not None:
         warn_of_fallbacks(None)

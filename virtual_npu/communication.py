@@ -12,9 +12,9 @@ class CommunicationTime(NamedTuple):
     """Seconds since the start, summed over all collectives and transfers of all process groups.
 
     Attributes:
-        busy: from the start of an operation (its input is ready) to its end, including the wait for late
+        busy: from the start of an operation, when its input is ready, to its end. Includes waiting for late
             ranks. Concurrent operations of different groups are added up.
-        exposed: time in which a thread of the program waited for communication, or executed it.
+        exposed: time in which a program thread waited for communication or executed it.
     """
 
     busy: float
@@ -38,8 +38,8 @@ class Transfer(NamedTuple):
     """Calls of one collective with tensors of one shape and dtype.
 
     Attributes:
-        kind: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast (recorded on its root), reduce
-            (recorded on all ranks except its root) or send.
+        kind: all_reduce, all_gather, reduce_scatter, all_to_all, send, broadcast (recorded on its root) or
+            reduce (recorded on all ranks except its root).
         processes: size of the process group.
     """
 
@@ -88,4 +88,4 @@ def prepare_ring(ring: str, device: int) -> None:
     if plugin is None:
         raise ValueError("prepare_ring: the virtual NPU is not loaded; activate it before importing paddle.")
     if not plugin.virtual_npu_prepare_ring(ring.encode(), device):
-        raise ValueError(f"prepare_ring: there is no communicator for the ring {ring!r}; create it first.")
+        raise ValueError(f"prepare_ring: there is no communicator for ring {ring!r}; create it first.")

@@ -20,9 +20,9 @@ class HostFallback(NamedTuple):
     """A call of a kernel that a card would not run on its cores.
 
     Attributes:
-        dtype: of the tensor that causes it: the largest float64 (complex128) argument, otherwise the largest
-            argument of the kernel's own dtype.
-        shape: of the same tensor, None if there is none.
+        dtype: dtype of the tensor that causes the fallback: the largest float64 (complex128) argument,
+            otherwise the largest argument with the kernel's dtype.
+        shape: shape of this tensor, or None without a tensor.
         is_source: the kernel creates the float64 tensor from other dtypes.
         count: number of equal calls.
     """
@@ -39,28 +39,28 @@ class HostFallback(NamedTuple):
         """The fix, as part of a sentence."""
         if narrow := NARROWER.get(self.dtype):
             if self.is_source:
-                return f"the float64 is made here: give dtype='{narrow}', or cast what comes from NumPy first"
-            return f"the float64 comes from elsewhere: cast it to {narrow} where it is made"
+                return f"this line creates the float64: pass dtype='{narrow}', or cast NumPy inputs first"
+            return f"the float64 is created elsewhere: cast it to {narrow} there"
         registered = ", ".join(card_dtypes(self.kernel))
         if self.placement == "aicpu":
             return f"cast {self.dtype} to float32 before this operator"
         if not registered:
-            return "paddle-custom-npu has no such kernel: use another operator"
-        return f"paddle-custom-npu has this kernel for {registered} only: cast to one of them"
+            return "paddle-custom-npu does not have this kernel: use another operator"
+        return f"paddle-custom-npu has this kernel only for {registered}: cast to one of them"
 
 
 @contextlib.contextmanager
 def watch_host_fallbacks(observer: Callable[[HostFallback], bool]) -> Iterator[None]:
     """Calls ``observer`` in the block for every kernel that a card would not run on its cores.
 
-    ``observer`` runs on the thread that calls the kernel, before the kernel. It must not use Paddle, but may
-    inspect the Python stack. If it returns True, the kernel is refused and Paddle raises NotImplementedError.
-    An exception from the observer also refuses the kernel, and replaces Paddle's exception; on a thread
-    without Python, it is raised at the end of the block. Only the innermost of nested watches is called.
-    Raises RuntimeError if the plugin is not loaded.
+    ``observer`` runs before the kernel, on the thread that calls it. It must not use Paddle, but may inspect
+    the Python stack. If it returns True, the kernel is refused and Paddle raises NotImplementedError. An
+    exception from the observer also refuses the kernel and replaces Paddle's exception. On a thread without
+    Python, the exception is raised at the end of the block. With nested watches, only the innermost is
+    called. Raises RuntimeError if the plugin is not loaded.
     """
     watching = _Watching(observer)
-    listed = weakref.ref(watching)  # a watch that was never ended disappears with its last reference
+    listed = weakref.ref(watching)  # a watch that never ends disappears with its last reference
     _watches.append(listed)
     _observe()
     try:
@@ -76,7 +76,7 @@ class Warner(Protocol):
     """The interface for ``warn_of_fallbacks``. ``site`` identifies a kernel, its placement and the dtype."""
 
     def is_known(self, site: int, frame: FrameType | None) -> bool:
-        """Whether a call from this frame only needs to be counted, which this function does."""
+        """Whether a call from this frame only needs to be counted. This function then counts it."""
 
     def warn(self, fallback: HostFallback, frame: FrameType | None, site: int) -> None:
         """Warns about the call, or raises an exception."""
@@ -87,7 +87,7 @@ def warn_of_fallbacks(warner: Warner | None, every: bool = False) -> None:
 
     An exception from ``warner`` refuses the kernel and is raised in the frame that called the kernel. Kernels
     of threads without Python are reported on the main thread shortly afterwards, and exceptions are raised
-    there. None stops the calls.
+    there. ``None`` stops the reports.
     """
     global _warner, _warned_reports
     if warner is None and _warner is None:
@@ -124,12 +124,12 @@ _watches: list[weakref.ref[_Watching]] = []
 _warner: Warner | None = None
 _warned_reports = 0
 _refusals: list[BaseException] = []
-# FallbackReports of virtual_npu/csrc/observe/host_fallback.h.
+# FallbackReports in virtual_npu/csrc/observe/host_fallback.h.
 _DOUBLE_PRECISION, _EVERY_FALLBACK, _ON_ANY_THREAD = 1, 2, 4
 
 
 class _Call(ctypes.Structure):
-    """``Call`` of virtual_npu/csrc/observe/host_fallback.cc."""
+    """``Call`` in virtual_npu/csrc/observe/host_fallback.cc."""
 
     _fields_ = (
         ("kernel", ctypes.c_char_p),
@@ -175,7 +175,7 @@ def _fallback(call: _Call) -> HostFallback:
 
 
 def _frame_that_runs_a_program() -> FrameType | None:
-    """The frame of a thread that waits for a captured program, or else the main thread's frame."""
+    """The frame of a thread that waits for a captured program, otherwise the main thread's frame."""
     threads = sys._current_frames()
     main = threads.pop(threading.main_thread().ident, None)
     return next((frame for frame in (main, *threads.values()) if program_of_frame(frame) is not None), main)
@@ -194,10 +194,10 @@ def _warning_rejects(fallback: HostFallback, caller: FrameType | None, site: int
 
 
 def _raise_in(frame: FrameType | None, error: BaseException) -> bool:
-    """Raises ``error`` in ``frame`` instead of the exception that Paddle creates for a refused kernel.
+    """Raises ``error`` in ``frame`` in place of the exception that Paddle creates for a refused kernel.
 
     Paddle raises only a few built-in exception classes, but a trace function can replace the exception of a
-    frame that it traces. Returns False while a debugger traces the thread, because then it cannot.
+    frame that it traces. Returns False while a debugger traces the thread.
     """
     if frame is None or sys.gettrace() is not None:
         return False

@@ -1,4 +1,4 @@
-"""The record of kernels on the virtual NPU, the journal, and call sites for the profiler."""
+"""The kernel record of the virtual NPU, the journal, and call sites for the profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .settings import aclnn_kernels
 
 Placement = Literal["npu", "host", "aicpu"]
 Interface = Literal["aclnn", "aclop", ""]
-# dtypes that a card's cores do not support, and the supported one to cast to
+# dtypes that a card's cores do not support -> the supported dtype to cast to
 NARROWER = {"float64": "float32", "complex128": "complex64"}
 
 
@@ -23,10 +23,11 @@ class KernelRecord(NamedTuple):
     """The number of calls of one kernel with one dtype.
 
     Attributes:
-        placement: where paddle-custom-npu would run the kernel. "npu" is the card's cores, "aicpu" the card's
-            slow control processor (float64), "host" the host's CPU (the plugin for cards has no such kernel).
-        path: the interface of CANN through which paddle-custom-npu runs the kernel. "" for kernels that call
-            neither, such as views and collectives, and for those on the host.
+        placement: where paddle-custom-npu would run the kernel: "npu" (the card's cores), "aicpu" (the card's
+            slow control processor, for float64) or "host" (the host CPU, if the plugin for cards does not
+            have the kernel).
+        path: the CANN interface through which paddle-custom-npu runs the kernel. "" for kernels without one,
+            such as views and collectives, and for kernels on the host.
     """
 
     name: str
@@ -51,14 +52,14 @@ def reset_kernel_record() -> None:
 
 
 def placement(kernel: str, dtype: str) -> Placement:
-    """Where a card runs the kernel with this dtype; "host" if the dtype is not in ``card_dtypes``."""
+    """Where a card runs the kernel with this dtype. "host" if the dtype is not in ``card_dtypes``."""
     if dtype not in card_dtypes(kernel):
         return "host"
     return "aicpu" if dtype in NARROWER or dtype in _table("aicpu_kernels").get(kernel, ()) else "npu"
 
 
 def card_dtypes(kernel: str) -> tuple[str, ...]:
-    """The dtypes of the kernel in paddle-custom-npu, or in Paddle's own kernels for custom devices."""
+    """The kernel's dtypes in paddle-custom-npu, or in Paddle's own kernels for custom devices."""
     return tuple(sorted({*_table("npu_kernels").get(kernel, ()), *registered_dtypes("").get(kernel, ())}))
 
 
@@ -66,7 +67,7 @@ def card_dtypes(kernel: str) -> tuple[str, ...]:
 def registered_dtypes(*devices: str) -> dict[str, set[str]]:
     """The dtypes of every kernel that Paddle provides for these device types, by kernel.
 
-    "" means Paddle's own kernels for all custom devices, which differ between releases.
+    The device type "" stands for Paddle's own kernels for all custom devices, which differ between releases.
     """
     from paddle.base import core  # not before the plugin is active
 
@@ -106,7 +107,7 @@ def is_dry() -> bool:
 
 
 def journal_file() -> Path | None:
-    """The file of this process's journal (VIRTUAL_NPU_JOURNAL), one per rank; None without a journal."""
+    """The journal file of this process (VIRTUAL_NPU_JOURNAL), one per rank; None without a journal."""
     name = os.environ.get("VIRTUAL_NPU_JOURNAL")
     if not name or not is_active():
         return None
@@ -138,13 +139,13 @@ def _raise_failure(function, *arguments) -> None:
 
 
 def refuse(kernel: str, call: int = 1) -> None:
-    """Refuses the ``call``-th call of ``kernel`` from now on as ``VIRTUAL_NPU_REFUSE`` does; 0 refuses none.
+    """Refuses the ``call``-th call of ``kernel`` from now on, as ``VIRTUAL_NPU_REFUSE`` does; 0 refuses none.
 
     Raises ValueError for a kernel that does not run through aclnn, RuntimeError if the plugin is not loaded.
     """
     if kernel not in aclnn_kernels():
         raise ValueError(
-            f"refuse: {kernel!r} does not run through aclnn; accepted: one of {', '.join(aclnn_kernels())}."
+            f"refuse: {kernel!r} does not run through aclnn; accepted: {', '.join(aclnn_kernels())}."
         )
     function = plugin().virtual_npu_refuse
     function.restype = None
@@ -152,9 +153,9 @@ def refuse(kernel: str, call: int = 1) -> None:
 
 
 def record_call_sites(on: bool) -> None:
-    """Whether profiles record the program's line that called each kernel. Off by default.
+    """Sets whether profiles record the program line that called each kernel. Off by default.
 
-    Adds a few microseconds to each profiled kernel. Raises RuntimeError if the plugin is not loaded.
+    Adds a few microseconds per profiled kernel. Raises RuntimeError if the plugin is not loaded.
     """
     function = plugin().virtual_npu_record_call_sites
     function.restype = None

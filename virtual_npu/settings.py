@@ -1,7 +1,7 @@
 """The environment variables of the plugin: accepted values, defaults and meaning.
 
-They are checked here, before the plugin is loaded, because Python can report invalid values better. The
-plugin reads the same variables from the environment. An empty value counts as unset.
+Values are checked here, before the plugin is loaded, because Python reports invalid values better. The plugin
+reads the same variables from the environment. An empty value counts as unset.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 from paddle_fused import cann_releases
 
 PREFIX = "VIRTUAL_NPU_"
-MAX_DEVICES = 16  # Paddle keeps memory statistics for device ids 0 to 15 only
-DEVICES = {"910b": 8, "910c": 16, "950": 8}  # by card: those of a server with eight NPUs; a 910C has two dies
+MAX_DEVICES = 16  # Paddle keeps memory statistics only for device ids 0 to 15
+DEVICES = {"910b": 8, "910c": 16, "950": 8}  # per server with eight NPUs; a 910C has two dies
 FLOAT_STATUS = ("allowed", "refused")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A variable.
+    """An environment variable.
 
     Attributes:
         accepts: completes the sentence "it accepts ...".
-        is_valid: whether a value is accepted.
-        nearest: the accepted value that a refused one is closest to, for the message.
+        is_valid: returns whether a value is accepted.
+        nearest: returns the accepted value closest to a rejected one, for the message.
     """
 
     meaning: str
@@ -75,7 +75,7 @@ def aclnn_kernels() -> tuple[str, ...]:
 
 @functools.cache
 def aclop_kernels() -> dict[str, list[str]]:
-    """The kernels of paddle-custom-npu that run an aclop with every CANN, and its type."""
+    """The kernels of paddle-custom-npu that run an aclop with every CANN release, and the aclop's type."""
     table = Path(__file__).parent / "data" / "aclop_kernels.json"
     return json.loads(table.read_text(encoding="utf-8"))
 
@@ -97,7 +97,7 @@ INSTRUCTION_SETS = ("baseline", "neon", "avx2", "avx512", "avx512_bf16", "amx")
 SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_DEVICES": Setting(
         "number of devices",
-        "8, with VIRTUAL_NPU_CARD=910c 16",
+        "8; 16 with VIRTUAL_NPU_CARD=910c",
         f"a whole number from 1 to {MAX_DEVICES}",
         _is_device_count,
     ),
@@ -118,7 +118,7 @@ SETTINGS: dict[str, Setting] = {
         _is_positive_number,
     ),
     "VIRTUAL_NPU_LINK_US": Setting(
-        "latency of a collective in microseconds", "0", "zero or a number above it", _is_zero_or_more
+        "latency of a collective in microseconds", "0", "zero or a positive number", _is_zero_or_more
     ),
     "VIRTUAL_NPU_RDMA_GBPS": Setting(
         "bandwidth of a device's port to other machines in GB/s, per direction",
@@ -129,11 +129,11 @@ SETTINGS: dict[str, Setting] = {
     "VIRTUAL_NPU_RDMA_US": Setting(
         "latency of a collective between machines in microseconds",
         "0",
-        "zero or a number above it",
+        "zero or a positive number",
         _is_zero_or_more,
     ),
     "VIRTUAL_NPU_REALTIME": Setting(
-        "1 schedules the threads of communication streams before all others (SCHED_FIFO, needs CAP_SYS_NICE)",
+        "1 schedules the threads of communication streams with priority (SCHED_FIFO, needs CAP_SYS_NICE)",
         "0",
         "0 or 1",
         _is_switch,
@@ -142,19 +142,19 @@ SETTINGS: dict[str, Setting] = {
         "1 makes a send block until it is received, as on a card", "0", "0 or 1", _is_switch
     ),
     "VIRTUAL_NPU_COLLECTIVE_TIMEOUT": Setting(
-        "seconds until a rank that cannot reach a collective is an error",
+        "timeout in seconds for a rank that cannot reach a collective",
         "5",
         "a number above zero, such as 5",
         _is_positive_number,
     ),
     "VIRTUAL_NPU_COLLECTIVE_LIMIT": Setting(
-        "seconds until a rank that does not reach a collective is an error",
+        "timeout in seconds for a rank that does not reach a collective",
         "600",
         "a number above zero, such as 600",
         _is_positive_number,
     ),
     "VIRTUAL_NPU_DRY": Setting(
-        "1 computes nothing and accounts for memory, operators and collectives", "0", "0 or 1", _is_switch
+        "1 accounts for memory, operators and collectives without computing", "0", "0 or 1", _is_switch
     ),
     "VIRTUAL_NPU_JOURNAL": Setting(
         "file that records every operator, collective and allocation as a line of JSON",
@@ -164,14 +164,14 @@ SETTINGS: dict[str, Setting] = {
     ),
     "VIRTUAL_NPU_TRACE": Setting("1 logs every kernel to stderr", "0", "0 or 1", _is_switch),
     "VIRTUAL_NPU_AICPU_WARNINGS": Setting(
-        "0 turns the warnings about float64 off, host adds other kernels that a card would run on the host "
+        "0 turns off the warnings about float64; host adds other kernels that a card would run on the host "
         "or its AICPU",
         "1",
         "one of " + ", ".join(WARNINGS),
         WARNINGS.__contains__,
     ),
     "VIRTUAL_NPU_REFUSE": Setting(
-        "a call that CANN refuses: its output stays uninitialized, and no error is raised",
+        "a call that CANN refuses, leaving its output uninitialized without an error",
         "none",
         "a kernel that runs through aclnn, and the number of the call, such as matmul or matmul:3",
         _is_call_of_aclnn,
@@ -192,19 +192,19 @@ SETTINGS: dict[str, Setting] = {
         DEVICES.__contains__,
     ),
     "VIRTUAL_NPU_FLOAT_STATUS": Setting(
-        "refused: the chip has no FloatStatus operators, so the first aclop fails, as reported for the 910C",
+        "refused: the chip lacks FloatStatus operators, so the first aclop fails, as reported for the 910C",
         "allowed",
         "one of " + ", ".join(FLOAT_STATUS),
         FLOAT_STATUS.__contains__,
     ),
     "VIRTUAL_NPU_LIBOPAPI": Setting(
-        "gone: a CANN without libopapi.so; kernels that check for it fall back to aclop, others crash",
+        "gone: CANN without libopapi.so; kernels that check for it fall back to aclop, others crash",
         "present",
         "one of " + ", ".join(LIBOPAPI),
         LIBOPAPI.__contains__,
     ),
     "VIRTUAL_NPU_FLASH_ATTENTION_ABI": Setting(
-        "form of flash_attention_npu: 13 arguments, with lengths of sequences, or 10",
+        "signature of flash_attention_npu: 13 arguments, with sequence lengths, or 10",
         "tensor13",
         "one of " + ", ".join(FLASH_ATTENTION_FORMS),
         FLASH_ATTENTION_FORMS.__contains__,
@@ -228,8 +228,8 @@ def check_settings(environ: Mapping[str, str] = os.environ) -> None:
         if setting is None:
             nearest = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0)[0]
             raise ValueError(
-                f"The environment variable {name} is not known; the nearest is {nearest} "
-                f"({SETTINGS[nearest].meaning}). Known are: {', '.join(SETTINGS)}."
+                f"The environment variable {name} is unknown; the nearest is {nearest} "
+                f"({SETTINGS[nearest].meaning}). Accepted: {', '.join(SETTINGS)}."
             )
         if value and not setting.is_valid(value):
             nearest = f" (nearest: {setting.nearest(value)})" if setting.nearest else ""
@@ -240,7 +240,7 @@ def check_settings(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def cann_level(environ: Mapping[str, str] = os.environ) -> str:
-    """The emulated release of CANN, such as 8.0.0. Raises ValueError for a value that is not a release."""
+    """The emulated release of CANN, such as 8.0.0. Raises ValueError if the value is not a release."""
     return cann_releases.emulated(environ)
 
 
@@ -250,7 +250,7 @@ def card(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def warned_kernels(environ: Mapping[str, str] = os.environ) -> str:
-    """Kernels with a warning: 0 (none), 1 (float64) or host (also all other fallbacks)."""
+    """The kernels with a warning: 0 (none), 1 (float64) or host (all other fallbacks as well)."""
     return _value("VIRTUAL_NPU_AICPU_WARNINGS", environ)
 
 

@@ -1,5 +1,4 @@
-"""Finds the line of a program that is responsible for a running call or for an operator of a captured
-program.
+"""Finds the program line responsible for a running call or for an operator of a captured program.
 
 Imports only the standard library at module level, because the virtual NPU imports it while paddle is being
 imported.
@@ -15,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-# Packages, and folders in packages, whose lines are not informative: their caller's line is. The folders of
-# the libraries of models wrap paddle.to_tensor.
+# Packages, and folders in packages, whose lines are uninformative: the caller's line is reported instead. The
+# folders in model libraries wrap paddle.to_tensor.
 FRAMEWORKS = (
     "paddle",
     "numpy",
@@ -26,13 +25,13 @@ FRAMEWORKS = (
     "paddlenlp/utils",
     "paddleformers/utils",
 )
-# What users import, but did not write.
+# Packages that users import but did not write.
 LIBRARIES = (*FRAMEWORKS, "paddlenlp", "paddleformers", "llm_npu")
 STANDARD_LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
 INSTALLED = re.compile(r"/(site|dist)-packages/")
-TYPED = ("<string>", "<stdin>", "<ipython-input")  # python -c, and prompts
+TYPED = ("<string>", "<stdin>", "<ipython-input")  # python -c and prompts
 
-# Where Paddle runs captured programs, and the local variable that leads to the program.
+# The functions in which Paddle runs captured programs, and the local variable that leads to the program.
 RUNNERS = {"jit/dy2static/pir_partial_program.py": "self", "base/executor.py": "program"}
 
 
@@ -53,7 +52,7 @@ def is_inside(file: str, packages: tuple[str, ...] = FRAMEWORKS) -> bool:
     """Whether the file belongs to one of ``packages`` or to the standard library."""
     if file.startswith("<"):
         return not file.startswith(TYPED)
-    # Paddle's decorators, which before 3.2 come from a package of that name.
+    # Paddle's decorators, which before 3.2 come from a package named decorator.
     if re.search(r"/(site|dist)-packages/decorator(\.py$|/)", file):
         return True
     if file.startswith(tuple(filter(None, map(_folder, packages)))):
@@ -72,7 +71,7 @@ def _folder(name: str) -> str | None:
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frame and its callers, the innermost first."""
+    """The frame and its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -100,7 +99,7 @@ def of_frame(frame: FrameType | None) -> Source | None:
 
 @functools.lru_cache(maxsize=4096)
 def runs_programs(code: CodeType) -> str | None:
-    """The local variable of this code that holds the program it runs; None for other code."""
+    """The name of the local variable of this code that holds the running program; None for other code."""
     for file, name in RUNNERS.items():
         if code.co_filename.endswith(file) and name in code.co_varnames:
             return name
@@ -125,7 +124,7 @@ def _is_program(value: object) -> bool:
 
 
 def operators(block) -> Iterator[object]:
-    """The operators of a block of a PIR program, and of its inner blocks."""
+    """The operators of a block of a PIR program and of its inner blocks."""
     for operator in block.ops:
         yield operator
         for inner in operator.blocks():

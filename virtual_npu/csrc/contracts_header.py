@@ -1,4 +1,4 @@
-"""Writes the rules of the plugin, the limits and the dtypes of paddle_fused.contracts as C++, for contract.h.
+"""Writes the plugin's rules, limits and dtypes from paddle_fused.contracts as C++, for contract.h.
 
 Usage: contracts_header.py PACKAGE contracts.inc
 
@@ -21,7 +21,7 @@ def name(key: str) -> str:
 
 
 def text(words: str) -> str:
-    return json.dumps(words)  # C++ reads such a literal as JSON does: the sentences are plain ASCII
+    return json.dumps(words)  # for plain ASCII, JSON and C++ string literals are the same
 
 
 def number(error: int | None) -> str:
@@ -41,7 +41,7 @@ def limit_line(key: str, value) -> str:
     if isinstance(value, contracts.ByRelease) and not value.card:
         values = f"{value.value}, {cann_releases.index_of(value.since)}, {value.later}"
         return f"inline constexpr ByRelease<int64_t> {name(key)}{{{values}}};"
-    # No operator of the plugin has a limit that depends on the card.
+    # The plugin's operators have no limit that depends on the card.
     return f"inline constexpr int64_t {name(key)} = {getattr(value, 'value', value)};"
 
 
@@ -64,5 +64,5 @@ lines += ["namespace rules {", *map(rule_line, rules), "}"]
 lines += ["namespace limits {", *(limit_line(*item) for item in contracts.LIMITS.items()), "}"]
 lines += ["namespace dtypes {", *(dtypes_line(*item) for item in contracts.DTYPES.items()), "}"]
 written = "\n".join(lines) + "\n"
-if not target.exists() or target.read_text() != written:  # else nothing has to be compiled again
+if not target.exists() or target.read_text() != written:  # avoids recompilation
     target.write_text(written)

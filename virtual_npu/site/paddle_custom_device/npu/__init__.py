@@ -1,7 +1,9 @@
 """The virtual NPU's ``paddle_custom_device.npu``: the operators of its plugin, and its version.
 
-Attributes: ``full_version`` (that of the plugin's Paddle, with ``+virtual``), ``cann_version`` (the emulated
-CANN level, VIRTUAL_NPU_CANN), ``git_commit_id`` and ``custom_op_git_commit_id`` (not commits, but a text).
+Attributes:
+    full_version: version of the plugin's Paddle, with ``+virtual``.
+    cann_version: the emulated CANN release, VIRTUAL_NPU_CANN.
+    git_commit_id, custom_op_git_commit_id: a note instead of a commit.
 """
 
 import os
@@ -22,8 +24,8 @@ __all__ = ["version", *ops.__all__]
 def version() -> dict[str, str]:
     """Prints and returns version, commit, custom_op commit and cann, with the keys of paddle-custom-npu.
 
-    The values identify the virtual NPU: the version ends in ``+virtual``, and the commits are replaced by a
-    note. ``cann`` is the emulated version; CANN is neither installed nor used.
+    The values identify the virtual NPU: the version ends in ``+virtual``, and a note replaces the commits.
+    ``cann`` is the emulated version; CANN is neither installed nor used.
     """
     fields = {
         "version": full_version,
@@ -38,7 +40,7 @@ def version() -> dict[str, str]:
 
 def __getattr__(name: str):
     raise AttributeError(
-        f"paddle_custom_device.npu has no {name!r} on the virtual NPU. It has version() and the operators "
-        f"{', '.join(ops.__all__)}. The inference passes (npu.passes), the export of CANN's profiles "
-        "(npu.profile) and other operators of paddle-custom-npu need a card and its package."
+        f"paddle_custom_device.npu has no {name!r} on the virtual NPU. It provides version() and "
+        f"the operators {', '.join(ops.__all__)}. The inference passes (npu.passes), the export of profiles "
+        "(npu.profile) and other operators of paddle-custom-npu require a card and its package."
     )

@@ -18,6 +18,7 @@ WAYS = {  # operator: its communication by direction
     "matmul_reduce_scatter": (FORWARD, BACKWARD),
 }
 BLOCKS = ("tensor parallel block", "sequence parallel block")
+RING = "ring_attention"  # rows: tokens of a rank; depth: head size; columns: heads
 STEP = "step"
 
 
@@ -63,9 +64,9 @@ class Case:
         return asdict(self)
 
 
-def link_speed(case: Case, multiply: float, ratio: float) -> float | None:
-    """GB/s at which communication takes ``ratio`` times as long as a product; None for no limit."""
-    return None if ratio == 0 else case.sent / (ratio * multiply) / 1e9
+def link_speed(sent: int, compute: float, ratio: float) -> float | None:
+    """GB/s at which ``sent`` bytes take ``ratio`` times as long as ``compute``; None for no limit."""
+    return None if ratio == 0 else sent / (ratio * compute) / 1e9
 
 
 def rows_for(seconds: float, of_some_rows: float, rows: int) -> int:

@@ -3,11 +3,11 @@
     python -m benchmarks overlap --json overlap.jsonl --chart overlap.png
     python -m benchmarks overlap --only all_gather_matmul --dtype bfloat16 --ratios 1
 
-Every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen weights, and
-the two linear layers of a tensor or sequence parallel block, forward and backward. Sizes are such that a
-product takes --milliseconds on one rank (two ranks, --threads threads each: with no more threads than cores
-each computes undisturbed); links such that the collective takes --ratios times as long, 0 for one without
-limit.
+Every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen weights; the
+two linear layers of a tensor or sequence parallel block, forward and backward; and ring attention. Sizes are
+such that a product, or the attention of a rank, takes --milliseconds (two ranks, --threads threads each: with
+no more threads than cores each computes undisturbed); links such that the collective, or all transfers, take
+--ratios times as long, 0 for one without limit.
 
 Settings are verified against serial first and then alternate. The table has medians and spreads, exposed
 time, the bound of a pipeline with as many chunks, the achieved share of what it allows to hide, and the
@@ -24,8 +24,8 @@ from fnmatch import fnmatch
 from functools import partial
 
 from benchmarks import contest, options, report, timing
-from benchmarks.overlap import jobs
-from benchmarks.overlap.cases import BLOCKS, STEP, WAYS, Case, link_speed, rows_for
+from benchmarks.overlap import jobs, ring
+from benchmarks.overlap.cases import BLOCKS, FORWARD, RING, STEP, WAYS, Case, link_speed, rows_for
 
 QUICK_SECONDS = 0.002
 
@@ -42,13 +42,14 @@ def bench(arguments, _, records):
     from benchmarks.overlap import results
 
     contest.record_machine(records, arguments.threads, "on")
-    multiply, rows = sizes(arguments)
+    products = [(operator, way) for operator, way in arguments.work if operator != RING]
+    multiply, rows = sizes(arguments) if products else ({}, {})
     jobs_by_link = {}
     for dtype in arguments.dtypes:
-        for operator, way in arguments.work:
+        for operator, way in products:
             case = Case(operator, way, dtype, rows[dtype], arguments.width, arguments.width)
             for ratio in arguments.ratios:
-                speed = link_speed(case, multiply[dtype], ratio)
+                speed = link_speed(case.sent, multiply[dtype], ratio)
                 jobs_by_link.setdefault((ratio, speed), []).append(case)
     for (ratio, speed), cases in jobs_by_link.items():
         job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds}
@@ -56,6 +57,7 @@ def bench(arguments, _, records):
         handled = handling(cases, arguments)
         for case, measurement in zip(cases, measurements, strict=True):
             records += results.records(case, ratio, speed, measurement, handled.get(case, 0.0))
+    ring.bench(arguments, records)
     report.show(results.table(records, "two ranks of the virtual NPU"))
 
 
@@ -93,6 +95,7 @@ def parse(words):
     work = [(operator, way) for operator, ways in WAYS.items() for way in ways] + [
         (block, STEP) for block in BLOCKS
     ]
+    work += [(RING, FORWARD), (RING, STEP)]
     parser = options.parser("overlap", __doc__, torch=False)
     parser.add_argument(
         "--only", metavar="PATTERN", default="*", help='some work, such as "*gather* forward"'

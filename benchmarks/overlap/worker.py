@@ -22,7 +22,9 @@ from paddle.distributed.fleet.utils import sequence_parallel_utils
 
 from benchmarks import timing
 from benchmarks.graph_end import graph_end
-from benchmarks.overlap.cases import BACKWARD, BLOCKS, FORWARD, FROZEN, RANKS, Case
+from benchmarks.overlap.cases import BACKWARD, BLOCKS, FORWARD, FROZEN, RANKS, RING, Case
+from benchmarks.overlap.ring import BLOCKS as NO_TRANSFERS
+from benchmarks.overlap.ring_rank import Ring
 from llm_npu.parallel import overlap
 from llm_npu.parallel.overlap.product import in_pieces, spans
 
@@ -206,13 +208,14 @@ class Block:
 
 
 def examine(case: Case, group, rounds: int, only: list[str] | None) -> dict:
-    work = (Block if case.operator in BLOCKS else Operator)(case, group)
+    kind = Ring if case.operator == RING else Block if case.operator in BLOCKS else Operator
+    work = kind(case, group)
     if only:
         return {"seconds": timing.interleaved(work.seconds, only, rounds)}
     names = work.contenders()
     wanted = work.results(names[0])
     for name in names[1:]:
-        if not name.startswith((PRODUCT, GRADIENT, COLLECTIVE)):
+        if not name.startswith((PRODUCT, GRADIENT, COLLECTIVE, NO_TRANSFERS)):
             verify(case, name, work.results(name), wanted)
     seconds = timing.interleaved(work.seconds, names, rounds)
     plan = work.plan()

@@ -3,6 +3,7 @@
 exchange    all-to-all in pairwise rounds: heads for tokens
 ulysses     attention with a share of the heads on each rank
 ring        keys and values travel around the ranks
+hybrid      a ring over some ranks, and a share of the heads on each of the others
 gathered    every rank gathers all keys, for masks that the ring does not take
 zigzag      which tokens a rank of a ring holds
 blocks      the blocks of scores that a rank of a ring computes

@@ -12,6 +12,7 @@ Legend: B batch, C tokens of a chunk, n ranks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,8 +23,6 @@ from paddle_fused.masks.types import Band, Documents, Mask
 
 from .zigzag import chunks_of
 
-ALL = slice(None)
-
 
 @dataclass(frozen=True)
 class Block:
@@ -32,8 +31,8 @@ class Block:
     Attributes:
         rows, queries, keys: slices of the batch, of the own tokens and of the other rank's.
         causal: query i of the block sees its keys up to i, or those of its document.
-        documents: the lengths of the documents in all tokens of the rows, concatenated; the block then has
-            all tokens. Empty: the block is one sequence.
+        documents: the lengths of the documents in the tokens of all rows, concatenated; queries and keys are
+            then the same tokens. Empty: the block is one sequence.
     """
 
     rows: slice
@@ -109,21 +108,45 @@ def blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> tuple[Bloc
 
     Those of ``source == rank`` cover all queries.
     """
-    return tuple(_blocks(pattern, sizes, rank, source))
-
-
-def _blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> Iterator[Block]:
-    chunk = sizes.chunk
     if pattern.documents:
-        yield from _document_blocks(pattern, sizes, rank, source)
-    elif not pattern.causal:
-        yield Block(ALL, ALL, ALL)
-    elif source == rank:
-        yield from _causal_blocks(ALL, 0, sizes.length, sizes.longest_causal)
-    elif source > rank:
-        yield Block(ALL, slice(chunk, 2 * chunk), ALL)
+        return tuple(_document_blocks(pattern, sizes, rank, source))
+    chunk, rows, tokens = sizes.chunk, slice(0, sizes.batch), slice(0, sizes.length)
+    if not pattern.causal:
+        return (Block(rows, tokens, tokens),)
+    if source == rank:
+        return tuple(_causal_blocks(rows, 0, sizes.length, sizes.longest_causal))
+    if source > rank:
+        return (Block(rows, slice(chunk, sizes.length), tokens),)
+    return (Block(rows, tokens, slice(0, chunk)),)
+
+
+@lru_cache(maxsize=256)
+def halves(pattern: Pattern, sizes: Sizes, rank: int) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """The blocks of a rank's own keys in two parts of about equal work.
+
+    The first part can be computed while the first keys travel, the second while the last gradients do.
+    """
+    chunk, rows, tokens = sizes.chunk, slice(0, sizes.batch), slice(0, sizes.length)
+    if pattern.documents:
+        split = _document_blocks(pattern, sizes, rank, rank, by_chunk=True)
+    elif pattern.causal:
+        split = _causal_blocks(rows, 0, sizes.length, min(chunk, sizes.longest_causal or chunk))
     else:
-        yield Block(ALL, ALL, slice(0, chunk))
+        split = (Block(rows, slice(0, chunk), tokens), Block(rows, slice(chunk, sizes.length), tokens))
+    left = sorted(filter(_work, split), key=_work, reverse=True)
+    half, first = sum(map(_work, left)) / 2, []
+    while left and sum(map(_work, first)) < half:
+        first.append(left.pop(0))
+    return tuple(first), tuple(left)
+
+
+def _work(block: Block) -> float:
+    """The number of scores."""
+    if block.documents:
+        scores = sum(size * size for size in block.documents)
+    else:
+        scores = math.prod(part.stop - part.start for part in (block.rows, block.queries, block.keys))
+    return scores / 2 if block.causal else float(scores)
 
 
 def _causal_blocks(rows: slice, start: int, stop: int, longest: int | None) -> Iterator[Block]:
@@ -137,19 +160,24 @@ def _causal_blocks(rows: slice, start: int, stop: int, longest: int | None) -> I
     yield Block(rows, slice(middle, stop), slice(start, middle))
 
 
-def _document_blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> Iterator[Block]:
+def _document_blocks(
+    pattern: Pattern, sizes: Sizes, rank: int, source: int, by_chunk: bool = False
+) -> Iterator[Block]:
+    """``by_chunk``: the documents of each chunk are a block, instead of those of both chunks."""
     chunk, per_row = sizes.chunk, pattern.documents
     rows = per_row if len(per_row) == sizes.batch else per_row * sizes.batch
     if source == rank:
-        lists = [
-            _lengths_in(row, c * chunk, (c + 1) * chunk) for row in rows for c in chunks_of(rank, sizes.ranks)
-        ]
-        documents = tuple(size for lengths in lists for size in lengths)
-        limit = sizes.longest_causal if pattern.causal else None
-        if sizes.has_documents and (limit is None or max(documents) <= limit):
-            yield Block(ALL, ALL, ALL, pattern.causal, documents)
+        own = chunks_of(rank, sizes.ranks)
+        lists = [[_lengths_in(row, c * chunk, (c + 1) * chunk) for c in own] for row in rows]
+        longest = max(size for row in lists for lengths in row for size in lengths)
+        if sizes.has_documents and (sizes.longest_causal is None or longest <= sizes.longest_causal):
+            whole = slice(0, sizes.batch)
+            for first, last in ((0, 1), (1, 2)) if by_chunk else ((0, 2),):
+                tokens = slice(first * chunk, last * chunk)
+                documents = (size for row in lists for lengths in row[first:last] for size in lengths)
+                yield Block(whole, tokens, tokens, pattern.causal, tuple(documents))
         else:
-            yield from _one_by_one(lists, chunk, pattern.causal, sizes.longest_causal)
+            yield from _one_by_one(lists, pattern.causal, sizes.longest_causal)
     for b, row in enumerate(rows):
         for a, i in enumerate(chunks_of(rank, sizes.ranks)):
             for other, j in enumerate(chunks_of(source, sizes.ranks)):
@@ -158,14 +186,15 @@ def _document_blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> 
                 yield from _rectangle(row, slice(b, b + 1), (a, i), (other, j), chunk)
 
 
-def _one_by_one(lists, chunk: int, causal: bool, longest: int | None) -> Iterator[Block]:
-    for index, lengths in enumerate(lists):
-        b, start = index // 2, index % 2 * chunk
-        for size in lengths:
+def _one_by_one(lists, causal: bool, longest: int | None) -> Iterator[Block]:
+    for b, row in enumerate(lists):
+        start = 0
+        for size in (size for lengths in row for size in lengths):
+            tokens = slice(start, start + size)
             if causal:
                 yield from _causal_blocks(slice(b, b + 1), start, start + size, longest)
             else:
-                yield Block(slice(b, b + 1), slice(start, start + size), slice(start, start + size))
+                yield Block(slice(b, b + 1), tokens, tokens)
             start += size
 
 

@@ -31,7 +31,7 @@ from ..ops.attention.call import check_heads, check_tensors
 from ..ops.attention.layout import heads_of
 from ..ops.layer import OperatorLayer
 from . import kernels
-from .blocks import ALL, Block, Pattern, Sizes, blocks, pattern_of
+from .blocks import Block, Pattern, Sizes, blocks, halves, pattern_of
 from .zigzag import chunk_length
 
 OPERATOR = "ring_attention"
@@ -103,6 +103,12 @@ class RingCall:
         """The blocks of this rank's queries and the keys that it holds after ``step`` transfers."""
         ranks, rank = self.group.nranks, self.group.rank
         return blocks(self.pattern, self.sizes(kernel), rank, (rank - step) % ranks)
+
+    def own_halves(self, kernel) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+        """The blocks of this rank's own keys, to be computed at the beginning and at the end."""
+        if self.group.nranks == 1:
+            return self.blocks(kernel, 0), ()
+        return halves(self.pattern, self.sizes(kernel), self.group.rank)
 
     @property
     def is_duplex(self) -> bool:
@@ -212,7 +218,7 @@ class Merged:
         total = before + new
         share, new_share = ((x / total).transpose([0, 2, 1, 3]) for x in (before, new))
         merged = self.out[rows, queries] * share + out.astype(self.out.dtype) * new_share
-        if (rows, queries) == (ALL, ALL):
+        if merged.shape == self.out.shape:
             self.out, self.row_max, self.row_sum = merged, top, total
         else:
             self.out[rows, queries] = merged
@@ -242,37 +248,50 @@ class _Ring(OperatorLayer):
 
     @staticmethod
     def backward(ctx, out_grad):
-        query, key, value, out, row_max, row_sum = ctx.saved_tensor()
-        call, kernel, held = ctx.call, ctx.kernel, [key, value]
-        wide = row_max.dtype
-        query_grad = paddle.zeros(query.shape, wide)
-        own: list = []  # gradients of this rank's keys and values by its own queries
-        returning = None
-        steps = call.group.nranks
-        for step in range(steps):
-            arriving = pass_on(held, call) if step + 1 < steps else None
-            sums = [paddle.zeros(x.shape, wide) for x in held]
-            for block in call.blocks(kernel, step):
-                rows, queries = block.rows, block.queries
-                q, k, v = _cut(block, query, *held)
-                o, g = (x[rows, queries].contiguous() for x in (out, out_grad))
-                statistics = (x[rows, :, queries] for x in (row_max, row_sum))
-                dq, *others = kernel.backward(q, k, v, o, *statistics, g, block.causal, block.documents)
-                _add(query_grad, rows, queries, dq)
-                for total, gradient in zip(sums, others, strict=True):
-                    _add(total, rows, block.keys, gradient)
-            if step == 0:
-                own = sums
-            else:  # the sums of the ranks that had these keys before
-                if returning is not None:
-                    sums = [a + b for a, b in zip(sums, returning.wait(), strict=True)]
-                returning = pass_on(sums, call)
-            if arriving is not None:
-                held = arriving.wait()
-        if returning is not None:
-            own = [a + b for a, b in zip(own, returning.wait(), strict=True)]
-        gradients = zip((query_grad, *own), (query, key, value), ctx.wanted, strict=True)
-        return tuple(gradient.astype(x.dtype) if wanted else None for gradient, x, wanted in gradients)
+        gradients = _gradients(ctx.call, ctx.kernel, ctx.saved_tensor(), out_grad)
+        inputs = zip(gradients, ctx.saved_tensor()[:3], ctx.wanted, strict=True)
+        return tuple(gradient.astype(x.dtype) if wanted else None for gradient, x, wanted in inputs)
+
+
+def _gradients(call: RingCall, kernel, saved, out_grad) -> list:
+    """The gradients of query, key and value, in float32 (or float64)."""
+    query, key, value, out, row_max, row_sum = saved
+    wide = row_max.dtype
+    query_grad = paddle.zeros(query.shape, wide)
+
+    def add_blocks(blocks, keys_and_values: list, sums: list) -> None:
+        for block in blocks:
+            rows, queries = block.rows, block.queries
+            q, k, v = _cut(block, query, *keys_and_values)
+            o, g = (x[rows, queries].contiguous() for x in (out, out_grad))
+            statistics = (x[rows, :, queries] for x in (row_max, row_sum))
+            dq, *others = kernel.backward(q, k, v, o, *statistics, g, block.causal, block.documents)
+            _add(query_grad, rows, queries, dq)
+            for total, gradient in zip(sums, others, strict=True):
+                _add(total, rows, block.keys, gradient)
+
+    def zeros() -> list:
+        return [paddle.zeros(x.shape, wide) for x in (key, value)]
+
+    steps, own, held = call.group.nranks, zeros(), [key, value]
+    begin, end = call.own_halves(kernel)
+    returning = None  # sums of the ranks that had the held keys before
+    for step in range(steps):
+        arriving = pass_on(held, call) if step + 1 < steps else None
+        if step == 0:
+            add_blocks(begin, held, own)
+        else:
+            sums = zeros()
+            add_blocks(call.blocks(kernel, step), held, sums)
+            if returning is not None:
+                sums = [a + b for a, b in zip(sums, returning.wait(), strict=True)]
+            returning = pass_on(sums, call)
+        if arriving is not None:
+            held = arriving.wait()
+    add_blocks(end, [key, value], own)
+    if returning is not None:
+        own = [a + b for a, b in zip(own, returning.wait(), strict=True)]
+    return [query_grad, *own]
 
 
 def _cut(block: Block, query, key, value):

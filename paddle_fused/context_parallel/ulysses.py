@@ -11,7 +11,7 @@ rank, N and Nkv heads of query and of key and value, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -24,7 +24,17 @@ from .exchange import heads_to_tokens, shares, tokens_to_heads
 OPERATOR = "ulysses_attention"
 
 
-def ulysses_attention(query, key, value, mask=None, *, group, tokens: Sequence[int] | None = None, **options):
+def ulysses_attention(
+    query,
+    key,
+    value,
+    mask=None,
+    *,
+    group,
+    tokens: Sequence[int] | None = None,
+    attention: Callable | None = None,
+    **options,
+):
     """`paddle_fused.flash_attention` of a sequence of which every rank has contiguous tokens. Collective.
 
     With at least one key head per rank, the results and the gradients have the bits of one rank. With fewer,
@@ -36,6 +46,7 @@ def ulysses_attention(query, key, value, mask=None, *, group, tokens: Sequence[i
         mask: from `paddle_fused.masks`, of the whole sequence; the same on all ranks.
         group: of ``paddle.distributed``; its ranks are in the order of their tokens.
         tokens: the number of tokens of each rank, if they differ.
+        attention: of this rank's heads, instead of `paddle_fused.flash_attention`.
         options: as for `paddle_fused.flash_attention`: ``scale``, ``dropout``, ``training``. Each rank draws
             its own random numbers for dropout.
 
@@ -51,7 +62,7 @@ def ulysses_attention(query, key, value, mask=None, *, group, tokens: Sequence[i
     key, value = (
         heads.repeat(tokens_to_heads(x, heads.keys, tokens, group), group.rank) for x in (key, value)
     )
-    out = paddle_fused.flash_attention(query, key, value, mask, **options)
+    out = (attention or paddle_fused.flash_attention)(query, key, value, mask, **options)
     return heads_to_tokens(out, heads.queries, tokens, group)
 
 

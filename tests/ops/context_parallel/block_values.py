@@ -16,8 +16,11 @@ def inputs(
     return [random.standard_normal((batch, length, *shape)) for shape in shapes]
 
 
-def attention(query, key, value, out_grad, hidden, scale: float) -> list[np.ndarray]:
-    """out and the gradients of query, key and value. ``hidden``: bool, broadcast to [B, N, S, S]."""
+def attention(query, key, value, out_grad, mask, scale: float) -> list[np.ndarray]:
+    """out and the gradients of query, key and value."""
+    length = query.shape[1]
+    hidden = np.zeros((length, length), bool) if mask is None else mask.to_dense(length)
+    hidden = hidden.reshape(-1, 1, length, length)
     groups = query.shape[2] // key.shape[2]
     k, v = (np.repeat(x, groups, 2) for x in (key, value))
     scores = np.where(hidden, -np.inf, scale * np.einsum("bsnd,btnd->bnst", query, k))
@@ -29,3 +32,23 @@ def attention(query, key, value, out_grad, hidden, scale: float) -> list[np.ndar
     dk, dv = np.einsum("bnst,bsnd->btnd", ds, query), np.einsum("bnst,bsnd->btnd", p, out_grad)
     dk, dv = (x.reshape(*x.shape[:2], key.shape[2], groups, -1).sum(3) for x in (dk, dv))
     return [out, np.einsum("bnst,btnd->bsnd", ds, k), dk, dv]
+
+
+def wide(tensor) -> np.ndarray:
+    """The values of a tensor in float64."""
+    return tensor.astype("float32").numpy().astype(np.float64)
+
+
+def errors(results, baseline, truth, part) -> list[list[float] | None]:
+    """For each result: its largest error, that of the ``baseline`` of one rank, and the largest value.
+
+    ``part(x)``: this rank's part of a whole. A result of None is a missing gradient.
+    """
+    rows = []
+    for result, single, true in zip(results, baseline, truth, strict=True):
+        if result is None:
+            rows.append(None)
+            continue
+        error, own = np.abs(wide(result) - part(true)).max(), np.abs(wide(single) - true).max()
+        rows.append([float(error), float(own), float(np.abs(true).max())])
+    return rows

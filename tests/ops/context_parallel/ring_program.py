@@ -7,11 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import paddle
 import paddle.distributed as dist
 import ranks
-from block_values import attention, inputs
+from block_values import attention, errors, inputs, wide
 
 import paddle_fused
 from paddle_fused import masks
@@ -24,10 +23,6 @@ def mask_of(case: dict):
     if isinstance(kind, list):
         return masks.documents(kind, causal=case.get("causal", True))
     return masks.causal() if kind == "causal" else None
-
-
-def wide(x) -> np.ndarray:
-    return x.astype("float32").numpy().astype(np.float64)
 
 
 def main(cases: list[dict], groups: int) -> None:
@@ -43,11 +38,7 @@ def main(cases: list[dict], groups: int) -> None:
         length = case["length"]
         arrays = inputs(3, case.get("batch", 1), length, case["heads"], case["sizes"])
         whole = [paddle.to_tensor(x.astype("float32")).astype(dtype) for x in arrays]
-        exact = list(map(wide, whole))
-        scale = case["sizes"][0] ** -0.5
-        hidden = np.zeros((length, length), bool) if mask is None else mask.to_dense(length)
-        hidden = hidden if hidden.ndim == 2 else hidden.reshape(-1, 1, length, length)
-        truth = attention(*exact, hidden, scale)
+        truth = attention(*map(wide, whole), mask, case["sizes"][0] ** -0.5)
         for x in whole[:3]:
             x.stop_gradient = False
         single = paddle_fused.flash_attention(*whole[:3], mask)
@@ -63,15 +54,9 @@ def main(cases: list[dict], groups: int) -> None:
             out = ring_attention(*mine[:3], mask, group=both[0], backward_group=second)
             paddle.autograd.backward([out], [mine[3]])
         (record,) = paddle_fused.dispatch_log()
-        errors = []
-        for actual, alone, true in zip([out, *(x.grad for x in mine[:3])], baseline, truth, strict=True):
-            if actual is None:
-                errors.append(None)
-                continue
-            part = zigzag.split(true, rank, n)
-            error, own = np.abs(wide(actual) - part).max(), np.abs(wide(alone) - true).max()
-            errors.append([float(error), float(own), float(np.abs(true).max())])
-        results.append({"backend": record.backend, "mode": record.mode, "errors": errors})
+        parts = [out, *(x.grad for x in mine[:3])]
+        case_errors = errors(parts, baseline, truth, lambda x: zigzag.split(x, rank, n))
+        results.append({"backend": record.backend, "mode": record.mode, "errors": case_errors})
     ranks.write({"results": results})
 
 

@@ -53,11 +53,13 @@ def test_ring_attention_is_the_attention_of_one_rank(n, groups, sends, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [2, 3])
-def test_gathered_attention_is_the_attention_of_one_rank(n, tmp_path):
-    program = PROGRAM.with_name("gathered_program.py")
+@pytest.mark.parametrize(
+    ("name", "n", "count"), [("gathered", 2, 16), ("gathered", 3, 16), ("hybrid", 4, 12)]
+)
+def test_gathered_keys_and_shared_heads_give_the_attention_of_one_rank(name, n, count, tmp_path):
+    program = PROGRAM.with_name(f"{name}_program.py")
     for report in ranks.run(program, n, tmp_path, VIRTUAL_NPU_SYNC_SENDS="1"):
-        assert len(report["results"]) == 16
+        assert len(report["results"]) == count
         for result in report["results"]:
             for error, alone, largest in result["errors"]:
                 assert error <= 2 * alone + 2 * ROUNDING[result["dtype"]] * largest, result

@@ -6,7 +6,7 @@ import pytest
 
 from paddle_fused import masks
 from paddle_fused.context_parallel import zigzag
-from paddle_fused.context_parallel.blocks import Sizes, blocks, pattern_of
+from paddle_fused.context_parallel.blocks import Sizes, blocks, halves, pattern_of
 
 MASKS = {
     "full": None,
@@ -34,17 +34,21 @@ def test_blocks_cover_what_the_mask_leaves(name, ranks, has_documents, longest):
         own = zigzag.positions(length, rank, ranks)
         for source in range(ranks):
             keys = zigzag.positions(length, source, ranks)
-            seen = np.zeros((batch, len(own), len(keys)), int)
-            covered = np.zeros((batch, len(own)), bool)
-            for block in blocks(pattern, sizes, rank, source):
-                part = seen[block.rows, block.queries, block.keys]
-                covered[block.rows, block.queries] = True
-                assert (
-                    longest is None or not block.causal or max(block.documents or part.shape[1:]) <= longest
-                )
-                part += visible(part.shape, block)
-            assert (seen == ~hidden[:, own][:, :, keys]).all(), (rank, source)
-            assert source != rank or covered.all()
+            own_blocks = blocks(pattern, sizes, rank, source)
+            variants = [own_blocks]
+            if source == rank:
+                variants.append(tuple(block for half in halves(pattern, sizes, rank) for block in half))
+            for variant in variants:
+                seen = np.zeros((batch, len(own), len(keys)), int)
+                covered = np.zeros((batch, len(own)), bool)
+                for block in variant:
+                    part = seen[block.rows, block.queries, block.keys]
+                    covered[block.rows, block.queries] = True
+                    size = max(block.documents or part.shape[1:])
+                    assert longest is None or not block.causal or size <= longest
+                    part += visible(part.shape, block)
+                assert (seen == ~hidden[:, own][:, :, keys]).all(), (rank, source)
+                assert source != rank or covered.all()
 
 
 def visible(shape, block) -> np.ndarray:

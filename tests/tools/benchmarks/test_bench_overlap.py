@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import machine, report
-from benchmarks.overlap import jobs, results
+from benchmarks.overlap import jobs, results, ring
 from benchmarks.overlap.cases import Case, link_speed, rows_for
 
 pytestmark = pytest.mark.slow
@@ -56,6 +56,28 @@ def test_every_setting_has_its_record(run_python, tmp_path):
     check_times(report.read(str(file)), ("forward", "backward", "backward, frozen"))
 
 
+def test_two_ranks_verify_and_time_ring_attention():
+    cases = [ring.case_of("bfloat16", way, 128) for way in ("forward", "step")]
+    timings = jobs.run({"cases": [case.to_dict() for case in cases], "rounds": 1}, threads=1, gbps=0.1)
+    for case, timing in zip(cases, timings, strict=True):
+        records = ring.records_of(case, 0.3, 0.1, timing["seconds"])
+        names = {record["setting"]: record["median"] for record in records if record["kind"] == "time"}
+        assert {"serial", "overlapped", "blocks"} <= set(names)
+        assert min(names.values()) > 0
+
+
+def test_the_figures_of_ring_attention():
+    case = ring.case_of("bfloat16", "step", 128)
+    assert ring.sent(case) == [2 * 128 * 2 * 64 * size for size in (2, 2, 4)]
+    # Transfers of 25, 25 and 50 ms beside blocks of 50, 62.5 and 62.5 ms.
+    assert ring.bound(case, 0.35, 0.1, 0.1) == pytest.approx(0.35)
+    assert ring.bound(case, 0.35, 0.1, 0.4) == pytest.approx(0.35 + 0.05 + 0.0375 + 0.1375)
+    seconds = {"serial": [0.45], "overlapped": [0.36], "blocks": [0.35], "blocks forward": [0.1]}
+    records = ring.records_of(case, 0.3, 0.1, seconds)
+    (hidden,) = [record["hidden"] for record in records if "hidden" in record]
+    assert hidden == pytest.approx(0.9)
+
+
 def test_the_figures_of_a_case():
     case = Case("matmul_all_reduce", "forward", "float32", 1024, 256, 256)
     seconds = {
@@ -84,8 +106,8 @@ def test_the_figures_of_a_case():
 def test_links_and_rows_are_made_to_measure():
     case = Case("matmul_reduce_scatter", "forward", "bfloat16", 1000, 256, 512)
     assert case.sent == 1000 * 512 * 2 // 2
-    assert link_speed(case, 0.1, 0) is None
-    assert link_speed(case, 0.1, 2) == pytest.approx(case.sent / 0.2 / 1e9)
+    assert link_speed(case.sent, 0.1, 0) is None
+    assert link_speed(case.sent, 0.1, 2) == pytest.approx(case.sent / 0.2 / 1e9)
     assert rows_for(0.1, 0.05, 512) == 1024
 
 

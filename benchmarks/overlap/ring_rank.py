@@ -1,0 +1,79 @@
+"""Ring attention on a rank of worker.py."""
+
+from __future__ import annotations
+
+import time
+from unittest import mock
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+
+from paddle_fused import masks
+from paddle_fused.context_parallel import ring
+
+from .cases import RANKS, STEP, Case
+from .ring import BLOCKS, FORWARD_BLOCKS, HEAD_DIM, HEADS, KEY_HEADS, OVERLAPPED, SERIAL
+
+
+class Ring:
+    """Causal attention, forward or in a whole step, on this rank's tokens."""
+
+    def __init__(self, case: Case, group):
+        self.case, self.group = case, group
+        self.other = dist.new_group(group.ranks)
+        for direction in (group, self.other):
+            dist.barrier(direction)
+        random = np.random.default_rng(group.rank)
+        shapes = [(1, case.rows, heads, HEAD_DIM) for heads in (HEADS, KEY_HEADS, KEY_HEADS, HEADS)]
+        *self.inputs, self.gradient = (
+            paddle.to_tensor(random.standard_normal(shape, dtype="float32")).astype(case.dtype)
+            for shape in shapes
+        )
+        for tensor in self.inputs:
+            tensor.stop_gradient = case.way != STEP
+
+    def contenders(self) -> list[str]:
+        return [SERIAL, OVERLAPPED, BLOCKS, *([FORWARD_BLOCKS] if self.case.way == STEP else [])]
+
+    def seconds(self, name: str) -> float:
+        dist.barrier(self.group)
+        paddle.device.synchronize()
+        began = time.perf_counter()
+        self._run(name)
+        paddle.device.synchronize()
+        return time.perf_counter() - began
+
+    def results(self, name: str) -> list[np.ndarray]:
+        out = self._run(name)
+        gradients = [tensor.grad for tensor in self.inputs if tensor.grad is not None]
+        return [tensor.astype("float32").numpy() for tensor in (out, *gradients)]
+
+    def plan(self) -> None:
+        return None
+
+    def _run(self, name: str):
+        transfers = {SERIAL: _waited, OVERLAPPED: ring.pass_on, BLOCKS: _kept, FORWARD_BLOCKS: _kept}
+        for tensor in self.inputs:
+            tensor.clear_gradient(False)
+        with mock.patch.object(ring, "pass_on", transfers[name]):
+            out = ring.ring_attention(
+                *self.inputs, masks.causal(), group=self.group, backward_group=self.other
+            )
+            if self.case.way == STEP and name != FORWARD_BLOCKS:
+                out.backward(self.gradient)
+        return out
+
+
+def _waited(tensors: list, call) -> ring.Pending:
+    """The transfer, which has arrived before anything else is computed."""
+    return ring.Pending(_PASS_ON(tensors, call).wait(), [], [])
+
+
+def _kept(tensors: list, call) -> ring.Pending:
+    """No transfer: the tensors stay."""
+    return ring.Pending(tensors, [], [])
+
+
+_PASS_ON = ring.pass_on
+assert RANKS == 2, "ring.bound counts the blocks of two ranks"

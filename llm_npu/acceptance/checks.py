@@ -58,6 +58,7 @@ CHECKS = (
     Check("collectives", "Collectives and their results", "rank.collectives", 120, cards=2),
     Check("mc2", "Matmuls fused with collectives against float64", "rank.mc2", 120, cards=2),
     Check("overlap", "The overlap planner", "rank.overlap", 120, cards=2),
+    Check("ring", "Ring attention against one card's attention", "rank.ring", 120, cards=2),
     Check("two_cards", "Training on two cards", "training.on_two_cards", 150, cards=2),
     Check("all_cards", "Training on all cards", "training.on_all_cards", 180, cards=4),
 )

@@ -30,6 +30,10 @@ def overlap(job: Job, journal: Journal) -> None:
     _start(job, journal, "overlap")
 
 
+def ring(job: Job, journal: Journal) -> None:
+    _start(job, journal, "ring")
+
+
 def _start(job: Job, journal: Journal, what: str) -> None:
     """Run the check on all ranks. If a rank fails, exit with its exit code."""
     chosen = device.select(job.device_name)

@@ -1,9 +1,10 @@
-"""Checks that every rank runs: collectives, matmuls fused with collectives, the overlap planner."""
+"""Checks that every rank runs: collectives, matmuls fused with them, the overlap planner, ring attention."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import paddle
@@ -13,6 +14,9 @@ from llm_npu.core import ranks
 from llm_npu.parallel import overlap as overlapped
 from llm_npu.parallel.overlap import mc2 as fused
 from llm_npu.parallel.overlap.product import ALL_REDUCE, KINDS, Product
+from paddle_fused import flash_attention, masks, use_backend
+from paddle_fused.context_parallel import kernels, zigzag
+from paddle_fused.context_parallel.ring import ring_attention
 from paddle_fused.parity import ROUNDING
 
 from .journal import Journal, number
@@ -21,6 +25,7 @@ DTYPES = ("float32", "bfloat16", "float16", "int32", "int64")
 SIZES = (1, 1000, 1 << 18)  # elements per rank
 TIMED, TURNS = 16 << 20, 5  # bytes of the timed all_reduce
 ROWS, DEPTH, COLUMNS = 256, 512, 512
+TOKENS, HEADS, KEY_HEADS, HEAD_DIM = 256, 8, 2, 64  # tokens per rank
 
 
 def collectives(group, journal: Journal) -> None:
@@ -170,7 +175,7 @@ def _float64(tensor) -> np.ndarray:
     return tensor.astype("float32").numpy().astype(np.float64)
 
 
-def _rounded(seed: int, shape: tuple[int, int], dtype: str):
+def _rounded(seed: int, shape: tuple[int, ...], dtype: str):
     return paddle.to_tensor(np.random.default_rng(seed).standard_normal(shape).astype("float32")).astype(
         dtype
     )
@@ -190,3 +195,65 @@ def overlap(group, journal: Journal) -> None:
                 journal.judge(name, alike, chosen[0] if alike else "ranks differ", chosen[0], chosen)
                 if group.rank == 0:
                     journal.note(f"{name}, times", str(plan))
+
+
+def ring(group, journal: Journal) -> None:
+    """Ring attention, and what the plugin's operator does not document and ring attention relies on.
+
+    The error against plain Paddle in float32 may be twice that of the whole sequence on one card.
+    """
+    with journal.case("statistics of documents"):
+        order = kernels.varlen_order() or "unknown: documents are computed one by one"
+        journal.note("statistics of documents", f"their order in memory is {order}")
+    length = TOKENS * group.nranks
+    shapes = [(1, length, heads, HEAD_DIM) for heads in (HEADS, KEY_HEADS, KEY_HEADS, HEADS)]
+    *whole, gradient = (_rounded(seed, shape, "bfloat16") for seed, shape in enumerate(shapes))
+    for method in kernels.GRADIENTS:
+        _gradient_kernel(method, [*whole, gradient], journal)
+    other = dist.new_group(group.ranks)
+    for direction in (group, other):
+        dist.barrier(direction)
+    third = length // 3
+    for mask in (masks.causal(), masks.documents([third, 5, length - third - 5])):
+        name = f"ring attention, {mask!r}"
+        with journal.case(name):
+            truth = _with_gradients(flash_attention, [x.astype("float32") for x in (*whole, gradient)], mask)
+            single = _with_gradients(flash_attention, [*whole, gradient], mask, "ascend")
+            own = [zigzag.split(x, group.rank, group.nranks) for x in (*whole, gradient)]
+            attention = partial(ring_attention, group=group, backward_group=other)
+            results = _with_gradients(attention, own, mask, "ascend")
+            ratios = []
+            for result, alone, wide in zip(results, single, truth, strict=True):
+                part = zigzag.split(wide, group.rank, group.nranks)
+                allowed = 2 * np.abs(alone - wide).max() + 2 * ROUNDING["bfloat16"] * np.abs(wide).max()
+                ratios.append(np.abs(result - part).max() / allowed)
+            worst = number(max(ratios))
+            limit = "at most 1 of the allowed error"
+            journal.judge(name, bool(max(ratios) <= 1), f"{worst} of the allowed error", limit, worst)
+
+
+def _gradient_kernel(method: str, tensors: list, journal: Journal) -> None:
+    """The gradient kernel, called with the statistics of the operator, gives the bits of its backward."""
+    name = f"gradient kernel of flash_attention_npu, {method}"
+    with journal.case(name):
+        if method == kernels.REGISTERED and kernels.gradient_signature() is None:
+            journal.note(name, "the host library is not built")
+            return
+        expected = _with_gradients(flash_attention, tensors, masks.causal(), "ascend")[1:]
+        *inputs, gradient = tensors
+        kernel = kernels.Plugin(HEAD_DIM**-0.5, HEAD_DIM, method)
+        with paddle.no_grad():
+            results = kernel.forward(*inputs, True, ())
+            actual = kernel.backward(*inputs, *results, gradient, True, ())
+        alike = all(np.array_equal(_float64(x), y) for x, y in zip(actual, expected, strict=True))
+        journal.judge(name, alike, "the bits of backward" if alike else "other bits", "the same bits")
+
+
+def _with_gradients(attention, tensors: list, mask, backend: str = "composed") -> list[np.ndarray]:
+    """Output and gradients of query, key and value."""
+    *inputs, gradient = (x.detach() for x in tensors)
+    for tensor in inputs:
+        tensor.stop_gradient = False
+    with use_backend(backend, strict=True):
+        out = attention(*inputs, mask)
+        return [_float64(x) for x in (out, *paddle.grad(out, inputs, gradient))]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import accumulate
 
@@ -42,10 +42,16 @@ GRADIENT = "flash_attention_npu_gradient"
 
 @dataclass(frozen=True)
 class Plugin:
-    """flash_attention_npu. ``value_dim``: Dv; a smaller value is padded to D."""
+    """flash_attention_npu.
+
+    Attributes:
+        value_dim: Dv; a smaller value is padded to D.
+        gradient: how its gradient kernel is called, a key of ``GRADIENTS``.
+    """
 
     scale: float
     value_dim: int
+    gradient: str = field(default_factory=lambda: REGISTERED if gradient_signature() else REPLACED)
 
     longest_causal = LONGEST_CAUSAL
 
@@ -73,7 +79,7 @@ class Plugin:
             statistics = [_to_varlen(x, documents) for x in (row_max, row_sum)]
         else:
             statistics = [_copied(x) for x in (row_max, row_sum)]
-        gradient = _registered_gradient if gradient_signature() else _gradient_by_replaced_tensors
+        gradient = GRADIENTS[self.gradient]
         dq, dk, dv = gradient((q, k, v), (out, *statistics), out_grad, causal, tuple(documents))
         factor = self._factor(query)
         dq = dq if factor == 1 else dq * factor
@@ -88,10 +94,8 @@ class Plugin:
     def _factor(self, query) -> float:
         return query_factor(self.scale, query.shape[-1])
 
-    @staticmethod
-    def mode() -> str:
-        way = "gradient kernel registered" if gradient_signature() else "saved tensors replaced"
-        return f"{PLUGIN}, {way}"
+    def mode(self) -> str:
+        return f"{PLUGIN}, {self.gradient}"
 
 
 def plugin_reason(query, key, value, scale: float) -> str | None:
@@ -220,6 +224,10 @@ def _gradient_by_replaced_tensors(inputs, outputs, out_grad, causal: bool, docum
 
 def _share(tensor, source) -> None:
     tensor.get_tensor()._share_data_with(source.get_tensor())
+
+
+REGISTERED, REPLACED = "gradient kernel registered", "saved tensors replaced"
+GRADIENTS = {REGISTERED: _registered_gradient, REPLACED: _gradient_by_replaced_tensors}
 
 
 # The order in which flash_attention_npu writes the statistics of documents into a tensor of shape [T, N, 8].

@@ -42,6 +42,7 @@ PUBLIC = {
         ".masks",
         ".compat",
         ".context_parallel.gathered",
+        ".context_parallel.kernels",
         ".context_parallel.ring",
         ".context_parallel.zigzag",
         ".contracts",

@@ -21,8 +21,8 @@ MASKS = {
     "not causal": masks.documents([20, 16], causal=False),
 }
 KERNELS = {
-    "registered": lambda scale, dv: kernels.Plugin(scale, dv),
-    "replaced": lambda scale, dv: kernels.Plugin(scale, dv),
+    "registered": lambda scale, dv: kernels.Plugin(scale, dv, kernels.REGISTERED),
+    "replaced": lambda scale, dv: kernels.Plugin(scale, dv, kernels.REPLACED),
     "host": lambda scale, dv: kernels.Host(scale),
     "composed": lambda scale, dv: kernels.Composed(scale),
 }
@@ -65,13 +65,9 @@ def in_turn(kernel, tensors, mask, ranks: int) -> list[paddle.Tensor]:
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_blocks_give_the_attention_of_the_whole(name, dtype, ranks, heads, sizes, mask, monkeypatch, on_npu):
+def test_blocks_give_the_attention_of_the_whole(name, dtype, ranks, heads, sizes, mask, on_npu):
     if dtype == "float32" and name in ("registered", "replaced"):
         pytest.skip("the plugin's operator takes 16-bit types only")
-    if name == "replaced":
-        monkeypatch.setattr(kernels, "gradient_signature", lambda: None)
-    elif name == "registered":
-        assert kernels.gradient_signature() is not None
     tensors = [npu(x, dtype) for x in inputs(1, 2, LENGTH, heads, sizes)]
     scale = 2 * sizes[0] ** -0.5
     whole_mask = MASKS[mask]
@@ -87,20 +83,17 @@ def test_blocks_give_the_attention_of_the_whole(name, dtype, ranks, heads, sizes
         assert error <= allowed, f"{what}: {error:.2e}, allowed {allowed:.2e}"
 
 
-def test_registered_and_replaced_have_the_bits_of_the_operators_backward(monkeypatch, on_npu):
+def test_registered_and_replaced_have_the_bits_of_the_operators_backward(on_npu):
     query, key, value, out_grad = (npu(x, "bfloat16") for x in inputs(2, 2, 20, (4, 2), (16, 16)))
     out, row_max, row_sum, *_ = kernels._attend(query, key, value, True, ())
     expected = paddle.grad(out, [query, key, value], out_grad)
-    kernel = kernels.Plugin(16**-0.5, 16)
     statistics = row_max[..., :1].detach(), row_sum[..., :1].detach()
     held = [x.detach() for x in (query, key, value, out)]
-    for is_registered in (True, False):
-        if not is_registered:
-            monkeypatch.setattr(kernels, "gradient_signature", lambda: None)
+    for gradient in kernels.GRADIENTS:
+        kernel = kernels.Plugin(16**-0.5, 16, gradient)
         for _ in range(2):  # a node is used again
-            for actual, wanted in zip(
-                kernel.backward(*held, *statistics, out_grad, True, ()), expected, strict=True
-            ):
+            results = kernel.backward(*held, *statistics, out_grad, True, ())
+            for actual, wanted in zip(results, expected, strict=True):
                 assert bool((actual == wanted).all())
 
 

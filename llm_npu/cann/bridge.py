@@ -8,7 +8,9 @@ no code: it needs (DT_NEEDED) the new libraries that are installed, and ``dlsym`
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,11 +18,11 @@ from llm_npu.core import atomic
 from llm_npu.core.errors import UserError
 from paddle_fused import strict_json
 
-from .check import OPERATORS, PARTS, library_folders
+from .check import OPERATORS, PARTS
 from .compiler import build_library
 from .elf import Library, UnreadableLibrary, closure, find
-from .installation import Cann
-from .needs import of_plugin
+from .installation import Cann, library_folders
+from .needs import of_plugin, symbols
 
 FOLDER = Path(sys.prefix) / "lib" / "cann_bridge"
 BASE = "libnnopbase.so"  # aclCreateTensor and the like
@@ -43,7 +45,8 @@ def write(
         UserError: CANN has its own ``libopapi.so``, or none of the new libraries; there is no C compiler, or
             it fails; ``folder`` has another ``libopapi.so``.
     """
-    folders = _without_bridges(library_folders(cann.folder, environ))
+    folders = [*library_folders(environ), cann.folder / "lib64"]
+    folders = [folder for folder in folders if not (folder / MARK).exists()]
     own = find(OPERATORS, folders)
     if own is not None:
         raise UserError(f"{own} is there: the plugin needs no forwarding library with this CANN")
@@ -55,22 +58,20 @@ def write(
     target = folder / OPERATORS
     if target.exists() and not (folder / MARK).exists():
         raise UserError(f"{target} was not written by this command; give another --folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic.new_file(folder / MARK) as file:
-        file.write_text(
-            strict_json.dumps({"cann": str(cann.folder), "forwards_to": list(map(str, installed))})
-        )
-    with atomic.new_file(target) as file:
-        _link(file, installed)
+    with tempfile.TemporaryDirectory() as work:  # a failed compiler leaves nothing in the folder
+        library = Path(work) / OPERATORS
+        arguments = ["-nostdlib", "-x", "c", os.devnull, "-x", "none"]
+        arguments += ["-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined", *map(str, installed)]
+        build_library(library, OPERATORS, arguments)
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic.new_file(folder / MARK) as file:
+            file.write_text(
+                strict_json.dumps({"cann": str(cann.folder), "forwards_to": list(map(str, installed))})
+            )
+        with atomic.new_file(target) as file:
+            shutil.copy(library, file)
     handle = closure(target, [file.parent for file in installed])
-    names = [name for function in of_plugin().libraries for name in (function, f"{function}GetWorkspaceSize")]
-    return target, handle.lacks((*names, *of_plugin().looked_up))
-
-
-def _link(file: Path, libraries: list[Path]) -> None:
-    arguments = ["-nostdlib", "-x", "c", os.devnull, "-x", "none"]
-    arguments += ["-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined", *map(str, libraries)]
-    build_library(file, OPERATORS, arguments)
+    return target, handle.lacks((*symbols(of_plugin().libraries), *of_plugin().looked_up))
 
 
 def remove(folder: Path = FOLDER) -> Path:
@@ -86,8 +87,7 @@ def remove(folder: Path = FOLDER) -> Path:
 
 def in_use(environ: Mapping[str, str] = os.environ) -> Path | None:
     """The forwarding library, if it is the first ``libopapi.so`` of LD_LIBRARY_PATH; else None."""
-    named = [Path(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-    library = find(OPERATORS, named)
+    library = find(OPERATORS, library_folders(environ))
     return library if library is not None and (library.parent / MARK).exists() else None
 
 
@@ -102,7 +102,3 @@ def forwards_to(library: Path) -> list[str]:
         return list(Library(library).needed)
     except UnreadableLibrary:
         return []
-
-
-def _without_bridges(folders: list[Path]) -> list[Path]:
-    return [folder for folder in folders if not (folder / MARK).exists()]

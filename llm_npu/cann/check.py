@@ -22,8 +22,8 @@ from . import chip as chips
 from . import float_status
 from .chip import Chip
 from .elf import Closure, UnreadableLibrary, closure, find
-from .installation import Cann
-from .needs import Needs, of_plugin
+from .installation import Cann, library_folders
+from .needs import WORKSPACE, Needs, of_plugin, symbols
 
 PLUGIN = "libpaddle-custom-npu.so"
 CUSTOM, OPERATORS = "libcust_opapi.so", "libopapi.so"
@@ -143,7 +143,7 @@ def compare(
     """
     needs = of_plugin()
     file = plugin / PLUGIN if plugin.is_dir() else plugin
-    folders = library_folders(cann.folder, environ)
+    folders = [*library_folders(environ), cann.folder / "lib64"]
     opp = Path(environ.get("ASCEND_OPP_PATH") or cann.folder / "opp")
     installed = chips.of_operator_files(opp)
     if chip is None and len(installed) == 1:
@@ -163,12 +163,6 @@ def compare(
     return Report(
         len(needs.functions_of_training), len(needs.types_of_training), chip, tuple(gaps), tuple(unreadable)
     )
-
-
-def library_folders(cann: Path, environ: Mapping[str, str]) -> list[Path]:
-    """The folders of LD_LIBRARY_PATH, then CANN's lib64."""
-    named = [Path(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-    return [*named, cann / "lib64"]
 
 
 def _libraries(plugin: Path, folders: Sequence[Path], paddle: Path | None, root: Path) -> Iterator[Gap]:
@@ -222,9 +216,9 @@ def _functions(plugin: Path, needs: Needs, folders: Sequence[Path], root: Path) 
     if custom is not None:
         handles.insert(0, closure(custom, folders, root))
     called = closure(plugin, [], root).libraries[plugin.name].strings(rb"aclnn[A-Z]\w{1,80}")
-    called = {name.removesuffix("GetWorkspaceSize") for name in called} or set(needs.libraries)
+    called = {name.removesuffix(WORKSPACE) for name in called} or set(needs.libraries)
     for name in sorted(called):
-        if _lacks(handles, (name, f"{name}GetWorkspaceSize")):
+        if _lacks(handles, symbols([name])):
             yield _gap_of_function(name, needs)
     for name in needs.looked_up:
         if _lacks(handles, (name,)):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from .needs import read
 
+TOOLS = ("usr/local/sbin", "usr/local/bin")
+TIMEOUT = 30.0  # seconds for npu-smi
 CONFIG = "built-in/op_impl/ai_core/tbe/config"  # below opp: a folder for each chip
 
 
@@ -24,6 +29,7 @@ class Chip:
         folder: name of its folder of operator information.
         dies: devices for each NPU; npu-smi has a row for each.
         packages: names of CANN's operator packages up to 8.3.RC1 and from 8.5.0 on; None if unknown.
+        mc2: the first CANN that documents products fused with collectives.
         unsupported: why the plugin cannot train on it; empty if it can.
     """
 
@@ -33,6 +39,7 @@ class Chip:
     folder: str
     dies: int
     packages: tuple[str | None, str | None]
+    mc2: str
     unsupported: str = ""
 
 
@@ -48,9 +55,43 @@ def of_soc(name: str) -> Chip | None:
     return next((chip for chip in chips().values() if re.fullmatch(chip.soc, name.strip())), None)
 
 
+def of_virtual_npu(card: str) -> Chip:
+    """The family that the virtual NPU emulates; ``card``: the value of VIRTUAL_NPU_CARD."""
+    return chips()[{"910b": "A2", "910c": "A3"}.get(card, card)]
+
+
 # | 0     910B2               | OK            | 93.6        40                0    / 0             |
 # | 0                         | 0000:C1:00.0  | 0           0    / 0          3368 / 65536         |
-ROW = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|\s*(?:OK|Warning|Alarm|Critical|UNKNOWN)\s*\|", re.MULTILINE)
+ROW = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|\s*(OK|Warning|Alarm|Critical|UNKNOWN)\s*\|", re.MULTILINE)
+
+
+def npu_smi(
+    environ: Mapping[str, str], root: Path, *arguments: str
+) -> subprocess.CompletedProcess[str] | None:
+    """The result of ``npu-smi info``; None if the tool is not installed.
+
+    If it does not answer, the return code is 1 and stderr the reason.
+    """
+    names = [path for folder in TOOLS if os.access(path := root / folder / "npu-smi", os.X_OK)]
+    tool = names[0] if names else shutil.which("npu-smi", path=environ.get("PATH"))
+    if tool is None:
+        return None
+    command = [str(tool), "info", *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        return subprocess.CompletedProcess(command, 1, "", str(failure))
+
+
+def of_machine(environ: Mapping[str, str], root: Path, info: str | None = None) -> Chip | None:
+    """The family of this machine's cards, as npu-smi names it; ``info``: its output, if it has run."""
+    if info is None:
+        done = npu_smi(environ, root)
+        info = done.stdout if done else ""
+    if chip := of_npu_smi(info):
+        return chip
+    board = npu_smi(environ, root, "-t", "board", "-i", "0", "-c", "0")
+    return of_board(board.stdout) if board else None
 
 
 def of_npu_smi(text: str) -> Chip | None:
@@ -60,10 +101,10 @@ def of_npu_smi(text: str) -> Chip | None:
     each die.
     """
     rows = ROW.findall(text)
-    families = {of_soc(name) for _, name in rows} - {None}
+    families = {of_soc(name) for _, name, _ in rows} - {None}
     if len(families) == 1:
         return families.pop()
-    numbers = [number for number, name in rows if name == "Ascend910"]
+    numbers = [number for number, name, _ in rows if name == "Ascend910"]
     two_dies = bool(numbers) and all(numbers.count(number) == 2 for number in numbers)
     return chips()["A3"] if two_dies else None
 

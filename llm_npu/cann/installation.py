@@ -8,6 +8,7 @@ of CANN and of its driver are ordered 8.0.RC1 < 8.0.RC2.alpha001 < 8.0.RC2 < 8.0
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +62,11 @@ def field(text: str, name: str) -> str | None:
     return match[1] if match else None
 
 
+def library_folders(environ: Mapping[str, str]) -> list[Path]:
+    """The folders of LD_LIBRARY_PATH."""
+    return [Path(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+
+
 def content(file: Path) -> str:
     """The text of the file; empty if it does not exist or cannot be read."""
     try:
@@ -71,9 +77,7 @@ def content(file: Path) -> str:
 
 VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(RC|T)?(\d+))?(?:\.(alpha|beta)?(\d+))?", re.IGNORECASE)
 STAGES = {"T": 0, "RC": 1, "": 2}  # trials and release candidates come before the release
-# the first versions that document products fused with collectives, by family of chips
-MC2_CANN = {"A2": "8.0.RC2", "A3": "8.2.RC1"}
-MC2_DRIVER = "24.1.RC2"
+MC2_DRIVER = "24.1.RC2"  # the first version that documents products fused with collectives
 
 
 def is_before(version: str, other: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+WORKSPACE = "GetWorkspaceSize"
 DATA = Path(__file__).parent / "data"
 
 
@@ -81,13 +82,11 @@ class Needs:
     looked_up: tuple[str, ...]
     dtypes: Mapping[str, str]
 
-    def use(self, name: str, *, training: bool = True) -> Use:
-        """Who calls the function or type ``name``: kernels of ``training`` alone if it is one of theirs."""
+    def use(self, name: str) -> Use:
+        """Who calls the function or type ``name``: kernels of training alone if it is one of theirs."""
         trained = {kernel: step for step, kernels in self.steps.items() for kernel in kernels}
         users = [k for k, calls in self.kernels.items() if name in (*calls.aclnn, *calls.aclop)]
-        of_training = [k for k in users if k in trained]
-        if training and of_training:
-            users = of_training
+        users = [k for k in users if k in trained] or users
         return Use(
             tuple(users),
             tuple(dict.fromkeys(trained[k] for k in users if k in trained)),
@@ -114,6 +113,11 @@ class Needs:
 
     def _of_training(self, kind: str) -> tuple[str, ...]:
         return tuple(sorted({c for k in self._training_kernels() for c in getattr(self.kernels[k], kind)}))
+
+
+def symbols(functions: Iterable[str]) -> list[str]:
+    """The names that the plugin looks up for the aclnn ``functions``."""
+    return [symbol for name in functions for symbol in (name, f"{name}{WORKSPACE}")]
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import virtual_npu
 from llm_npu import device
+from llm_npu.cann import chip as chips
+from llm_npu.cann.chip import Chip
 from llm_npu.cann.installation import Cann, find_cann
 from llm_npu.device import Device, VisibleCards
 
@@ -51,6 +54,18 @@ class Setup:
     def cann(self) -> Cann | None:
         """The installation of CANN, if there is one."""
         return find_cann(self.environ, self.root)
+
+    @cached_property
+    def npu_smi(self) -> subprocess.CompletedProcess[str] | None:
+        """The result of ``npu-smi info``; None if the tool is not installed."""
+        return chips.npu_smi(self.environ, self.root)
+
+    @cached_property
+    def chip(self) -> Chip | None:
+        """The family of the cards, emulated ones included; None if unknown."""
+        if self.kind == "virtual":
+            return chips.of_virtual_npu(virtual_npu.card(self.environ))
+        return self.npu_smi and chips.of_machine(self.environ, self.root, self.npu_smi.stdout)
 
     @property
     def cann_level(self) -> str | None:

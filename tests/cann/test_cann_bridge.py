@@ -11,7 +11,7 @@ from fake_cann import FakeCann
 
 from llm_npu.cann import bridge
 from llm_npu.cann.installation import read_cann
-from llm_npu.cann.needs import of_plugin
+from llm_npu.cann.needs import of_plugin, symbols
 from llm_npu.commands import cann_bridge
 from llm_npu.core.errors import UserError
 
@@ -28,9 +28,13 @@ def cann(tmp_path):
 
 
 def missing_at_run_time(cann: FakeCann, folder) -> list[str]:
-    names = [n for name in of_plugin().libraries for n in (name, f"{name}GetWorkspaceSize")]
     environ = {**os.environ, "LD_LIBRARY_PATH": f"{folder}:{cann.lib64}"}
-    command = [sys.executable, "-c", FIND, json.dumps([*names, *of_plugin().looked_up])]
+    command = [
+        sys.executable,
+        "-c",
+        FIND,
+        json.dumps([*symbols(of_plugin().libraries), *of_plugin().looked_up]),
+    ]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -49,7 +53,7 @@ def test_a_library_that_is_not_installed_costs_only_its_own_functions(cann, tmp_
     (cann.lib64 / "libopapi_cv.so").unlink()
     library, missing = bridge.write(read_cann(cann.folder), tmp_path / "bridge", {})
     of_cv = {name for name, part in of_plugin().libraries.items() if part == "cv"}
-    assert {name.removesuffix("GetWorkspaceSize") for name in missing} == of_cv
+    assert missing == sorted(symbols(of_cv))
     assert sorted(missing_at_run_time(cann, library.parent)) == missing
 
 
@@ -73,7 +77,10 @@ def test_what_is_refused(cann, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(UserError, match="compiler"):
         patch.setenv("PATH", str(tmp_path))
         bridge.write(installed, tmp_path / "bridge", {})
-    assert not (tmp_path / "bridge/libopapi.so").exists()
+    (cann.lib64 / "libopapi_cv.so").write_bytes(b"not a library")  # the linker fails
+    with pytest.raises(UserError, match="cannot build"):
+        bridge.write(installed, tmp_path / "bridge", {})
+    assert not (tmp_path / "bridge").exists()
     fake_cann.library(cann.lib64 / "libopapi.so")
     with pytest.raises(UserError, match="no forwarding library"):
         bridge.write(installed, tmp_path / "bridge", {})

@@ -1,16 +1,21 @@
 """The doctor, and a run before it imports Paddle, on a folder like a host's with a card."""
 
 import json
+import os
 
 import fake_cann
 import pytest
-from doctor_host import card_host, on_card, tool
+from doctor_host import CHIP, card_host, on_card, tool
 from fake_cann import FakeCann
 
 from llm_npu.acceptance.result import versions
 from llm_npu.commands import train
 from llm_npu.device import Device
 from llm_npu.doctor.checks import ascend
+
+ROW_OF_A_DIE = (
+    "| 0     Ascend910           | OK            | 93.6        40                0    / 0             |"
+)
 
 
 @pytest.fixture
@@ -45,10 +50,30 @@ def test_the_doctor_names_what_is_missing_with_its_users_and_the_fix(host):
 @pytest.mark.slow
 def test_the_chip_is_that_of_the_cards(host):
     setup = with_cann(host)
-    row = "| 0     Ascend910           | OK            | 93.6        40                0    / 0             |"
-    tool(host / "usr/local/bin/npu-smi", f"{row}\n{row}")
+    tool(host / "usr/local/bin/npu-smi", f"{ROW_OF_A_DIE}\n{ROW_OF_A_DIE}")
     (finding,) = ascend.operators(setup)
     assert finding.level == "error" and "910C" in finding.message and "A3-ops" in finding.fix
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("release", "too_old"), [("8.1.RC1", "8.1.RC1"), ("8.5.0", "")])
+def test_mc2_knows_a_910c(host, run_python, release, too_old):
+    setup = with_cann(host, release, "A3")
+    tool(host / "usr/local/bin/npu-smi", f"{ROW_OF_A_DIE}\n{ROW_OF_A_DIE}")
+    program = "from llm_npu.parallel.overlap import mc2; print([mc2.is_910c(), mc2.too_old_for_910c()])"
+    path = f"{host / 'usr/local/bin'}:{os.environ['PATH']}"
+    environ = setup.environ | {"PATH": path, "CUSTOM_DEVICE_ROOT": ""}
+    done = run_python("-c", program, **environ)
+    assert done.stdout.split("\n")[-2:] == [str([True, too_old]), ""], done.stderr
+
+
+def test_npu_smi_runs_once(host):
+    setup = with_cann(host)
+    count = host / "runs"
+    tool(host / "usr/local/bin/npu-smi", f"END\necho >> {count}\ncat <<'END'\n{CHIP.format(health='OK')}")
+    findings = [*ascend.driver(setup), *ascend.operators(setup), *ascend.mc2(setup)]
+    assert any("health OK" in finding.message for finding in findings)
+    assert len(count.read_text().splitlines()) == 1
 
 
 def test_a_run_on_a_card_says_it_before_paddle_is_imported(host, capsys, monkeypatch):

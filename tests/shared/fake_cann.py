@@ -8,7 +8,7 @@ from pathlib import Path
 
 from llm_npu.cann import chip as chips
 from llm_npu.cann.check import BUILT_INTO_GE
-from llm_npu.cann.needs import of_plugin, read
+from llm_npu.cann.needs import of_plugin, read, symbols
 
 RELEASES = {row["release"]: row for row in read("releases.json")["releases"]}
 CANN_SYMBOLS = {"libascendcl.so": ("aclrtMalloc", "aclGetRecentErrMsg"), "libhccl.so": ("HcclAllReduce",)}
@@ -66,9 +66,9 @@ class FakeCann:
         return self
 
     def write_libraries(self) -> None:
-        for name, symbols in CANN_SYMBOLS.items():
+        for name, exports in CANN_SYMBOLS.items():
             if name not in self.without:
-                library(self.lib64 / name, symbols)
+                library(self.lib64 / name, exports)
         looked_up = [name for name in of_plugin().looked_up if name not in self.without]
         library(self.lib64 / BASE, looked_up)
         for name in RELEASES[self.release]["libraries"]:
@@ -81,8 +81,7 @@ class FakeCann:
         """``libopapi.so``, or one of the libraries that it was split into, with its functions."""
         part = name.removeprefix("libopapi").removesuffix(".so").strip("_")
         functions = [f for f in self.functions if part in ("", of_plugin().libraries[f])]
-        exports = [symbol for f in functions for symbol in (f, f"{f}GetWorkspaceSize")]
-        library(self.lib64 / name, exports, [self.lib64 / BASE])
+        library(self.lib64 / name, symbols(functions), [self.lib64 / BASE])
 
     def write_operators(self) -> None:
         kernels = of_plugin().kernels.values()
@@ -106,12 +105,12 @@ class FakeCann:
 def plugin(folder: Path, lib64: Path, imports: Iterable[str] = (), needs: Iterable[str] = ()) -> Path:
     """The folder of a plugin that looks up all functions and needs CANN's libraries in ``lib64``."""
     names = [lib64 / name for name in (*CANN_SYMBOLS, *needs)]
-    symbols = [symbol for exported in CANN_SYMBOLS.values() for symbol in exported]
+    called = [symbol for exported in CANN_SYMBOLS.values() for symbol in exported]
     library(
         folder / "libpaddle-custom-npu.so",
         ["InitPlugin"],
         names,
-        imports=[*symbols, *imports],
-        strings=[n for name in of_plugin().libraries for n in (name, f"{name}GetWorkspaceSize")],
+        imports=[*called, *imports],
+        strings=symbols(of_plugin().libraries),
     )
     return folder

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import virtual_npu
-from llm_npu.cann.chip import Chip, of_board, of_npu_smi
-from llm_npu.cann.installation import MC2_CANN, MC2_DRIVER, content, field, is_before
+from llm_npu.cann.chip import ROW, chips
+from llm_npu.cann.installation import MC2_DRIVER, content, field, is_before, library_folders
 from llm_npu.models.library import names
 
 from ..finding import Finding, error, ok, warning
 from ..setup import Setup
 
 DRIVER = "usr/local/Ascend/driver/version.info"
-TOOLS = ("usr/local/sbin", "usr/local/bin")
 LIBRARY = "libascendcl.so"
 SOURCE = "Run `source {}`, here and in the shell that starts training."
-# | 0     910B2               | OK            | 93.6        40                0    / 0             |
-HEALTH = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|\s*(OK|Warning|Alarm|Critical|UNKNOWN)\s*\|", re.MULTILINE)
-TIMEOUT = 30.0  # seconds for npu-smi
 
 
 def cann(setup: Setup) -> Iterator[Finding]:
@@ -52,7 +44,7 @@ def cann(setup: Setup) -> Iterator[Finding]:
     else:
         yield ok("cann", f"CANN {installation.version} in {installation.folder}")
         yield from _components(setup)
-        if needed and not _on_library_path(setup):
+        if needed and not any((folder / LIBRARY).exists() for folder in library_folders(setup.environ)):
             what = f"{LIBRARY} is not in any folder of LD_LIBRARY_PATH, so the plugin cannot be loaded"
             yield error("cann", what, SOURCE.format(_set_env(installation.folder)))
 
@@ -64,11 +56,6 @@ def _components(setup: Setup) -> Iterator[Finding]:
         what = f"CANN is {setup.cann.version}, but some of its parts have other versions: {names}"
         fix = f"Install the toolkit and the kernels of the same version, for example {setup.cann.version}."
         yield warning("cann", what, fix)
-
-
-def _on_library_path(setup: Setup) -> bool:
-    folders = setup.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    return any((Path(folder) / LIBRARY).exists() for folder in folders if folder)
 
 
 def _set_env(cann: Path) -> Path:
@@ -96,11 +83,16 @@ def operators(setup: Setup) -> Iterator[Finding]:
     if library is not None:
         names = ", ".join(bridge.forwards_to(library))
         yield ok("operators", f"{library} forwards to {names}; {bridge.ADVICE}")
-    chip = _chip(setup)
+    chip = setup.chip
     if chip is not None and chip.unsupported:
         yield error("operators", f"the cards are {chip.title}: {chip.unsupported}", "Use a 910B or a 910C.")
     report = compare(
-        setup.card.plugin, setup.cann, chip, environ=setup.environ, paddle=_paddle(), root=setup.root
+        setup.card.plugin,
+        setup.cann,
+        chip,
+        environ=setup.environ,
+        paddle=virtual_npu.paddle_folder(),
+        root=setup.root,
     )
     yield from (error("operators", gap.message, gap.fix) for gap in report.stopping)
     others = [gap.name for gap in report.gaps if not gap.stops]
@@ -113,32 +105,6 @@ def operators(setup: Setup) -> Iterator[Finding]:
         yield warning("operators", f"{reason}; what it has is unknown", fix)
     if not report.stopping and not report.unreadable:
         yield ok("operators", f"{report.summary()}; CANN {setup.cann.version or 'of unknown version'}")
-
-
-def _chip(setup: Setup) -> Chip | None:
-    """The family of the cards, as npu-smi names it."""
-    tool = _npu_smi(setup)
-    if tool is None:
-        return None
-    text = _output(tool, "info")
-    return of_npu_smi(text) or of_board(_output(tool, "info", "-t", "board", "-i", "0", "-c", "0"))
-
-
-def _output(tool: str, *arguments: str) -> str:
-    """What npu-smi prints; empty if it does not answer, which the check of the driver reports."""
-    try:
-        done = subprocess.run(
-            [tool, *arguments], capture_output=True, text=True, errors="replace", timeout=TIMEOUT
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
-
-
-def _paddle() -> Path | None:
-    """Paddle's package folder, without importing it."""
-    spec = importlib.util.find_spec("paddle")
-    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def driver_version(root: Path) -> str | None:
@@ -160,34 +126,16 @@ def driver(setup: Setup) -> Iterator[Finding]:
         yield warning("driver", f"/{DRIVER} does not say its version", fix)
     else:
         yield ok("driver", f"driver {version}")
-    tool = _npu_smi(setup)
-    if tool is None:
+    info = setup.npu_smi
+    if info is None:
         fix = "Install the driver, or mount /usr/local/bin/npu-smi and /usr/local/dcmi into the container."
         yield warning("driver", "npu-smi is not installed, so the health of the cards is unknown", fix)
-    else:
-        yield from _health(tool)
-
-
-def _npu_smi(setup: Setup) -> str | None:
-    for folder in TOOLS:
-        if os.access(setup.root / folder / "npu-smi", os.X_OK):
-            return str(setup.root / folder / "npu-smi")
-    return shutil.which("npu-smi", path=setup.environ.get("PATH"))
-
-
-def _health(tool: str) -> Iterator[Finding]:
-    restart = "Look at `npu-smi info` and dmesg; reset the card (npu-smi set -t reset) or restart the host."
-    try:
-        done = subprocess.run(
-            [tool, "info"], capture_output=True, text=True, errors="replace", timeout=TIMEOUT
-        )
-    except (OSError, subprocess.TimeoutExpired) as failure:
-        yield error("driver", f"`npu-smi info` does not answer: {failure}", restart)
         return
-    cards = HEALTH.findall(done.stdout)
+    restart = "Look at `npu-smi info` and dmesg; reset the card (npu-smi set -t reset) or restart the host."
+    cards = ROW.findall(info.stdout)
     ill = [f"card {number} ({chip}) is {health}" for number, chip, health in cards if health != "OK"]
-    if done.returncode != 0 or not cards:
-        output = (done.stderr or done.stdout).strip().splitlines()
+    if info.returncode != 0 or not cards:
+        output = (info.stderr or info.stdout).strip().splitlines()
         yield error("driver", f"`npu-smi info` sees no card: {(output or ['no output'])[-1]}", restart)
     elif ill:
         yield error("driver", f"npu-smi: {', '.join(ill)}", restart)
@@ -280,10 +228,7 @@ def mc2(setup: Setup) -> Iterator[Finding]:
 
 
 def _first_with_mc2(setup: Setup) -> str:
-    if setup.kind == "virtual":
-        return MC2_CANN["A3" if virtual_npu.card(setup.environ) == "910c" else "A2"]
-    chip = _chip(setup)
-    return MC2_CANN["A3" if chip is not None and chip.name == "A3" else "A2"]
+    return (setup.chip or chips()["A2"]).mc2
 
 
 def _too_old(setup: Setup) -> Iterator[str]:

@@ -7,10 +7,16 @@ stream, as in PaddleNLP's layers. Otherwise the fused operators are used.
 
 from __future__ import annotations
 
+import functools
+import os
+from pathlib import Path
+
 import paddle
 import paddle.distributed as dist
 
 import virtual_npu
+from llm_npu.cann import chip
+from llm_npu.cann.installation import find_cann, is_before
 from llm_npu.core import ranks
 from paddle_fused import contracts
 
@@ -45,8 +51,8 @@ def reason(product: Product, group) -> str | None:
         return contracts.reason("mc2.dtype", operator, f"x1 is {product.dtype}")
     if product.beside:
         return None
-    if product.kind != ALL_REDUCE and is_910c() and contracts.limit("mc2.most_ranks_a3") == 0:
-        return f"{operator}: CANN has it for the 910C from 8.2.RC1 on, not in {virtual_npu.cann_level()}"
+    if product.kind != ALL_REDUCE and is_910c() and (old := too_old_for_910c()):
+        return f"{operator}: CANN has it for the 910C from {chip.chips()['A3'].mc2} on, not in {old}"
     if product.kind == ALL_REDUCE:
         if is_910c():
             return f"{operator}: CANN has no aclnnMatmulAllReduce for the 910C"
@@ -64,8 +70,26 @@ def reason(product: Product, group) -> str | None:
 
 
 def is_910c() -> bool:
-    """Whether the virtual NPU emulates a 910C. False on a card: its kind is not read here."""
-    return virtual_npu.is_active() and virtual_npu.card() == "910c"
+    """Whether the cards are 910Cs, emulated ones included."""
+    if virtual_npu.is_active():
+        return virtual_npu.card() == "910c"
+    family = _family_of_cards()
+    return family is not None and family.name == "A3"
+
+
+@functools.cache
+def _family_of_cards() -> chip.Chip | None:
+    return chip.of_machine(os.environ, Path("/"))
+
+
+def too_old_for_910c() -> str:
+    """The version of CANN if it has no products fused with collectives for the 910C; otherwise ""."""
+    if virtual_npu.is_active():
+        version = virtual_npu.cann_level()
+    else:
+        cann = find_cann(os.environ, Path("/"))
+        version = (cann and cann.version) or ""
+    return version if is_before(version, chip.chips()["A3"].mc2) else ""
 
 
 def reason_of_any(product: Product, group) -> str | None:

@@ -55,7 +55,7 @@ class Card:
     """A card's specification.
 
     Attributes:
-        peak: FLOP/s of 16-bit matrix products.
+        peak: FLOP/s of matrix products, in the dtype that ``card`` was called with.
         memory: Bytes of device memory.
         bandwidth: Bytes/s of device memory.
         memory_efficiency: Fraction of ``bandwidth`` that kernels without arithmetic reach.
@@ -91,6 +91,11 @@ def names() -> tuple[str, ...]:
     return (*data["aliases"], *(name.removeprefix("ascend") for name in data["cards"]), *data["cards"])
 
 
+def peak_tflops(entry: Mapping, dtype: str) -> float:
+    """The peak of a row of cards.json; float16 and bfloat16 may differ."""
+    return entry.get("fp16_tflops", entry["tflops"]) if dtype == "float16" else entry["tflops"]
+
+
 def link(name: str) -> Link:
     entry: Mapping = read("links.json")["links"][name]
     return Link(
@@ -104,8 +109,12 @@ def link(name: str) -> Link:
 
 
 @cache
-def card(name: str) -> Card:
-    """The card ``name``, such as "910b2". Raises UserError for a name that is unknown or not supported."""
+def card(name: str, dtype: str = "bfloat16") -> Card:
+    """The card ``name``, such as "910b2", with its peak in ``dtype``.
+
+    Raises:
+        UserError: The name is unknown, or the planner does not support the card.
+    """
     data = read("cards.json")
     short = name.lower()
     full = data["aliases"].get(short, short)
@@ -120,7 +129,7 @@ def card(name: str) -> Card:
     entry = data["cards"][full]
     return Card(
         full,
-        entry["tflops"] * TERA,
+        peak_tflops(entry, dtype) * TERA,
         entry["memory_gib"] << 30,
         entry["bandwidth_gb_s"] * GIGA,
         data["memory_efficiency"]["value"],

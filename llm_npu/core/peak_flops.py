@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_npu.core.cards import read
+from llm_npu.core.cards import peak_tflops, read
 from llm_npu.core.errors import UserError
 
 MEASURED = "measured"
@@ -35,7 +35,7 @@ _PRESS = "Huawei, 23 August 2019, https://www.huawei.com/en/news/2019/8/huawei-a
 PEAKS: Mapping[str, PublishedPeak] = {
     "ascend910": PublishedPeak(256.0, _PRESS, 256.0),
     **{
-        name: PublishedPeak(card["tflops"], card["tflops_source"], card.get("fp16_tflops", card["tflops"]))
+        name: PublishedPeak(card["tflops"], card["tflops_source"], peak_tflops(card, "float16"))
         for name, card in read("cards.json")["cards"].items()
     },
 }

@@ -64,6 +64,7 @@ def parser() -> command_line.Parser:
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
     modes = f"{', '.join(OVERLAPS)} (default: serial; a search tries all)"
     add("--overlap", type=_overlap, metavar="MODE", help=other_library.help_of_flag("overlap", modes))
+    add("--fp16", **_SWITCH, help="train in float16 instead of bfloat16")
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
     for name, switch in SWITCHES.items():
         add(f"--{switch}", **_SWITCH, default=True, help=f"fused {name} (default: true)")
@@ -108,7 +109,8 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     fields.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
     off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
     fields["fused"] = frozenset() if options.disable_fused_options else FUSED - off
-    card = _network(cards.card(options.card), options.oversubscription, options.pod_cards)
+    card = cards.card(options.card, "float16" if options.fp16 else "bfloat16")
+    card = _network(card, options.oversubscription, options.pod_cards)
     overlaps = OVERLAPS if options.search and not options.overlap and has_overlaps(shape) else ()
     return options, answers.planned(shape, Layout(**fields), card, options.search, overlaps)
 

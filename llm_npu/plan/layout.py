@@ -58,6 +58,7 @@ class Layout:
         overlap: how tensor-parallel layers overlap communication with compute.
         fused: the fused operators in use.
         mask: the attention mask: "causal", or "documents" for the documents of packed samples.
+        fp16: whether it trains in float16 instead of bfloat16.
     """
 
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -81,6 +82,7 @@ class Layout:
     overlap: str = "serial"
     fused: frozenset[str] = FUSED
     mask: str = "causal"
+    fp16: bool = False
 
     def __post_init__(self):
         degree = self.replica
@@ -276,6 +278,8 @@ class Layout:
             flags["recompute"] = "true"
             if len(GRANULARITIES) > 1:
                 flags["recompute_granularity"] = self.recompute_granularity
+        if self.fp16:
+            flags["fp16"] = "true"
         if self.mask == "documents":
             flags["reset_attention_mask"] = "true"
         if self.overlap != "serial" and self.tensor_parallel_degree > 1:

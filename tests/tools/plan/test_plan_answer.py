@@ -41,6 +41,18 @@ def test_an_answer_says_what_it_assumed_and_how_far_it_can_be_trusted():
     assert low < few.time.step_time_s < high and f"({low:.2f} to {high:.2f} s)" in text
 
 
+def test_a_run_in_float16_has_its_own_peak():
+    half, brain = (planned(*PUBLISHED, *DEGREES, *more) for more in (("--fp16",), ()))
+    assert (half.card.peak, brain.card.peak) == (376e12, 353.89e12)
+    assert half.time.step_time_s < brain.time.step_time_s
+    assert half.time.mfu / brain.time.mfu == pytest.approx(
+        brain.time.step_time_s * brain.card.peak / (half.time.step_time_s * half.card.peak)
+    )
+    arguments = half.layout.arguments(half.shape)
+    assert arguments[arguments.index("--fp16") + 1] == "true"
+    assert "--fp16" not in brain.layout.arguments(brain.shape)
+
+
 @pytest.mark.slow
 def test_an_answer_says_what_no_published_run_has():
     mixture = planned("--model_name_or_path", "deepseek-v3", "--cards", "512", "--card", "910c")

@@ -51,6 +51,12 @@ CHECKS = (
     ),
     Check("adamw", "AdamW against float64", "operators.adamw", 60),
     Check("dtypes", "Tensors and kernels that leave the device's cores", "programs.dtypes", 90),
+    Check(
+        "silent_errors",
+        "Operators that CANN rejects, and the fused operators of a step against their definitions",
+        "training.silent_errors",
+        120,
+    ),
     Check("training", "Training, compared with the virtual NPU's losses", "training.train", 150),
     Check("resume", "The same training, stopped and resumed", "training.resume", 150),
     Check("profile", "Profile and its report", "programs.profile", 120),

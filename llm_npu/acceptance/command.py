@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
             result.seconds = time.monotonic() - start
             result.write(folder, scrubber)
             print(
-                f"{check.name:12} {finished.verdict:9} {finished.seconds:5.0f} s  {check.title}", flush=True
+                f"{check.name:13} {finished.verdict:9} {finished.seconds:5.0f} s  {check.title}", flush=True
             )
     return _print_summary(result, folder)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from llm_npu.cann.chip import of_operator_files, titles
+from llm_npu.cann.chip import of_machine, of_operator_files, titles
 from llm_npu.cann.installation import find_cann
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.report import html
@@ -138,6 +138,8 @@ class Result:
 def versions(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> dict[str, str]:
     """Versions of packages that affect the results, and of the installed CANN components."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
+    if chip := of_machine(environ, root):
+        versions["chip"] = chip.title
     cann = find_cann(environ, root)
     if cann is not None and cann.folder.is_dir():
         versions["CANN"] = cann.version or "unknown"

@@ -13,9 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
+import timeit
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from llm_npu import device
 from llm_npu.core import atomic
 from llm_npu.core.errors import UserError
 from paddle_fused import strict_json
@@ -26,6 +28,7 @@ from .journal import Journal, number
 from .process import ended_by
 
 STEPS, HALFWAY = 20, 10
+READINGS = 1000
 ROWS, TOKENS = 8, 128  # rows per step, tokens per row
 MODEL = {
     "model_type": "llama",
@@ -48,6 +51,30 @@ ERROR = re.compile(r"([\w.]+(Error|Exception)|error):")
 def train(job: Job, journal: Journal) -> None:
     with journal.case("20 steps"):
         _compare(job, journal, "20 steps", _whole_run(job))
+
+
+def silent_errors(job: Job, journal: Journal) -> None:
+    """Two steps with --check_acl_errors and --verify_operators: their output, and the cost of a reading."""
+    name = "fused operators of the first step"
+    with journal.case(name):
+        flags = {"max_steps": 2, "save_strategy": "no", "check_acl_errors": 1, "verify_operators": "true"}
+        printed = run(job, job.folder / "out", flags)
+        verified = re.findall(r"^verify +(.+)", printed, re.MULTILINE)
+        journal.judge(name, bool(verified), *(verified or ["the run reported no comparison"]))
+        for verdict in re.findall(r"^ +(.+ was not compared: .+)", printed, re.MULTILINE):
+            journal.note(name, verdict)
+        messages = re.findall(r"^acl +(.+)", printed, re.MULTILINE)
+        journal.note("ACL error messages", "; ".join(messages) or "none")
+    name = "reading CANN's message"
+    with journal.case(name):
+        chosen = device.select(job.device_name)
+        import paddle
+
+        from paddle_fused.acl_errors import recent_message
+
+        paddle.set_device(chosen.name)
+        seconds = min(timeit.repeat(recent_message, number=READINGS)) / READINGS
+        journal.note(name, f"{seconds * 1e6:.2g} us, after each operator called from Python")
 
 
 def resume(job: Job, journal: Journal) -> None:
@@ -189,8 +216,8 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1, seed: int = 0) -> None:
-    """Train with ``llm-npu train``. Raises ValueError with the end of the output if the run fails."""
+def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1, seed: int = 0) -> str:
+    """The output of ``llm-npu train``. Raises ValueError with its end if the run fails."""
     flags = {
         "output_dir": output,
         "device": job.device_name,
@@ -207,7 +234,7 @@ def run(job: Job, output: Path, arguments: Mapping[str, object], cards: int = 1,
         **({"nproc": cards} if cards > 1 else {}),
         **arguments,
     }
-    command("train", words(flags))
+    return command("train", words(flags))
 
 
 def command(name: str, arguments: Sequence[str], accepted: Sequence[int] = (0,)) -> str:

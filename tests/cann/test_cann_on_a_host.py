@@ -103,7 +103,8 @@ def test_a_run_names_the_forwarding_library(host, capsys, monkeypatch):
 
 def test_the_acceptance_report_names_the_layout_of_cann(host):
     setup = with_cann(host, "8.5.0", "A3")
+    tool(host / "usr/local/bin/npu-smi", f"{ROW_OF_A_DIE}\n{ROW_OF_A_DIE}")
     facts = versions(setup.environ, host)
-    assert facts["CANN"] == "8.5.0" and "910C" in facts["operators for"]
+    assert facts["chip"].startswith("910C") and facts["CANN"] == "8.5.0" and "910C" in facts["operators for"]
     assert {"libopapi.so", "libopapi_nn.so"} <= set(facts["operator libraries"].split(", "))
     assert "CANN" not in versions({}, host / "empty")

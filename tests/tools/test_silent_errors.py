@@ -202,3 +202,10 @@ def test_a_kernel_that_does_not_run_through_aclnn_cannot_be_refused(run_python, 
 def test_a_run_without_the_checks_continues_with_garbage(run_python, words, tmp_path):
     done = run_python(SCRIPT, *words, "--output_dir", tmp_path / "out", VIRTUAL_NPU_REFUSE="adamw")
     assert done.returncode == 0
+
+
+@pytest.mark.slow
+def test_acceptance_names_the_refused_operator(run_python, tmp_path):
+    check = ["--device", "virtual_npu", "--only", "silent_errors", "--output_dir", tmp_path / "result"]
+    done = run_python(ROOT / "scripts/accept_card.py", *check, VIRTUAL_NPU_REFUSE="swiglu_grad")
+    assert done.returncode == 1 and "swiglu_grad" in done.stdout and "EZ1001" in done.stdout

@@ -5,8 +5,8 @@ provides it, and otherwise NPUGetFloatStatus, which the 910C is reported to lack
 
 All loss scalers of Paddle call the operator through the two functions that are replaced here. These are
 ``paddle.amp.GradScaler`` and the scalers of fleet and sharding, which then agree across ranks. Programs
-(``to_static``) and distributed tensors keep the operator, so the trainer rejects ``--fp16`` with auto
-parallelism.
+(``to_static``) and distributed tensors keep the operator. They are rejected if a library answers
+NPUGetFloatStatus in place of CANN, because the operator would then miss every overflow.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import functools
 from collections.abc import Sequence
 
 import paddle
+
+from llm_npu.cann import float_status
+from llm_npu.core.errors import UserError
 
 NPU = "npu"
 
@@ -29,13 +32,13 @@ def decide_by_isfinite() -> None:
 
     @functools.wraps(check)
     def checked(gradients, scale, *more):
-        if not _is_on_npu(gradients):
+        if not _is_decided(gradients):
             return check(gradients, scale, *more)
         return gradients, unscale(gradients, scale)
 
     @functools.wraps(check_legacy)
     def checked_legacy(gradients, scale, outputs, found_infinite, *more):
-        if not _is_on_npu(gradients) or outputs is not gradients:
+        if not _is_decided(gradients) or outputs is not gradients:
             return check_legacy(gradients, scale, outputs, found_infinite, *more)
         with paddle.no_grad():
             paddle.assign(unscale(gradients, scale), found_infinite)
@@ -64,11 +67,16 @@ def unscale(gradients: Sequence[paddle.Tensor], scale: paddle.Tensor) -> paddle.
         return paddle.logical_not(paddle.stack(finite).all()).reshape([1])
 
 
-def _is_on_npu(gradients) -> bool:
-    return (
-        paddle.in_dynamic_mode()
-        and len(gradients) > 0
-        and not gradients[0].is_dist()
-        and gradients[0].place.is_custom_place()
-        and gradients[0].place.custom_device_type() == NPU
-    )
+def _is_decided(gradients) -> bool:
+    """Whether isfinite decides. UserError for programs and distributed tensors that would lose overflows."""
+    if not len(gradients):
+        return False
+    if paddle.in_dynamic_mode() and not gradients[0].is_dist():
+        place = gradients[0].place
+        return place.is_custom_place() and place.custom_device_type() == NPU
+    if float_status.choice() == float_status.INTERPOSED and paddle.get_device().startswith(NPU):
+        raise UserError(
+            f"The loss scaler of a program or of distributed tensors would overlook overflows with "
+            f"{float_status.VARIABLE}={float_status.INTERPOSED}; train in bfloat16, or with ordinary tensors."
+        )
+    return False

@@ -265,9 +265,25 @@ def test_the_kernel_overlooks_an_overflow_where_the_library_answers(run_program)
         print(overflow())
         loss_scaling.decide_by_isfinite()
         print(overflow())
+
+        from llm_npu.core.errors import UserError
+        import paddle.distributed as dist
+        mesh = dist.ProcessMesh([0], dim_names=["x"])
+        distributed = dist.shard_tensor(paddle.ones([2]), mesh, [dist.Replicate()])
+        try:
+            paddle._C_ops.check_finite_and_unscale_([distributed], scale)
+        except UserError as error:
+            print("refused" if "bfloat16" in str(error) else error)
+        paddle.enable_static()
+        with paddle.static.program_guard(paddle.static.Program()):
+            gradient = paddle.static.data("x", [2], "float32")
+            try:
+                paddle.static.amp.amp_nn.check_finite_and_unscale([gradient], paddle.full([1], 2.0))
+            except UserError as error:
+                print("refused" if "bfloat16" in str(error) else error)
     """
     done = run_program(program, **REFUSED, **INTERPOSED)
-    assert done.stdout.split() == ["False", "True"], done.stderr
+    assert done.stdout.split() == ["False", "True", "refused", "refused"], done.stderr
 
 
 @pytest.mark.slow

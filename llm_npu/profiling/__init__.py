@@ -1,4 +1,4 @@
-"""Records some steps of a program on the device npu, to show where their time goes.
+"""Records some steps of a program on the device npu, to show where the time is spent.
 
     from llm_npu import profiling
 

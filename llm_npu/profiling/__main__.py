@@ -14,7 +14,7 @@ def main(arguments: list[str]) -> int:
     """Run the command; return the exit code."""
     parser = command_line.Parser(prog="llm-npu profile", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("report", help="where the time goes, and what to do about it")
+    command = commands.add_parser("report", help="show where the time is spent, and recommendations")
     command.add_argument(
         "directories",
         nargs="+",
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     command.add_argument("--top", type=int, default=15, help="operators in the tables (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.top < 1:
-        parser.error(f"--top is {options.top}; it must be at least 1")
+        parser.error(f"--top is {options.top}; accepted: 1 or more")
     with caused_by_the_user():  # damaged files
         _report(options)
     return 0

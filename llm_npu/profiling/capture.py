@@ -1,4 +1,4 @@
-"""Records some steps of a program with Paddle's profiler for host and device, and msprof for a card."""
+"""Records some steps of a program with Paddle's profiler, and with msprof on a card."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ TRACE, PADDLE_TRACE, SUMMARY = "trace.json", "host.paddle_trace.json", "summary.
 class Capture:
     """Records the ``active`` steps of a program; call ``step()`` at the end of each step.
 
-    ``profiler`` is Paddle's ``Profiler``; ``done`` is True once the files are written.
+    Attributes:
+        profiler: Paddle's ``Profiler``.
+        done: True once the files are written.
 
     Args:
         folder: ``folder``/rank_N receives the files listed in ``docs/profiling.md``.
-        active: the number of recorded steps.
-        warmup: the number of steps before them with the profiler ready.
-        skip: the number of first steps without the profiler.
+        active: number of recorded steps.
+        warmup: number of preceding steps with the profiler ready.
+        skip: number of initial steps without the profiler.
         shapes: add the kernels' shapes and dtypes to the timeline.
         memory: add the events of Paddle's allocators.
         call_sites: add the source line that called each kernel (virtual NPU only).
 
     Raises:
         ValueError: on entry for invalid numbers, a folder that already contains a profile, a device other
-            than npu, another active Paddle profiler, and on a card if msprof is missing or ``prepare`` was
-            not called in time; on exit if the first recorded step was not reached.
+            than npu, or another active Paddle profiler. On a card, also if msprof is missing or ``prepare``
+            was not called in time. On exit, if the first recorded step was not reached.
     """
 
     def __init__(
@@ -83,14 +85,14 @@ class Capture:
                     f"{' and '.join(folders.VARIABLES)} to {self.folder}"
                 )
         if folders.profiles(self.folder):
-            raise UserError(f"{self.folder} already contains a profile; remove it or give another folder")
+            raise UserError(f"{self.folder} already contains a profile; remove it or specify another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         folders.write_machine(self.folder)
         folders.prepare(self._base)
         if self._virtual:
             virtual_npu.record_call_sites(self._call_sites)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a missing warm-up, which was requested
+            warnings.simplefilter("ignore")  # the warning about a missing warm-up, which was requested
             schedule = profiler.make_scheduler(
                 closed=self._skip, ready=self._warmup, record=self._active, repeat=1
             )
@@ -103,7 +105,7 @@ class Capture:
         )
         if self.profiler.profiler is None:
             raise UserError(
-                "Paddle supports one profiler at a time, and another one is active; stop it first"
+                "Paddle supports one profiler at a time, and another profiler is active; stop it first"
             )
         self._wait_at_border()
         self.profiler.start()
@@ -126,9 +128,9 @@ class Capture:
             return True
         ready = self.profiler.current_state == ProfilerState.READY
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nothing is saved; the return value says so
+            warnings.simplefilter("ignore")  # "nothing is saved"; the return value reports it
             self._end()
-        if ready:  # to stop, a ready profiler records briefly, and Paddle reports nothing
+        if ready:  # stopping a ready profiler records briefly, and Paddle reports nothing
             for profile in folders.profiles(self.folder):
                 shutil.rmtree(profile)
         return self.done
@@ -157,7 +159,7 @@ class Capture:
             profiler.summary()
         (self.folder / SUMMARY).write_text(table.getvalue(), encoding="utf-8")
         timelines = msprof.timelines(profiles)
-        device = "virtual NPU, computed by the host: no card" if self._virtual else "Ascend card"
+        device = "virtual NPU on a host CPU, not a card" if self._virtual else "Ascend card"
         trees = profiler.profiler_result.get_data()
         summaries = msprof.summaries(profiles) if self._shapes else []
         notes = timeline.write(self.folder / TRACE, trees, timelines, summaries, folders.rank(), device)

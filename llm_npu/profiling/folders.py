@@ -1,7 +1,7 @@
 """The folders of profiles, one per rank, shared by all tools.
 
-paddle-custom-npu writes a card's raw profile into FLAGS_npu_profiling_dir, a variable that it reads when
-paddle is imported; its parser reads from PROFILER_OUTPUT_DIR. Both are set to the same folder here.
+paddle-custom-npu writes a card's raw profile to FLAGS_npu_profiling_dir, which it reads when paddle is
+imported. Its parser reads PROFILER_OUTPUT_DIR. Both are set to the same folder here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def prepare(folder: str | Path) -> Path:
     """Direct profiles of this process to ``folder``/rank_N, and return that path without creating it.
 
     Call this before paddle is imported, because a card's plugin reads the environment only then. The virtual
-    NPU reads it whenever a recording ends.
+    NPU reads it at the end of each recording.
     """
     own = of_rank(folder)
     for name in VARIABLES:

@@ -1,4 +1,4 @@
-"""``msprof --export=on``, CANN's tool, converts a card's raw profile into tables and a timeline."""
+"""Converts a card's raw profile into tables and a timeline with CANN's ``msprof --export=on``."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Profile(Feature):
 
 
 class ProfileSteps(TrainerCallback):
-    """Records the steps of ``window`` into ``folder``, and reports it with ``say``.
+    """Records the steps of ``window`` to ``folder``, and reports this with ``say``.
 
     Work between steps, for example evaluation, is attributed to the following step. Training that resumes
     after the window records nothing.
@@ -70,7 +70,7 @@ class ProfileSteps(TrainerCallback):
         recorded = self._capture.stop()
         self._log(
             f"training ended at step {state.global_step}, before the end of {self._window}; "
-            + (f"the recorded steps are in {self._folder}" if recorded else "nothing is recorded")
+            + (f"the recorded steps are in {self._folder}" if recorded else "nothing was recorded")
         )
 
     def _log(self, text: str) -> None:

@@ -1,9 +1,9 @@
 """A Chrome trace per rank, with Paddle's host events and msprof's device events on one clock.
 
-Paddle counts nanoseconds since 1970, msprof microseconds since 1970 in strings. Both use the host's clock. A
-viewer that reads such numbers as float64 rounds them to a quarter of a microsecond, so that short consecutive
-events overlap. Here all times count from the first event, in microseconds that a viewer converts to the exact
-nanosecond. Flow arrows get small ids, because msprof may derive its ids from times since 1970.
+Paddle writes nanoseconds since 1970; msprof writes microseconds since 1970 as strings. Both use the host's
+clock. A viewer that reads these numbers as float64 rounds them to a quarter of a microsecond, so that short
+consecutive events overlap. Here all times count from the first event, in microseconds that a viewer converts
+to the exact nanosecond. Flow events get small ids, because msprof may derive its ids from absolute times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ARROW = ("s", "t", "f")  # categories of arrows between slices
 def write(
     file: Path, trees: Mapping[int, Any], msprof: list[Path], summaries: list[Path], rank: int, device: str
 ) -> list[str]:
-    """Write the trace; returns notes about unreadable parts.
+    """Write the trace and return notes about unreadable parts.
 
     Args:
         trees: thread -> root of Paddle's events (``_ProfilerResult.get_data()``).
@@ -104,7 +104,7 @@ def memory_events(trees: Mapping[int, Any]) -> list[dict]:
 
 
 def device_events(file: Path, notes: list[str]) -> list[dict]:
-    """The events of an msprof timeline; ``ts`` and ``dur`` in nanoseconds. Damage is added to ``notes``."""
+    """The events of an msprof timeline; ``ts`` and ``dur`` in nanoseconds. Adds damage to ``notes``."""
     trace, events, damaged = TraceFile(file, Decimal), [], 0
     try:
         for event in trace:
@@ -113,9 +113,9 @@ def device_events(file: Path, notes: list[str]) -> list[dict]:
             except (ValueError, KeyError, TypeError):
                 damaged += 1
     except (ValueError, OSError) as problem:
-        notes.append(f"{problem} It is missing from the joined timeline.")
+        notes.append(f"{problem} It is missing from the merged timeline.")
     if damaged or trace.broken_at is not None:
-        notes.append(f"{file.name} is damaged: the joined timeline has only {len(events)} of its events.")
+        notes.append(f"{file.name} is damaged: the merged timeline has only {len(events)} of its events.")
     return events
 
 
@@ -132,7 +132,7 @@ def _device_event(event: dict) -> dict:
 
 def add_shapes(events: list[dict], summaries: list[Path], notes: list[str]) -> None:
     """Add the shapes and dtypes from op_summary tables to the tasks among ``events``."""
-    from .report.reading import op_summary  # a late import: it needs pandas
+    from .report.reading import op_summary  # imported late: it needs pandas
 
     known = {key: row for file in summaries for key, row in op_summary.shapes(file, notes)}
     for event in events:

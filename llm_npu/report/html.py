@@ -1,4 +1,4 @@
-"""Self-contained HTML pages with tables and plots, without scripts or other files."""
+"""Self-contained HTML pages with tables and plots, without scripts or external files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as text and as Markdown. Imports nothing else of the project."""
+"""Tables as text and as Markdown. Imports no other module of the project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns and rows of text; the first ``words`` columns are text, the others numbers."""
+    """A title, columns and rows of text. The first ``words`` columns are text, the others numbers."""
 
     title: str
     columns: list[str]
@@ -25,7 +25,7 @@ class Table:
 
 
 def aligned(rows: Sequence[Sequence[str]], words: int | None = None) -> list[str]:
-    """A line per row, with the first ``words`` columns left-aligned and the others right-aligned."""
+    """One line per row; the first ``words`` columns are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

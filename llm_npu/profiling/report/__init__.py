@@ -1,7 +1,7 @@
-"""Explains a profile: where the time of a training step goes, and how to reduce it.
+"""Explains a profile: where the time of a training step is spent, and how to reduce it.
 
 In processing order: ``tree`` finds files; ``chrome_trace``, ``timeline`` and ``op_summary`` read them;
-``load`` assembles each rank; ``measure``, ``fusion`` and ``stragglers`` compute totals; ``advice`` draws
-conclusions; ``plain`` and ``page`` write the report; ``compare`` compares two profiles. Nothing here imports
-a framework.
+``load`` assembles each rank; ``measure``, ``fusion`` and ``stragglers`` compute totals; ``advice`` derives
+recommendations; ``plain`` and ``page`` write the report; ``compare`` compares two profiles. Nothing here
+imports a framework.
 """

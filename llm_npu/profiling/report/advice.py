@@ -1,4 +1,4 @@
-"""Advice with the time at stake and the evidence, ordered by time."""
+"""Recommendations with evidence, ordered by the time at stake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FINDS_DTYPES = (
     "llm_npu.dtypes names the line of each: python scripts/check_dtypes.py MODEL --host, or "
     "llm_npu.dtypes.watch(model) around a step (docs/dtypes.md)"
 )
-_MANY_SMALL = 0.05  # casts, transposes and copies below this share are normal
+_MANY_SMALL = 0.05  # normal share of casts, transposes and copies
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Advice:
 
     Attributes:
         at_stake: the time that the evidence covers, in ns over all ranks; an upper bound of the gain.
-        always: whether to show it however short the time is.
+        always: show it regardless of the time at stake.
     """
 
     title: str
@@ -70,14 +70,14 @@ def _slow_engines(operators: list[Operator]):
     for work, title, fix in (
         (
             classes.AICPU,
-            "AICPU runs operators that the AI cores should run",
+            "AICPU runs operators that belong on the AI cores",
             "float64 and complex tensors, and int64 in some operators, run on the control processor. "
             f"{_FINDS_DTYPES}, with the responsible tensor; make it float32 or int32 where it is created.",
         ),
         (
             classes.HOST,
             "Host CPU runs operators without a kernel in the plugin",
-            "Each of them copies its tensors to the host and back. "
+            "Each of these operators copies its tensors to the host and back. "
             f"{_FINDS_DTYPES} if another dtype would help; otherwise use another operator.",
         ),
     ):
@@ -91,7 +91,7 @@ def _wide_products(operators: list[Operator]):
     wide = [operator for operator in products if operator.dtypes.startswith(("float32", "float64"))]
     if wide:
         yield Advice(
-            "Products run in float32",
+            "Matmuls run in float32",
             _names(wide),
             "The cube units are fastest with bfloat16 and float16: train with --bf16 true, or run the "
             "forward pass under paddle.amp.auto_cast.",
@@ -164,7 +164,7 @@ def _conversions(operators: list[Operator]):
     time = sum(operator.time for operator in small)
     if time > _MANY_SMALL * busy:
         yield Advice(
-            "Conversions of dtype and layout take much time",
+            "Conversions of dtype and layout take a large share of the time",
             f"{_names(small)}: {100 * time / busy:.0f}% of the tasks' time",
             "Keep one dtype throughout a layer (a float32 constant promotes everything after it), and avoid "
             "transposed views, which are copied before use.",
@@ -236,7 +236,7 @@ def _stragglers(stragglers: Stragglers | None, ranks: list[Measured]):
 
 
 def _slow_machine(machine: str, slow: list[Straggler]) -> Advice:
-    """The advice about a machine that has only stragglers."""
+    """The advice for a machine whose ranks are all stragglers."""
     own = {straggler.rank for straggler in slow}
     others = sorted({other for straggler in slow for other in straggler.others} - own)
     cost = max(straggler.cost for straggler in slow)
@@ -245,7 +245,7 @@ def _slow_machine(machine: str, slow: list[Straggler]) -> Advice:
         f"Ranks {', '.join(map(str, others))} wait for the machine {machine}",
         f"all of its ranks are stragglers, by up to {text(cost)}"
         + (f"; they spend more time than the others on: {reasons}" if reasons else ""),
-        "Look for another program on that machine, fewer cores or a lower clock of its host, and throttled "
+        "Look for another program on that machine, fewer cores or a lower host clock, and throttled "
         "cards; with pipeline stages, balance the layers.",
         cost * len(others),
     )

@@ -28,16 +28,16 @@ _ENGINES = {
 # Tasks that only wait for, or record, an event.
 _WAITING = re.compile(r"(EVENT|NOTIFY)_(WAIT|RECORD)|PLACE_HOLDER|WRITE_VALUE|PROFILER_TRACE|STREAM_WAIT")
 
-# HCCL's own tasks. Collectives on the AICPU are intended for any dtype: their names end in AicpuKernel
-# (allreduceAicpuKernel; msprof uses the same convention), hcomAicpuInit prepares them, RunAicpu... are the
-# entry points of their library (libccl_kernel.so), and MatmulAllReduceAicpu is the communication of an MC2
-# matmul.
+# HCCL's own tasks. Collectives run on the AICPU for any dtype, so they are not fallbacks. Their names end in
+# AicpuKernel (allreduceAicpuKernel; msprof uses the same convention). hcomAicpuInit prepares them,
+# RunAicpu... are the entry points of their library (libccl_kernel.so), and MatmulAllReduceAicpu is the
+# communication of an MC2 matmul.
 _HCCL = re.compile(r"^(hcom|hccl|runaicpu)|aicpukernel|(allreduce|allgather|reducescatter|alltoall)\w*aicpu")
 
-# Names are compared in lower case without other characters: CANN's MatMulV2 equals Paddle's matmul_v2.
+# Names are compared in lower case without punctuation: CANN's MatMulV2 equals Paddle's matmul_v2.
 _PATTERNS = (
     (COMMUNICATION, _HCCL),
-    # A matmul fused with a collective (MC2) counts as a matmul, including its communication.
+    # A matmul fused with a collective (MC2), including its communication, counts as a matmul.
     (MATMUL, re.compile(r"(matmul|(?<!co)mm)(allreduce|reducescatter|alltoall)")),
     (MATMUL, re.compile(r"(allgather|alltoall)(base)?(matmul|mm)")),
     (COMMUNICATION, re.compile(r"^(c|mp)?(allreduce|allgather|reducescatter|alltoall)")),
@@ -67,7 +67,7 @@ def waits(engine: str) -> bool:
 
 
 def operator(kind: str, name: str) -> str:
-    """The operator type: ``kind`` if the profile has it, else derived from the task's ``name``.
+    """The operator type: ``kind`` if the profile contains it, otherwise derived from the task's ``name``.
 
     The type is the last part of a CANN task name, ``aclnnMatmul_MatMulCommon_MatMulV2``. Names of HCCL tasks
     end in numbers, ``hcom_allReduce__517_0_1``.
@@ -92,7 +92,7 @@ def classify(kind: str, name: str, engine: str) -> str:
 
 
 def carries_collective(operator: str) -> bool:
-    """Whether an operator of class COMMUNICATION is the AICPU kernel of an HCCL collective.
+    """Whether a COMMUNICATION operator is the AICPU kernel of an HCCL collective.
 
     The collective (``hcom_allReduce_``) has a separate row with the same time.
     """

@@ -10,7 +10,7 @@ from .summary import Report
 
 @dataclass(frozen=True)
 class Change:
-    """A time before and after, in ns per step (or per rank, see Comparison.unit); calls likewise."""
+    """Times before and after, in ns per step (or per rank, see Comparison.unit), and numbers of calls."""
 
     name: str
     before: float
@@ -26,10 +26,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two profiles side by side, with the largest changes first.
+    """Two profiles side by side, largest changes first.
 
-    Times are per step and rank (``unit`` "step") if both profiles mark the steps of every rank, otherwise per
-    rank for the whole profile ("profile"), which is comparable only if both contain the same work.
+    Times are per step and rank (``unit`` "step") if both profiles mark the steps of every rank. Otherwise
+    they are per rank for the whole profile ("profile"), which is only comparable if both contain the same
+    work.
     """
 
     before: Report

@@ -1,4 +1,4 @@
-"""Which operators of a Llama ran fused, and which as separate small operators."""
+"""Which operators of a Llama ran fused, and which ran as separate small operators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .measure import Operator
 
 @dataclass(frozen=True)
 class _Fusion:
-    """A fused operator, with patterns for its names and its parts' names (as spelt by ``classes.key``).
+    """A fused operator, with name patterns (as normalized by ``classes.key``) for it and its parts.
 
-    The parts count as an unfused operator only if each of ``marks`` ran, because parts are also used
+    The parts only count as an unfused operator if each of ``marks`` ran, because parts are also used
     elsewhere. If the fused operator ran as well, ``mark_beside_fused`` must also have run.
     """
 
@@ -39,7 +39,7 @@ _FUSIONS = (
         (r"^softmax(v2|grad|ext)*$", r"^(batch)?matmul(v[23])?(grad)?$"),
         r"^softmax(v2|grad|ext)*$|^batchmatmul(v[23])?(grad)?$",
         _surgery("flash_attention"),
-        r"^batchmatmul",  # otherwise the softmax belongs to the router of a mixture of experts
+        r"^batchmatmul",  # without it, the softmax belongs to the router of a mixture of experts
     ),
     _Fusion(
         "RMSNorm",
@@ -78,8 +78,8 @@ _FUSIONS = (
 class Coverage:
     """The share of an operator that ran fused; times in ns.
 
-    ``parts`` names the small operators that computed the rest. Their time is a lower bound, because additions
-    and multiplications cannot be distinguished from those of other operators.
+    ``parts`` lists the small operators that computed the rest. Their time is a lower bound, because additions
+    and multiplications cannot be attributed to one operator.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Coverage:
 
 
 def coverage(operators: list[Operator]) -> list[Coverage]:
-    """An entry per fused operator that a Llama can use."""
+    """One entry per fused operator that a Llama can use."""
     entries = []
     keys = [(classes.key(operator.name), operator) for operator in operators]
     for fusion in _FUSIONS:

@@ -13,7 +13,7 @@ from .reading.load import RankTrace
 from .spans import Spans
 
 EXPOSED, IDLE = "communication, exposed", "idle"
-# If several classes are active at the same time, the first of these is counted.
+# If several classes are active at the same time, the first one in this order is counted.
 PRIORITY = (
     classes.ATTENTION,
     classes.MATMUL,
@@ -28,7 +28,7 @@ PRIORITY = (
 
 @dataclass(frozen=True)
 class Work:
-    """The tasks of a class: their number, their total duration, and their share of the window, in ns.
+    """The tasks of a class: count, total duration, and exclusive share of the window, in ns.
 
     ``alone`` of all classes, exposed communication and idle time add up to exactly the window.
     """
@@ -40,7 +40,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Operator:
-    """The tasks of an operator type and class; times in ns, ``shapes`` and ``site`` of the most expensive."""
+    """The tasks of an operator type and class, in ns; ``shapes`` and ``site`` are from the most expensive."""
 
     name: str
     work: str
@@ -64,14 +64,14 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Measured:
-    """A rank; times in nanoseconds, memory in bytes.
+    """The totals of a rank; times in nanoseconds, memory in bytes.
 
     Attributes:
         window: the time from the first to the last task or step.
-        hidden: communication while an operator computes; the rest is ``exposed``.
+        hidden: communication that overlaps computation; the rest is ``exposed``.
         launch_bound: the part of the idle time in which the device waited for the host to launch the next
             task; None if the profile has no launch times.
-        machine: the machine's name in a run on several machines.
+        machine: the machine's name in a multi-machine run.
     """
 
     rank: int
@@ -130,7 +130,7 @@ def measure(trace: RankTrace) -> Measured:
         works[name] = Work(int(chosen.sum()), int((end - start)[chosen].sum()), int(alone))
     loading = Spans(*trace.data_loading)
     collectives = tasks.collectives(rows).to_numpy()
-    if not collectives.any():  # a table without a timeline has the AICPU kernels instead
+    if not collectives.any():  # a table without a timeline contains the AICPU kernels instead
         collectives = work == classes.COMMUNICATION
     return Measured(
         rank=trace.rank,
@@ -201,7 +201,7 @@ def _operators(rows: pd.DataFrame) -> list[Operator]:
 
 
 def _mixture(times: pd.Series) -> str:
-    """``bfloat16``; with time shares if there are several dtypes, ``bfloat16 75%; float32 25%``."""
+    """The dtypes: ``bfloat16``, or with time shares if there are several, ``bfloat16 75%; float32 25%``."""
     times = times[times.index != ""]
     shares = 100 * times / max(int(times.sum()), 1)
     shown = shares[(shares >= 0.5) | (shares == shares.max())]

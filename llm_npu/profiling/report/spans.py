@@ -1,4 +1,4 @@
-"""Sets of times, for example to compute how much communication is hidden behind computation."""
+"""Sets of times, for example to compute how much communication overlaps computation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Spans:
-    """A set of times from possibly overlapping intervals [start, end), in integer nanoseconds.
+    """A set of times, from possibly overlapping intervals [start, end) in integer nanoseconds.
 
     The intervals of ``starts`` and ``ends`` are disjoint and ascending, so nothing is counted twice.
     """

@@ -19,9 +19,9 @@ class Straggler:
     """A rank that others wait for; times in ns.
 
     Attributes:
-        others: the other ranks of the communication groups in which it arrives last.
+        others: the other ranks of the communication groups in which this rank arrives last.
         compared: the number of collectives of these groups.
-        cost: how much longer the others wait, as the median of a group and the maximum over groups.
+        cost: how much longer the others wait: the median within a group, the maximum over groups.
         at_stake: the sum over all others.
         reason: the class on which the rank spends more time than the others.
     """
@@ -38,24 +38,24 @@ class Straggler:
 class Stragglers:
     """A comparison of ranks; times in ns.
 
-    A collective ends on all ranks when the last rank has arrived, so the last rank waits least; this needs no
-    common clock. Collectives are matched by name, which contains the numbers of the group and of the
-    collective, or by the occurrence of the same operator if ranks have no names in common.
+    A collective ends on all ranks when the last rank has arrived, so the last rank waits least. This needs no
+    common clock. Collectives are matched by name, which contains the numbers of the group and the collective.
+    If ranks have no names in common, the n-th calls of the same operator are matched.
 
     Attributes:
-        waiting: by rank, how much longer its collectives took than on the rank where each was shortest.
-        slow: the stragglers, most expensive first. A rank that itself waits longer in other groups than
-            others wait for it only passes on a delay, and is not included.
+        waiting: by rank, the extra duration of its collectives over the rank with the shortest duration.
+        slow: the stragglers, most expensive first. A rank that waits longer in other groups than others wait
+            for it only propagates a delay, and is not included.
     """
 
     waiting: dict[int, int]
     slow: tuple[Straggler, ...]
-    compared: int  # collectives that could be matched
+    compared: int  # matched collectives
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Ranks, as indices into the list of all ranks, with ``compared`` collectives in common."""
+    """Ranks (as indices into the list of all ranks) with ``compared`` collectives in common."""
 
     members: np.ndarray
     waiting: np.ndarray  # by index, 0 for non-members
@@ -81,7 +81,7 @@ def find(ranks: list[Measured]) -> Stragglers | None:
 
 
 def _groups(ranks: list[Measured], by: str) -> list[_Group]:
-    """The sets of ranks with collectives in common, and the time that each rank waited in them."""
+    """Sets of ranks with common collectives, and the time that each rank waited in them."""
     parts = [
         pd.DataFrame(
             {"name": rank.collectives[by].astype(str), "time": rank.collectives["duration"], "rank": place}
@@ -111,7 +111,7 @@ def _groups(ranks: list[Measured], by: str) -> list[_Group]:
 def _straggler(
     ranks: list[Measured], place: int, groups: list[_Group], waiting: np.ndarray
 ) -> Straggler | None:
-    """The straggler at ``place``, or None if waiting for it is negligible; ``waiting`` is over all groups."""
+    """The straggler at ``place``; None if waiting for it is negligible. ``waiting`` covers all groups."""
     last, costs = [], []
     for group in groups:
         own = group.waiting[place]

@@ -1,4 +1,4 @@
-"""The report on a folder: each rank, totals, and advice."""
+"""The report on a profile: each rank, totals, and advice."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from .reading import load
 class Report:
     """The report.
 
-    ``operators`` and ``coverage`` are totals over all ranks; ``notes`` list skipped files and rows, with
-    reasons.
+    Attributes:
+        operators, coverage: totals over all ranks.
+        notes: skipped files and rows, with reasons.
     """
 
     source: str  # the folders
@@ -42,7 +43,7 @@ class Report:
 
 
 def build(*directories: str | Path) -> Report:
-    """Read the profiles below ``directories``, each with different ranks.
+    """Read the profiles below ``directories``; each must contain different ranks.
 
     Raises ValueError if a directory has no readable profile.
     """

@@ -1,8 +1,8 @@
 """Exact conversion of profilers' microseconds to integer nanoseconds.
 
-msprof writes microseconds since 1970 with three decimals, in JSON often as a string. They have more digits
-than float64 can represent (a resolution of 0.25 microseconds); rounding would make neighbouring kernels
-overlap, and viewers would nest them.
+msprof writes microseconds since 1970 with three decimals, in JSON often as a string. They exceed the
+precision of float64 (0.25 microseconds at that magnitude). After rounding, adjacent kernels would overlap,
+and viewers would nest them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from llm_npu.core.errors import UserError
 
 FARTHEST = 1 << 62  # nanoseconds, or 146 years; the sum of two still fits into 64 bits
-LONGEST = 366 * 86_400 * 10**9  # nanoseconds of a task
+LONGEST = 366 * 86_400 * 10**9  # maximum task duration in nanoseconds
 
 
 def nanoseconds(microseconds: str | int) -> int:
@@ -26,7 +26,7 @@ def nanoseconds(microseconds: str | int) -> int:
         raise UserError(f"{microseconds!r:.40} is not a number of microseconds")
     time = microseconds * 1000 if isinstance(microseconds, int) else _of_text(microseconds)
     if abs(time) >= FARTHEST:
-        raise UserError(f"{microseconds!r:.40} microseconds are not a time of a profile")
+        raise UserError(f"{microseconds!r:.40} microseconds is not a valid time of a profile")
     return time
 
 
@@ -40,7 +40,7 @@ def moment(microseconds: str | int) -> int:
 def length(microseconds: str | int) -> int:
     """`nanoseconds` of a duration; raises ValueError unless it is from 0 to a year."""
     if not 0 <= (time := nanoseconds(microseconds)) <= LONGEST:
-        raise UserError(f"{microseconds!r:.40} microseconds are not the duration of a task")
+        raise UserError(f"{microseconds!r:.40} microseconds is not a valid task duration")
     return time
 
 

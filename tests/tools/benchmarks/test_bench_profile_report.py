@@ -26,7 +26,7 @@ def test_the_made_up_profile(tmp_path):
     assert {
         "SwiGLU is not fused",
         "Communication is exposed",
-        "AICPU runs operators that the AI cores should run",
+        "AICPU runs operators that belong on the AI cores",
         "Host CPU runs operators without a kernel in the plugin",
         "The other ranks wait for rank 1",
     } <= titles

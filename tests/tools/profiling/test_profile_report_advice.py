@@ -184,13 +184,13 @@ def test_an_operator_on_the_aicpu_beside_hccl_is_still_a_fault(tmp_path):
         ),
         (
             {"kinds": ["MatMulV3"], "engine": "AI_CORE", "dtypes": "FLOAT;FLOAT"},
-            "Products run in float32",
+            "Matmuls run in float32",
             "MatMulV3 (float32)",
             "--bf16",
         ),
         (
             {"kinds": ["Cast", "TransData", "Transpose"]},
-            "Conversions of dtype and layout take much time",
+            "Conversions of dtype and layout take a large share of the time",
             "27%",
             "one dtype",
         ),
@@ -211,7 +211,7 @@ def test_advice_is_ranked_by_the_time_at_stake(tmp_path):
         "Communication is exposed",
         "The device is idle",
         "SwiGLU is partly fused",
-        "AICPU runs operators that the AI cores should run",
+        "AICPU runs operators that belong on the AI cores",
     ]
     assert "300.0 us of 300.0 us (100%) is not hidden" in report.advice[0].evidence
 

@@ -27,7 +27,7 @@ _BODY = """<h1>{{ heading }}</h1>
 
 
 def write(report: Report, comparison: Comparison | None = None, top: int = 30) -> str:
-    """The complete page; ``comparison`` adds the changes since another profile, ``top`` limits operators."""
+    """The complete page. ``comparison`` adds changes since another profile, ``top`` limits operators."""
     return html.page(
         _BODY,
         f"Profile of {report.source}",

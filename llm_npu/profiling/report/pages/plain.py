@@ -8,7 +8,7 @@ from ..compare import Comparison
 from ..summary import Report
 from . import tables
 
-VIRTUAL = "The virtual NPU on a host CPU wrote this profile: its times say nothing about a card."
+VIRTUAL = "This profile was written by the virtual NPU on a host CPU: its times say nothing about a card."
 
 
 def write(report: Report, comparison: Comparison | None = None, top: int = 15) -> str:
@@ -27,7 +27,7 @@ def write(report: Report, comparison: Comparison | None = None, top: int = 15) -
 
 
 def heading(report: Report) -> str:
-    """One line: the folder and a count of its contents."""
+    """One line with the folder and its contents."""
     count = sum(rank.tasks for rank in report.ranks)
     steps = f", {report.steps} steps" if report.steps else ", steps are not marked"
     return f"{report.source}: {len(report.ranks)} ranks, {count} tasks{steps}"
@@ -36,7 +36,7 @@ def heading(report: Report) -> str:
 def _advice(report: Report) -> str:
     if not report.advice:
         return "Advice\nNothing stands out."
-    lines = ["Advice, by the time at stake (all ranks together)"]
+    lines = ["Advice, by the time at stake (sum over ranks)"]
     for number, advice in enumerate(report.advice, 1):
         lines.append(_wrapped(f"{advice.title}: {tables.text(advice.at_stake)}", f"{number}. "))
         lines.append(_wrapped(advice.evidence, "   evidence: "))

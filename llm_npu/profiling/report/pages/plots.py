@@ -1,4 +1,4 @@
-"""The report's plots, as SVG files in memory."""
+"""The report's plots, as in-memory SVG files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COLOURS = {
     classes.COPY: "#9d755d",
     IDLE: "#d8d8d8",
 }
-_POINTS = 2000  # points of a memory line; more are not visible
-_STEPS = 40  # bars of one plot
+_POINTS = 2000  # maximum points of a memory line
+_STEPS = 40  # maximum bars of one plot
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture, and its alternative text."""
+    """A picture and its alternative text."""
 
     title: str
     svg: bytes
@@ -54,7 +54,7 @@ def of(report: Report) -> list[Plot]:
 
 @contextlib.contextmanager
 def style():
-    """A context for reproducible SVG bytes with text as text; needs no display."""
+    """Context for reproducible SVG bytes that store text as text; needs no display."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -113,7 +113,7 @@ def _operators(report: Report) -> Plot:
         range(len(shown)), [f"{shortened(operator.name)} ({operator.work})" for operator in shown]
     )
     axes.invert_yaxis()
-    axes.set_xlabel("ms, all ranks together")
+    axes.set_xlabel("ms, sum over ranks")
     return drawn("Top operators", picture)
 
 

@@ -49,7 +49,7 @@ def _classes(report: Report) -> Table:
     if known:
         rows.append(["  launch-bound", "", "", text(sum(known)), share(sum(known), idle) + " of it"])
     rows.append(["window", "", "", text(window), "100.0%" if window else ""])
-    remark = "tasks: sum of the durations; time: the class's part of the window."
+    remark = "tasks: sum of the durations; time: exclusive share of the window."
     if not known:
         remark += " The profile has no launch times, so idle time is not split."
     return Table("Time by class", ["class", "calls", "tasks", "time", "share"], rows, remark=remark)
@@ -138,9 +138,7 @@ def _ranks(report: Report) -> Table:
     if rows and any(rank.machine for rank in report.ranks):
         columns.append("machine")
         rows = [[*row, rank.machine or "-"] for row, rank in zip(rows, report.ranks, strict=True)]
-    remark = (
-        "waits for others: how much longer its collectives took than on the rank where each was shortest."
-    )
+    remark = "waits for others: extra duration of its collectives over the rank with the shortest duration."
     return Table("Ranks", columns, rows, remark=remark)
 
 

@@ -18,10 +18,10 @@ _LIST = re.compile(r'\s*\[|.*?"traceEvents"\s*:\s*\[', re.DOTALL)
 
 
 class TraceFile:
-    """Iterates over the events of a file, a JSON list or an object with ``traceEvents``, also as ``.gz``.
+    """Iterates over the events of a JSON list or an object with ``traceEvents``; supports ``.gz``.
 
-    After the iteration, ``broken_at`` is None, or the number of readable events of a damaged file. Killed
-    profilers leave incomplete files.
+    After the iteration, ``broken_at`` is None, or the number of readable events of a damaged file. A killed
+    profiler leaves an incomplete file.
 
     Args:
         fraction: converts numbers with a fraction; text stays exact (``times.nanoseconds``).

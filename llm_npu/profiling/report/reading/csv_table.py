@@ -1,7 +1,7 @@
-"""Reads CSV tables robustly: truncated ones, ones with other columns, and files that are not tables.
+"""Reads CSV tables robustly: truncated tables, unknown columns, and files that are not tables.
 
-Cells of a profile's table contain no line breaks, so every line is parsed separately, and an unclosed quote
-damages only its own row. Memory holds the requested columns and a chunk of lines.
+Cells of a profile's table contain no line breaks. Therefore every line is parsed separately, and an unclosed
+quote damages only its own row. Memory holds the requested columns and a chunk of lines.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Column(NamedTuple):
 def read(
     path: Path, columns: Mapping[str, Column], needed: Sequence[str], notes: list[str]
 ) -> pd.DataFrame | None:
-    """The existing ``columns`` by name, as categories of text or as integers (NO_NUMBER if unreadable).
+    """Read the existing ``columns`` by name, as text categories or integers (NO_NUMBER if unreadable).
 
-    Problems are added to ``notes``. Returns None if the file or one of the ``needed`` columns is unreadable.
+    Problems are added to ``notes``. Returns None if the file or a ``needed`` column is unreadable.
     """
     try:
         with path.open(encoding=_encoding(path), errors="backslashreplace") as file:
@@ -120,7 +120,7 @@ class _Rows:
         )
 
     def aligned(self, place: int, commas: re.Pattern[str] | None) -> Iterator[list[str]]:
-        """The rows; surplus cells are accepted only if joined to ``place`` they match ``commas``."""
+        """The rows. Surplus cells are only accepted if, joined to cell ``place``, they match ``commas``."""
         width = len(self.heading)
         for line in self._lines():
             if line.isspace():
@@ -142,7 +142,7 @@ class _Rows:
             yield cells
 
     def _lines(self) -> Iterator[str]:
-        """The text lines; other lines are counted."""
+        """Yield the text lines; count the others."""
         while line := self._file.readline(LONGEST):
             is_text = "\0" not in line
             while len(line) == LONGEST and line[-1] != "\n":
@@ -154,7 +154,7 @@ class _Rows:
 
     @staticmethod
     def _cells(line: str) -> tuple[list[str], bool]:
-        """The cells of a line, and whether all quotes are closed; text after an unclosed quote is dropped."""
+        """The cells of a line, and whether all quotes are closed. Text after an unclosed quote is dropped."""
         try:
             cells = next(csv.reader((line.removesuffix("\n") + "\n",)))
         except csv.Error:  # a cell exceeds csv.field_size_limit, 128 KiB
@@ -207,7 +207,7 @@ def _numbers(cells: Sequence[str], convert: Callable[[str], int]) -> Iterator[in
 
 
 def _has_thousands(cells: list[str]) -> bool:
-    """Whether neighbouring cells look like the parts of a number such as 1,020.5."""
+    """Whether adjacent cells look like parts of a number such as 1,020.5."""
     return any(
         _HEAD.fullmatch(head.strip()) and _TAIL.fullmatch(tail.strip()) for head, tail in pairwise(cells)
     )

@@ -20,7 +20,7 @@ _SAME_START = 1_000  # ns between the end of an arrow and the start of its kerne
 
 @dataclass
 class RankTrace:
-    """A rank's profile; times in nanoseconds on one clock. ``machine`` is named in a run on several."""
+    """A rank's profile, with times in nanoseconds on one clock. ``machine`` is set in a multi-machine run."""
 
     rank: int
     tasks: pd.DataFrame  # see tasks.table
@@ -34,7 +34,7 @@ class RankTrace:
 
 @dataclass
 class Profile:
-    """The ranks below some folders, notes on skipped files, and whether a virtual NPU wrote them."""
+    """The ranks below the folders, notes on skipped files, and whether a virtual NPU wrote the profile."""
 
     directories: tuple[Path, ...]
     ranks: list[RankTrace]
@@ -75,13 +75,13 @@ def _check_times(trace: RankTrace, notes: list[str]) -> None:
     start, duration = (trace.tasks[name].to_numpy() for name in ("start", "duration"))
     if duration.sum(dtype=float) >= FARTHEST:
         raise UserError(
-            f"The durations of the tasks in {trace.place} add up to more than 146 years; the profile is "
+            f"The task durations in {trace.place} add up to more than 146 years, so the profile is "
             "damaged. Export it again."
         )
     if (spread := int((start + duration).max()) - int(start.min())) > LONGEST:
         notes.append(
             f"The tasks of rank {trace.rank} are up to {spread // LONGEST:,} years apart: a time in "
-            f"{trace.place.name} is damaged, and window and idle time are wrong."
+            f"{trace.place.name} is damaged, so window and idle time are wrong."
         )
 
 
@@ -154,7 +154,7 @@ def _timeline(path: Path, notes: list[str]) -> timeline.Timeline | None:
 
 
 def _check_sum(export: tree.Export, rows: pd.DataFrame, notes: list[str]) -> None:
-    """Add a note if msprof's own sums show that rows are missing from op_summary."""
+    """Add a note if msprof's own sums show that rows of op_summary are missing."""
     total = op_summary.statistic_total(export.files["op_statistic"], notes)
     counted = int(rows["duration"][~tasks.collectives(rows)].sum())
     everything = int(rows["duration"].sum())

@@ -15,16 +15,15 @@ LONGEST = 4096  # characters of a text
 
 
 def table(start, duration, launched=None, **text) -> pd.DataFrame:
-    """A row per task, ordered by start; tasks that only wait for events are dropped.
+    """A row per task, ordered by start. Tasks that only wait for events are dropped.
 
     Adds the columns ``operator`` (the type, derived from the name if necessary) and ``work`` (one of
-    classes.CLASSES). dtypes are spelt as in numpy; text is printable, and truncated at LONGEST.
+    classes.CLASSES). dtypes are spelled as in numpy. Text is printable, and truncated at LONGEST.
 
     Args:
         start, duration: nanoseconds.
-        launched: the time at which the host launched the task, -1 if unknown.
-        text: the categorical columns TEXT; ``kind`` is the operator's type, ``site`` the source line that
-            called it.
+        launched: time at which the host launched the task; -1 if unknown.
+        text: the categorical columns TEXT; ``kind`` is the operator type, ``site`` the calling source line.
     """
     frame = pd.DataFrame({"start": np.asarray(start, np.int64), "duration": np.asarray(duration, np.int64)})
     frame["launched"] = -1 if launched is None else np.asarray(launched, dtype=np.int64)
@@ -33,8 +32,8 @@ def table(start, duration, launched=None, **text) -> pd.DataFrame:
         frame[column] = _constant("", len(frame)) if values is None else renamed(values, _shown)
     frame["dtypes"] = renamed(frame["dtypes"], classes.dtypes)
 
-    # Operators and classes are determined once per distinct task. Names matter only for tasks without a type,
-    # because the names of collectives are all distinct.
+    # Operators and classes are determined once per distinct task. Names only matter for tasks without a type,
+    # because collectives all have distinct names.
     unknown = frame["kind"].isin(classes.UNKNOWN).to_numpy()
     name = np.where(unknown, frame["name"].cat.codes, -1).astype(np.int64)
     kind, engine = (frame[column].cat.codes.to_numpy(np.int64) for column in ("kind", "engine"))

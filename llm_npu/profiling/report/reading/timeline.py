@@ -23,7 +23,7 @@ _DEVICE, _COMMUNICATION, _HOST = 1, 2, 3
 
 @dataclass
 class Timeline:
-    """The contents of a timeline. Times are in nanoseconds, with one clock per file."""
+    """The contents of a timeline. Times are in nanoseconds, on one clock per file."""
 
     devices: dict[int | None, pd.DataFrame] = field(default_factory=dict)  # tasks.table, by device
     # The communication layer's tasks, by device
@@ -166,7 +166,7 @@ class _Events:
         return result
 
     def _roles(self, names, process, thread, category) -> tuple[np.ndarray, np.ndarray]:
-        """The place of each event (_DEVICE, ..., 0 for derived rows), and each process's device, or -1."""
+        """The place of each event (_DEVICE, ..., 0 for derived rows), and each process's device or -1."""
         roles, devices = np.zeros(len(names), np.int8), np.full(len(names), -1, np.int64)
         for number, name in self.process_names.items():
             code = self.codes.get(number)
@@ -185,7 +185,7 @@ class _Events:
         kinds = [self.codes[kind] for kind in _DEVICE_KINDS if kind in self.codes]
         if not (role == _DEVICE).any():  # a merged file repeats the same kernels
             role[np.isin(category, kinds) & (role != _HOST)] = _DEVICE
-        # A collective has its own row, and below it a row per transfer ("Plane 0").
+        # A collective has a row, with a row below it per transfer ("Plane 0").
         for (number, row), name in self.thread_names.items():
             if name.startswith("Plane") and number in self.codes and row in self.codes:
                 below = (process == self.codes[number]) & (thread == self.codes[row])

@@ -53,7 +53,7 @@ def search(directories: Iterable[Path]) -> Found:
 
 def _search(directory: Path, profiles: Found) -> None:
     if not directory.is_dir():
-        raise UserError(f"{directory} is not a folder; give the folder of a profile")
+        raise UserError(f"{directory} is not a folder; specify the folder of a profile")
     before, earlier = _count(profiles), len(profiles.notes)
     raw = []
     for folder, below, files in _walk(directory, profiles.notes):
@@ -86,7 +86,7 @@ def _search(directory: Path, profiles: Found) -> None:
             f"{directory} contains no readable profile. "
             + " ".join(
                 profiles.notes[earlier:]
-                or ["Expected are PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
+                or ["Expected PROF_*/mindstudio_profiler_output or *.paddle_trace.json."]
             )
         )
 
@@ -107,13 +107,13 @@ def _walk(directory: Path, notes: list[str]) -> Iterator[tuple[Path, list[str], 
 
 
 def _regular(paths: Iterable[Path], notes: list[str]) -> list[Path]:
-    """The regular files among ``paths``; other paths with the name of a profile file get a note."""
+    """The regular files among ``paths``; adds a note for each other path named like a profile file."""
     files = []
     for path in paths:
         if path.is_file():
             files.append(path)
         elif _FILE.match(path.name) or _TRACE.search(path.name):
-            notes.append(f"{path.name} was skipped: it is not a regular file, or a broken link.")
+            notes.append(f"{path.name} was skipped: not a regular file, or a broken link.")
     return files
 
 
@@ -122,7 +122,7 @@ def _count(profiles: Found) -> int:
 
 
 def machine_of(profile: Path, rank: int, profiles: Found) -> str:
-    """The machine named in ``profile`` or its nearest parent folder; "" if there is none."""
+    """The machine name stored in ``profile`` or its nearest parent folder; "" if there is none."""
     for folder in (profile, *profile.parents):
         file = folder / folders.MACHINE
         if file in profiles.machines:
@@ -149,9 +149,9 @@ def _export(folder: Path, rank: int | None, notes: list[str]) -> Export:
 
 
 def _chosen(folder: Path, rank: int | None, files: list[Path], notes: list[str]) -> Export:
-    """The newest export among ``files``; exporting again adds files with a later time in their names.
+    """The newest export among ``files``. A repeated export adds files with a later timestamp in their names.
 
-    Slices of an export may have different times; after another export, slice numbers occur twice.
+    Slices of one export may have different timestamps; after another export, slice numbers occur twice.
     """
     export = Export(folder, rank)
     for table in TABLES:

@@ -3,9 +3,9 @@
     findings = examine(Setup(os.environ))
     print(text(findings))
 
-Neither paddle nor numpy is imported here, because a broken Paddle is a finding. Facts that need Paddle come
-from a separate process (``probe``); its crash or hang is also a finding. Everything else is read from files,
-from the environment, and from the system.
+This package imports neither paddle nor numpy, because a broken Paddle is one of the findings. Facts that need
+Paddle come from a separate process (``probe``), whose crash or hang is also a finding. Everything else is
+read from files, the environment and the system.
 """
 
 from .finding import Finding, as_json, exit_code, text
@@ -15,7 +15,7 @@ __all__ = ["Finding", "Setup", "as_json", "examine", "exit_code", "text"]
 
 
 def examine(setup: Setup) -> list[Finding]:
-    """The findings of every check on ``setup``, in order."""
-    from .checks import examine as run_all  # a late import: it imports all checks
+    """Run all checks on ``setup`` and return their findings in order."""
+    from .checks import examine as run_all  # imported late: it imports all checks
 
     return run_all(setup)

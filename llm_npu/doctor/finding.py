@@ -16,8 +16,9 @@ LEVELS = ("error", "warning", "ok")
 class Finding:
     """The result of ``check`` on one subject, with a ``fix`` unless it is ok.
 
-    ``error``: the requested training cannot work. ``warning``: it works, but slower, or differently from what
-    the environment suggests.
+    Levels: ``error`` means that the requested training cannot work. ``warning`` means that it works, but
+    slower
+    or not as the environment suggests.
     """
 
     check: str

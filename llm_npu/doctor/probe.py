@@ -1,6 +1,6 @@
-"""Gathers the facts that need paddle in a separate process; its crash or hang is also a result.
+"""Gathers the facts that need paddle in a separate process, whose crash or hang is also a result.
 
-Paddle loads device plugins on import, and an incompatible plugin kills the process with a signal, or hangs.
+Paddle loads device plugins on import. An incompatible plugin kills the process with a signal, or hangs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-MARK = "@doctor "  # prefix of the process's messages; paddle prints other lines
-# The stages in order, under the process's names for them.
+MARK = "@doctor "  # prefix of the process's messages, because paddle prints other lines
+# The stages in order, by the process's names for them.
 PADDLE, DEVICE, OPERATORS, HOST_OPERATORS, LIBRARY = STAGES = (
     "import paddle",
-    "a product on the device",
+    "a matmul on the device",
     "the plugin's operators",
     "the host operators",
-    "import the library of models",
+    "import the model library",
 )
 SHOWN = 300  # characters of an error
 REASONS = re.compile(r"error|fatal|assert|terminate", re.IGNORECASE)
@@ -31,7 +31,7 @@ class Probe:
     """The result of the process.
 
     Attributes:
-        facts: gathered by the stages.
+        facts: collected by the stages.
         failed: the error of each failed stage.
         during: the stage in which the process ended.
         ended: how the process ended; empty if it finished.
@@ -73,11 +73,11 @@ def _how_it_ended(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"was ended by {name}"
+    return f"was killed by {name}"
 
 
 def _last_error(stderr: bytes) -> str:
-    """A C++ exception's text, else the last line that looks like an error; "" without either."""
+    """The text of a C++ exception, else the last line that looks like an error; "" without either."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
     errors = [line for line in lines if REASONS.search(line)]  # skips paddle's warnings

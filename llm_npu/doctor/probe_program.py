@@ -1,4 +1,4 @@
-"""The program that ``probe`` starts; runs the given stages and reports on each.
+"""The program that ``probe`` starts: runs the stages and reports on each.
 
 Prints a line of JSON at the start and at the end of each stage, because the process may die in between.
 """
@@ -55,7 +55,7 @@ def host_operators() -> dict:
 
 
 def import_library() -> dict:
-    """Import the parts of PaddleNLP or PaddleFormers that the trainer needs; nothing without either."""
+    """Import the parts of PaddleNLP or PaddleFormers that the trainer needs; no-op without either."""
     name = library.installed_or_none()
     if name is None:
         return {}  # reported by the check of the packages
@@ -80,7 +80,7 @@ def main(stages: list[str]) -> int:
         except Exception as error:  # every failure is a result
             say(failed={stage: f"{type(error).__name__}: {_first_line(error)}"})
             if stage == PADDLE:
-                return 0  # nothing else can be probed
+                return 0  # the other stages need paddle
         else:
             say(facts=facts)
     return 0

@@ -1,4 +1,4 @@
-"""Rank tables, JSON files with the servers of a run, their devices and the devices' ranks for HCCL.
+"""Rank tables: JSON files for HCCL with the servers of a run, their devices and the devices' ranks.
 
     {"status": "completed", "version": "1.0", "server_count": "2", "server_list": [
         {"server_id": "node_0", "device": [
@@ -22,8 +22,8 @@ from llm_npu.cann.installation import content
 from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
 
-LONGEST_ID = 63  # characters of a server_id
-# The addresses that hccn_tool has set, address_0=192.168.1.8 and so on, by the device's number.
+LONGEST_ID = 63  # maximum characters of a server_id
+# The addresses set by hccn_tool, by device number: address_0=192.168.1.8 and so on.
 HCCN = "etc/hccn.conf"
 
 
@@ -36,10 +36,11 @@ def problems(file: str | Path) -> list[str]:
 
 
 def addresses(root: Path, visible: str | None = None) -> dict[str, str]:
-    """The devices of this machine, each with its address in ``HCCN`` below ``root``, or "".
+    """The devices of this machine and their addresses in ``HCCN`` below ``root``; "" if a device has none.
 
     Args:
-        visible: device numbers with commas, like ASCEND_RT_VISIBLE_DEVICES; None for all with an address.
+        visible: comma-separated device numbers, as in ASCEND_RT_VISIBLE_DEVICES; None for all devices with an
+            address.
     """
     address_of = dict(re.findall(r"^\s*address_(\d+)\s*=\s*(\S+)", content(root / HCCN), re.MULTILINE))
     if visible is None:
@@ -51,7 +52,7 @@ def addresses(root: Path, visible: str | None = None) -> dict[str, str]:
 def write(file: Path, servers: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Write the rank table of ``servers``, name -> device -> address, in order.
 
-    If the table would violate a rule, nothing is written; returns a sentence for each problem.
+    If the table would violate a rule, nothing is written. Returns a sentence for each problem.
     """
     ranks = itertools.count()
     server_list = [
@@ -80,13 +81,13 @@ def write(file: Path, servers: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 def _problems(table: Mapping) -> list[str]:
     errors = [
-        f"{name} is {table.get(name)!r}, and must be {value!r}"
+        f"{name} is {table.get(name)!r}, but must be {value!r}"
         for name, value in (("status", "completed"), ("version", "1.0"))
         if table.get(name) != value
     ]
     servers = table.get("server_list")
     if not _are_objects(servers):
-        return [*errors, "server_list must be a list of servers, with one or more"]
+        return [*errors, "server_list must be a list of at least one server"]
     if _number(table.get("server_count")) != len(servers):
         errors.append(f"server_count is {table.get('server_count')!r}, but server_list has {len(servers)}")
     for server in servers:
@@ -96,7 +97,7 @@ def _problems(table: Mapping) -> list[str]:
     errors += _repeated("device_ip", (device.get("device_ip") for device in devices))
     ranks = sorted(rank for device in devices if (rank := _number(device.get("rank_id"))) is not None)
     if ranks != list(range(len(devices))):
-        errors.append(f"the {len(devices)} devices must have the rank_id 0 to {len(devices) - 1}, each once")
+        errors.append(f"the {len(devices)} devices must have the unique rank_ids 0 to {len(devices) - 1}")
     return errors
 
 
@@ -109,19 +110,19 @@ def counts(file: str | Path) -> tuple[int, int]:
 def _of_server(server: dict, count: int) -> Iterator[str]:
     name = server.get("server_id")
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
-        yield f"server_id is {name!r}, and must be text of 1 to {LONGEST_ID} characters"
+        yield f"server_id is {name!r}, but must be text of 1 to {LONGEST_ID} characters"
     if not _are_objects(server.get("device")):
-        yield f"server {name!r} must have a list device, with one device or more"
+        yield f"server {name!r} must have a list device with at least one device"
         return
     for device in server["device"]:
         if _number(device.get("device_id")) is None:
-            yield f"device_id is {device.get('device_id')!r} in server {name!r}, and must be a whole number"
+            yield f"device_id is {device.get('device_id')!r} in server {name!r}, but must be an integer"
         address = device.get("device_ip")
         if address is None and count > 1:
             number = device.get("device_id")
-            yield f"device {number} of server {name!r} has no device_ip, which several servers need"
+            yield f"device {number} of server {name!r} has no device_ip, which several servers require"
         elif address is not None and not _is_address(address):
-            yield f"device_ip is {address!r} in server {name!r}, and must be an IPv4 or IPv6 address"
+            yield f"device_ip is {address!r} in server {name!r}, but must be an IPv4 or IPv6 address"
     for repeated in _repeated("device_id", (device.get("device_id") for device in server["device"])):
         yield f"{repeated} in server {name!r}"
 
@@ -135,7 +136,7 @@ def _devices(server: dict) -> list[dict]:
 
 
 def _number(value: object) -> int | None:
-    """A number of 0 or more, given as a number or as text; else None."""
+    """A number of 0 or more, as a number or as text; otherwise None."""
     text = str(value) if type(value) in (int, str) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
@@ -151,4 +152,4 @@ def _repeated(name: str, values: Iterable[object]) -> Iterator[str]:
     counted = Counter(str(value) for value in values if value is not None)
     for value, count in counted.items():
         if count > 1:
-            yield f"{name} {value} occurs {count} times, and must be unique"
+            yield f"{name} {value} occurs {count} times, but must be unique"

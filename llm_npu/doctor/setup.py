@@ -1,4 +1,4 @@
-"""The subject of an examination: an environment, a machine, and a run's device and folder."""
+"""The subject of an examination: an environment, a machine, and the device and folder of a run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Setup:
 
     @cached_property
     def device(self) -> Device:
-        """The device that the run would use; raises ValueError with the reason if there is none."""
+        """The device that the run would use; raises ValueError with the reason if it is unavailable."""
         count = virtual_npu.device_count(self.environ)
         return device.decide(self.device_name, self.card, virtual_npu.is_active(), count)
 
     @property
     def kind(self) -> str:
-        """card, virtual or cpu; virtual, which has the fewest requirements, if the device is unknown."""
+        """card, virtual or cpu. If the device is unknown: virtual, which has the fewest requirements."""
         try:
             return self.device.kind
         except ValueError:
@@ -52,7 +52,7 @@ class Setup:
 
     @cached_property
     def cann(self) -> Cann | None:
-        """The installation of CANN, if there is one."""
+        """The CANN installation; None if there is none."""
         return find_cann(self.environ, self.root)
 
     @cached_property
@@ -73,12 +73,12 @@ class Setup:
         if self.kind == "virtual":
             try:
                 return virtual_npu.cann_level(self.environ)
-            except ValueError:  # the check of the device reports it
+            except ValueError:  # reported by the check of the device
                 return None
         return self.cann.version if self.cann else None
 
     def variables_of_device(self) -> dict[str, str]:
-        """The environment that a process needs to use the device.
+        """The environment variables that a process needs to use the device.
 
         Raises RuntimeError or ValueError with the reason if the virtual NPU is not available.
         """
@@ -88,10 +88,10 @@ class Setup:
 
     @cached_property
     def probe(self) -> Probe:
-        """The probe with paddle, and with the device if it is available."""
+        """The probe of paddle, and of the device if it is available."""
         try:
             variables = self.variables_of_device()
-        except (RuntimeError, ValueError):  # the checks of device and plugin report why
+        except (RuntimeError, ValueError):  # reported by the checks of device and plugin
             variables = {"CUSTOM_DEVICE_ROOT": ""}
         quiet = {"GLOG_minloglevel": "2", "VIRTUAL_NPU_QUIET": "1"}
         return run_probe({**self.environ, **quiet, **variables}, self.timeout)

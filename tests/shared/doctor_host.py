@@ -98,12 +98,12 @@ def mixed_cann(host):
     return on_card(host)
 
 
-@breaks("cann", "error", "ASCEND_TOOLKIT_HOME names")
+@breaks("cann", "error", "ASCEND_TOOLKIT_HOME is ")
 def moved_cann(host):
     return on_card(host, ASCEND_TOOLKIT_HOME=str(host / "opt/ascend"))
 
 
-@breaks("cann", "error", "does not say which version")
+@breaks("cann", "error", "does not contain the version")
 def nameless_cann(host):
     (host / "usr/local/Ascend/ascend-toolkit/latest/version.cfg").unlink()
     return on_card(host)
@@ -194,13 +194,13 @@ def no_interface(host):
     return on_card(host, HCCL_SOCKET_IFNAME="=no-such-interface")
 
 
-@breaks("ports", "warning", "ports 60000 to 60031, and the system may give 60000 to another program")
+@breaks("ports", "warning", "ports 60000 to 60031, but the system may assign 60000 to another program")
 def unreserved_ports(host):
     write(host / "proc/sys/net/ipv4/ip_local_reserved_ports", "\n")
     return on_card(host)
 
 
-@breaks("ports", "warning", "ports 60100 to 60131, and the system may give 60100 to another program")
+@breaks("ports", "warning", "ports 60100 to 60131, but the system may assign 60100 to another program")
 def other_base_port(host):
     return on_card(host, HCCL_IF_BASE_PORT="60100")
 

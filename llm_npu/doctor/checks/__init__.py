@@ -11,29 +11,29 @@ from . import ascend, device, hccl, packages, resources
 
 Check = Callable[[Setup], Iterable[Finding]]
 
-# Each module lists its checks in ``CHECKS``, by the name of their findings. A check's docstring is its row in
-# the documentation.
+# Each module lists its checks in ``CHECKS``, by the name of their findings. A check's docstring becomes its
+# row in the documentation.
 MODULES = (packages, device, ascend, hccl, resources)
 CHECKS: dict[str, Check] = {name: check for module in MODULES for name, check in module.CHECKS.items()}
 
 
 def described() -> Iterator[tuple[str, str, str]]:
-    """For each check, its name, and its subject and problems from its docstring."""
+    """Each check's name, and its subject and problems from its docstring."""
     for name, check in CHECKS.items():
         looks_at, problem = inspect.getdoc(check).split("\n\nA problem: ")
         yield name, *(" ".join(part.split()).removesuffix(".") for part in (looks_at, problem))
 
 
 def examine(setup: Setup) -> list[Finding]:
-    """The findings of every check. A crash of a check is a finding, and does not stop the others."""
+    """The findings of every check. A crash of a check is a finding, and does not stop other checks."""
     findings: list[Finding] = []
     for name, check in CHECKS.items():
         try:
             findings += check(setup)
         except ModuleNotFoundError as missing:
-            what = f"it could not be examined: the package {missing.name} is not installed"
+            what = f"the check did not run: the package {missing.name} is not installed"
             findings.append(error(name, what, packages.INSTALL))
         except Exception as failure:  # a failure here must not hide the other findings
-            what = f"it could not be examined: {type(failure).__name__}: {failure}"
-            findings.append(error(name, what, "Report it, with this line, to the authors of this project."))
+            what = f"the check did not run: {type(failure).__name__}: {failure}"
+            findings.append(error(name, what, "Report this line to the authors of this project."))
     return findings

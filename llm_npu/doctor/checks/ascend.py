@@ -1,4 +1,4 @@
-"""CANN, the driver, the cards, the versions that work together, and environment variables."""
+"""CANN, the driver, the cards, matching versions, and environment variables."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SOURCE = "Run `source {}`, here and in the shell that starts training."
 
 
 def cann(setup: Setup) -> Iterator[Finding]:
-    """CANN: `ASCEND_HOME_PATH`, `ASCEND_TOOLKIT_HOME`, the usual folders; `version.cfg`,
+    """CANN: `ASCEND_HOME_PATH`, `ASCEND_TOOLKIT_HOME`, the default folders; `version.cfg`,
     `ascend_toolkit_install.info`; `LD_LIBRARY_PATH`.
 
-    A problem: missing or moved CANN; parts of different versions; `set_env.sh` that was not sourced.
+    A problem: missing or moved CANN; components of different versions; `set_env.sh` not sourced.
     """
     installation, needed = setup.cann, setup.kind == "card"
     if installation is None:
         if needed:
             fix = "Install Ascend-cann-toolkit and the kernels of the card's chip, and source its set_env.sh."
-            yield error("cann", "CANN is not installed, and a card needs it", fix)
+            yield error("cann", "CANN is not installed, but a card needs it", fix)
         else:
             yield ok("cann", "not installed, and not needed without a card")
         return
     judge = error if needed else warning
     if not installation.folder.is_dir():
-        fix = f"Unset {installation.named_by}, or source the set_env.sh of the CANN that is installed."
-        yield judge("cann", f"{installation.named_by} names {installation.folder}, which does not exist", fix)
+        fix = f"Unset {installation.named_by}, or source the set_env.sh of the installed CANN."
+        yield judge("cann", f"{installation.named_by} is {installation.folder}, which does not exist", fix)
     elif installation.version is None:
         fix = "Install Ascend-cann-toolkit again: version.cfg or ascend_toolkit_install.info is missing."
-        yield judge("cann", f"{installation.folder} does not say which version of CANN it is", fix)
+        yield judge("cann", f"{installation.folder} does not contain the version of CANN", fix)
     else:
         yield ok("cann", f"CANN {installation.version} in {installation.folder}")
         yield from _components(setup)
@@ -53,7 +53,7 @@ def _components(setup: Setup) -> Iterator[Finding]:
     others = {name: v for name, v in setup.cann.components.items() if v != setup.cann.version}
     if others:
         names = ", ".join(f"{name} {version}" for name, version in sorted(others.items()))
-        what = f"CANN is {setup.cann.version}, but some of its parts have other versions: {names}"
+        what = f"CANN is {setup.cann.version}, but some components have other versions: {names}"
         fix = f"Install the toolkit and the kernels of the same version, for example {setup.cann.version}."
         yield warning("cann", what, fix)
 
@@ -65,17 +65,17 @@ def _set_env(cann: Path) -> Path:
 
 
 def operators(setup: Setup) -> Iterator[Finding]:
-    """Libraries, symbols, aclnn functions and aclop types that paddle-custom-npu calls, against CANN's files.
+    """Libraries, symbols, functions and types that paddle-custom-npu calls, compared with CANN's files.
 
-    Nothing is loaded or run. The plugin looks functions up in `libopapi.so`; the types that a chip has are in
-    `opp/built-in/op_impl/ai_core/tbe/config/<chip>`.
+    Nothing is loaded or run. The plugin looks up functions in `libopapi.so`; the types that a chip supports
+    are in `opp/built-in/op_impl/ai_core/tbe/config/<chip>`.
 
-    A problem: a missing library, symbol, function or type, with the kernels and steps of a training of Llama
-    that need it; operators of another chip; a type that runs on the AI CPU.
+    A problem: a missing library, symbol, function or type (the finding lists the kernels and steps of a Llama
+    training that need it); operators of another chip; a type that runs on the AI CPU.
     """
     if setup.kind != "card" or setup.cann is None or not setup.cann.folder.is_dir():
         return
-    # A late import: the package needs elftools, which may be missing.
+    # Imported late: the package needs elftools, which may be missing.
     from llm_npu.cann import bridge
     from llm_npu.cann.check import compare
 
@@ -97,12 +97,12 @@ def operators(setup: Setup) -> Iterator[Finding]:
     yield from (error("operators", gap.message, gap.fix) for gap in report.stopping)
     others = [gap.name for gap in report.gaps if not gap.stops]
     if others:
-        what = f"{len(others)} functions or types are missing that a training of Llama can do without: "
+        what = f"{len(others)} functions or types are missing that a Llama training does not need: "
         fix = "Other models may need them: install the CANN that the plugin was built with."
         yield warning("operators", what + ", ".join(others), fix)
     for reason in report.unreadable:
-        fix = "Install the package that the file belongs to again."
-        yield warning("operators", f"{reason}; what it has is unknown", fix)
+        fix = "Reinstall the package that contains the file."
+        yield warning("operators", f"{reason}; its contents are unknown", fix)
     if not report.stopping and not report.unreadable:
         yield ok("operators", f"{report.summary()}; CANN {setup.cann.version or 'of unknown version'}")
 
@@ -113,9 +113,9 @@ def driver_version(root: Path) -> str | None:
 
 
 def driver(setup: Setup) -> Iterator[Finding]:
-    """The driver's `version.info`, and the cards' health by `npu-smi info`.
+    """The driver's `version.info`, and the cards' health from `npu-smi info`.
 
-    A problem: no answer; no card; a card whose health is not OK.
+    A problem: npu-smi fails; no card; a card whose health is not OK.
     """
     version = driver_version(setup.root)
     if setup.kind != "card":
@@ -123,7 +123,7 @@ def driver(setup: Setup) -> Iterator[Finding]:
         return
     if version is None:
         fix = "Install the driver, or mount the file into the container (docker run -v FILE:FILE:ro)."
-        yield warning("driver", f"/{DRIVER} does not say its version", fix)
+        yield warning("driver", f"/{DRIVER} does not contain the version", fix)
     else:
         yield ok("driver", f"driver {version}")
     info = setup.npu_smi
@@ -131,12 +131,12 @@ def driver(setup: Setup) -> Iterator[Finding]:
         fix = "Install the driver, or mount /usr/local/bin/npu-smi and /usr/local/dcmi into the container."
         yield warning("driver", "npu-smi is not installed, so the health of the cards is unknown", fix)
         return
-    restart = "Look at `npu-smi info` and dmesg; reset the card (npu-smi set -t reset) or restart the host."
+    restart = "Check `npu-smi info` and dmesg; reset the card (npu-smi set -t reset) or restart the host."
     cards = ROW.findall(info.stdout)
     ill = [f"card {number} ({chip}) is {health}" for number, chip, health in cards if health != "OK"]
     if info.returncode != 0 or not cards:
         output = (info.stderr or info.stdout).strip().splitlines()
-        yield error("driver", f"`npu-smi info` sees no card: {(output or ['no output'])[-1]}", restart)
+        yield error("driver", f"`npu-smi info` lists no card: {(output or ['no output'])[-1]}", restart)
     elif ill:
         yield error("driver", f"npu-smi: {', '.join(ill)}", restart)
     else:
@@ -148,9 +148,9 @@ MC2_VARIABLE = "FLAGS_NPU_MC2"  # PaddleNLP 3.0.0b4 and PaddleFormers 1.2.0 pars
 
 
 def versions(setup: Setup) -> Iterator[Finding]:
-    """What paddle-custom-npu was built with.
+    """The versions that paddle-custom-npu was built with.
 
-    A problem: another paddlepaddle; another CANN.
+    A problem: a different paddlepaddle or CANN.
     """
     if setup.card.plugin is None:
         return
@@ -168,7 +168,7 @@ def _pair_with_paddle(plugin: str | None, judge) -> Iterator[Finding]:
         return
     what = f"{PLUGIN} {plugin} was built for paddlepaddle {plugin}, but {paddle} is installed"
     yield judge(
-        "pairs", what, f"Install {PLUGIN} {paddle}, or paddlepaddle {plugin}: the same version of both."
+        "pairs", what, f"Install {PLUGIN} {paddle}, or paddlepaddle {plugin}: the versions must be equal."
     )
 
 
@@ -182,13 +182,13 @@ def _pair_with_cann(built: str, installed: str) -> Iterator[Finding]:
 
 
 def _built_with(plugin: Path) -> dict[str, str]:
-    """full_version and cann_version, as written by the build of paddle-custom-npu."""
+    """full_version and cann_version, as recorded by the build of paddle-custom-npu."""
     text = content(plugin / "npu" / "__init__.py")
     return dict(re.findall(r"^(full_version|cann_version)\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE))
 
 
 def _release(version: str) -> str:
-    """The version without the local part that builds add: 3.3.1 of 3.3.1+cpu."""
+    """The version without the local part that builds add: 3.3.1 for 3.3.1+cpu."""
     return version.partition("+")[0]
 
 
@@ -200,10 +200,10 @@ def installed(package: str) -> str | None:
 
 
 def mc2(setup: Setup) -> Iterator[Finding]:
-    """`FLAGS_NPU_MC2`, and whether CANN and the driver have products fused with collectives.
+    """`FLAGS_NPU_MC2`, and whether CANN and the driver support matmuls fused with collectives (MC2).
 
-    A problem: MC2 on CANN below 8.0.RC2 (910C: 8.2.RC1) or a driver below 24.1.RC2: a card ends in a bus
-    error, and plugins that were built with an older CANN return memory that nobody has written to.
+    A problem: MC2 on CANN below 8.0.RC2 (910C: 8.2.RC1) or a driver below 24.1.RC2. A card then fails with a
+    bus error, and plugins built with an older CANN return uninitialized memory.
     """
     requested = setup.environ.get(MC2_VARIABLE, "").strip() not in ("", "0")
     if requested and not setup.environ[MC2_VARIABLE].strip().isdecimal():
@@ -214,16 +214,16 @@ def mc2(setup: Setup) -> Iterator[Finding]:
         return
     old = list(_too_old(setup))
     if not old:
-        yield ok("mc2", f"products fused with collectives are supported{' and enabled' * requested}")
+        yield ok("mc2", f"matmuls fused with collectives are supported{' and enabled' * requested}")
         return
     needs = f"Install CANN {_first_with_mc2(setup)} or later with driver {MC2_DRIVER} or later"
     if requested:
         what = (
-            f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} requests MC2, which {' and '.join(old)} cannot run"
+            f"{MC2_VARIABLE}={setup.environ[MC2_VARIABLE]} enables MC2, which {' and '.join(old)} cannot run"
         )
         yield error("mc2", what, f"{needs}; until then unset {MC2_VARIABLE} and do not use --overlap mc2.")
     else:
-        what = f"{' and '.join(old)} cannot run products fused with collectives (--overlap mc2)"
+        what = f"{' and '.join(old)} cannot run matmuls fused with collectives (--overlap mc2)"
         yield warning("mc2", what, f"{needs}, or use --overlap pipelined instead of mc2.")
 
 
@@ -241,11 +241,11 @@ def _too_old(setup: Setup) -> Iterator[str]:
 
 
 def variables(setup: Setup) -> Iterator[Finding]:
-    """Environment variables whose names look like those of Paddle, HCCL or CANN.
+    """Environment variables named like those of Paddle, HCCL or CANN.
 
-    A problem: a misspelt name; one that nothing reads; one that only a card's libraries read.
+    A problem: a misspelled name; a variable that nothing reads; one that only a card's libraries read.
     """
-    # A late import: the package needs yaml, which may be missing.
+    # Imported late: the package needs yaml, which may be missing.
     from llm_npu.config import ineffective_variables
 
     ineffective = ineffective_variables(setup.kind, setup.environ)
@@ -254,7 +254,7 @@ def variables(setup: Setup) -> Iterator[Finding]:
             "variables", f"{name} has no effect: {why}", f"Run `unset {name}`, or correct its name."
         )
     if not ineffective:
-        yield ok("variables", "none is misspelt or ineffective")
+        yield ok("variables", "none is misspelled or ineffective")
 
 
 CHECKS = {

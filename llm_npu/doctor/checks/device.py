@@ -1,4 +1,4 @@
-"""The device of a run, its plugin and operators, and the process that imports paddle."""
+"""The device of a run, its plugin and operators, and a process that imports paddle."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..probe import DEVICE, HOST_OPERATORS, LIBRARY, OPERATORS, PADDLE, STAGES, 
 from ..setup import Setup
 from .packages import INSTALL
 
-NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # CANN opens them in addition to the card's node
+NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # opened by CANN in addition to the card's node
 
 
 def chosen(setup: Setup) -> Iterator[Finding]:
-    """What `--device` means here; the driver's nodes, `ASCEND_RT_VISIBLE_DEVICES`, `VIRTUAL_NPU_*`.
+    """The device that `--device` selects; the driver's nodes, `ASCEND_RT_VISIBLE_DEVICES`, `VIRTUAL_NPU_*`.
 
-    A problem: a device that cannot be had; a setting of the virtual NPU that is unknown or has a bad value.
+    A problem: an unavailable device; an unknown or invalid setting of the virtual NPU.
     """
     try:
         device = setup.device
     except ValueError as failure:
-        yield error("device", str(failure), "Correct the device or the variable named here.")
+        yield error("device", str(failure), "Correct the device or the variable in the message.")
         return
     if device.kind == "card":
         yield from _card(setup)
@@ -46,10 +46,11 @@ def _card(setup: Setup) -> Iterator[Finding]:
 
 
 def files(setup: Setup) -> Iterator[Finding]:
-    """The native libraries: where they are, the Paddle and the C++ sources that they were built for and from.
+    """The native libraries: their location, and the Paddle version and C++ sources of their build.
 
-    A problem: libraries that are not built, that a folder with other sources hides, or that were built for
-    another Paddle or from other sources than stand beside them.
+    A problem: libraries that are not built, hidden by a folder with other sources, or built for another
+    Paddle
+    or from sources that differ from those next to them.
     """
     try:
         libraries.check_built()
@@ -61,33 +62,31 @@ def files(setup: Setup) -> Iterator[Finding]:
     except ValueError:
         return  # reported by the check of the device
     if libraries.is_outdated():
-        what = f"the native libraries in {libraries.ROOT} were built from other C++ sources than those in it"
+        what = f"the native libraries in {libraries.ROOT} were built from different C++ sources"
         yield warning("plugin", what, libraries.how_to_build())
     elif setup.kind == "virtual":
-        yield ok(
-            "plugin", f"the virtual NPU in {libraries.folder()} was built for the Paddle that is installed"
-        )
+        yield ok("plugin", f"the virtual NPU in {libraries.folder()} was built for the installed Paddle")
 
 
 SET_ENV = "Run `source /usr/local/Ascend/ascend-toolkit/set_env.sh` in this shell"
 PLUGIN_FIX = (
-    "Install the plugin of this Paddle: the same version of paddle-custom-npu, or the virtual NPU by "
+    "Install the plugin for this Paddle: the same version of paddle-custom-npu, or the virtual NPU with "
     "`pip install .` in the project's folder."
 )
 FIXES = {
-    PADDLE: f"Reinstall Paddle: `pip install --force-reinstall paddlepaddle`, or all of it: {INSTALL}",
+    PADDLE: f"Reinstall Paddle: `pip install --force-reinstall paddlepaddle`, or everything: {INSTALL}",
     DEVICE: PLUGIN_FIX,
     OPERATORS: PLUGIN_FIX,
     HOST_OPERATORS: libraries.how_to_build(),
-    LIBRARY: f"Install PaddleNLP or PaddleFormers with the packages that it works with. {INSTALL}",
+    LIBRARY: f"Install PaddleNLP or PaddleFormers with matching packages. {INSTALL}",
 }
 OF_CANN = ("libascend", "libacl", "libhccl", "libge_", "libopapi", "libnnopbase")
 
 
 def stages(setup: Setup) -> Iterator[Finding]:
-    """Paddle, a product on the device, the host operators and the library of models, in another process.
+    """Paddle, a matmul on the device, the host operators and the model library, in a separate process.
 
-    A problem: whatever fails, crashes or hangs; a plugin that Paddle did not load.
+    A problem: a failure, a crash or a hang; a plugin that Paddle did not load.
     """
     probe = setup.probe
     if probe.during == PADDLE or PADDLE in probe.failed:
@@ -104,15 +103,15 @@ def stages(setup: Setup) -> Iterator[Finding]:
     versions = f"paddle {facts['paddle']}"
     if "library" in facts:
         versions += f", {facts['library']}"
-    computed = f"; a product was correct on {facts['computed_on']}" if DEVICE in passed else ""
+    computed = f"; a matmul was correct on {facts['computed_on']}" if DEVICE in passed else ""
     yield ok("process", f"imported {versions}{computed}")
     if DEVICE in passed and facts["computed_on"] == "cpu" and _has_plugin(setup):
-        what = "Paddle has loaded no device plugin: it has no device npu"
+        what = "Paddle loaded no device plugin, so there is no device npu"
         yield error("process", what, PLUGIN_FIX)
 
 
 def _no_paddle(setup: Setup, probe: Probe) -> Finding:
-    """The finding if Paddle cannot be imported; tries the import without a device plugin as well."""
+    """The finding if Paddle cannot be imported. Also tries the import without a device plugin."""
     message = probe.failed.get(PADDLE) or probe.ended
     what = f"{PADDLE} failed: {message}" if PADDLE in probe.failed else f"{PADDLE} {message}"
     if _has_plugin(setup):
@@ -133,7 +132,7 @@ def _has_plugin(setup: Setup) -> bool:
 def _fix(stage: str, message: str) -> str:
     if "did not end" in message:
         return (
-            "Increase --timeout; if it never ends, look for a device that another process holds, "
+            "Increase --timeout; if it still does not end, check for another process that holds the device, "
             f"and {FIXES[stage][0].lower()}{FIXES[stage][1:]}"
         )
     if any(library in message for library in OF_CANN):
@@ -141,7 +140,7 @@ def _fix(stage: str, message: str) -> str:
     return FIXES[stage]
 
 
-# Operators called by position: (inputs, attributes) of each known signature.
+# Operators with positional arguments: (inputs, attributes) of each known signature.
 FORMS: dict[str, dict[tuple[int, int], str]] = {
     "flash_attention_npu": {
         (7, 6): "13 arguments, lengths as tensors",
@@ -154,22 +153,22 @@ FORMS: dict[str, dict[tuple[int, int], str]] = {
     "fused_allgather_mm": {(3, 5): ""},
     "fused_mm_reduce_scatter": {(3, 4): ""},
 }
-SAME_PADDLE = "Install paddle-custom-npu in the version of paddlepaddle."
+SAME_PADDLE = "Install the version of paddle-custom-npu that equals the version of paddlepaddle."
 
 
 def operators(setup: Setup) -> Iterator[Finding]:
     """Inputs and attributes of the plugin's operators.
 
-    A problem: an operator that is missing, or that takes other arguments than in any public version.
+    A problem: a missing operator, or arguments that differ from all public versions.
     """
     facts = setup.probe.facts
     if setup.kind == "cpu" or not setup.probe.passed(OPERATORS) or facts.get("computed_on") == "cpu":
-        return  # no plugin, or a broken one; the checks of plugin and process have reported why
+        return  # no plugin, or a broken one; the checks of plugin and process report the reason
     yield from judged(facts["operators"])
 
 
 def judged(signatures: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
-    """The findings on the operators' inputs and attributes; None for an operator missing in the plugin."""
+    """The findings on operator signatures; None stands for an operator that the plugin lacks."""
     findings, forms = [], []
     for name, signature in signatures.items():
         if signature is None:
@@ -179,7 +178,7 @@ def judged(signatures: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
         inputs, attributes = signature["inputs"], signature["attributes"]
         form = FORMS[name].get((len(inputs), len(attributes)))
         if form is None:
-            what = f"{name} takes ({', '.join([*inputs, *attributes])}), which matches no known signature"
+            what = f"{name} has the arguments ({', '.join([*inputs, *attributes])}), not a known signature"
             findings.append(error("operators", what, SAME_PADDLE))
         else:
             forms.append(f"{name} ({form})" if form else name)

@@ -34,14 +34,14 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 
 LONGEST = 2147483647
-DIGITS = 20  # the most digits of a number; Python refuses thousands of digits
-SHOWN = 80  # characters of a value
-# From the base port on, according to CANN 8.3's reference (16 before). Occupied ports ended the runs of
-# https://github.com/vllm-project/vllm-ascend/issues/405.
+DIGITS = 20  # maximum digits of a number; Python rejects thousands of digits
+SHOWN = 80  # displayed characters of a value
+# Number of ports from the base port on, according to CANN 8.3's reference (16 before). Occupied ports caused
+# the failures in https://github.com/vllm-project/vllm-ascend/issues/405.
 PORTS = 32
 USED_BY_ALL = 16  # ports used by every version of CANN
 SIOCGIFADDR, SIOCGIFNETMASK = 0x8915, 0x891B  # <linux/sockios.h>
-# For each variable, the text after "accepted:", and the predicate for a value.
+# For each variable, the description of accepted values, and the predicate.
 VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "HCCL_CONNECT_TIMEOUT": ("seconds, from 120 to 7200", _whole(120, 7200)),
     "HCCL_EXEC_TIMEOUT": (f"seconds, from 0 (none) to {LONGEST}", _whole(0, LONGEST)),
@@ -62,12 +62,12 @@ VALUES: dict[str, tuple[str, Callable[[str], bool]]] = {
 
 
 def values(setup: Setup) -> Iterator[Finding]:
-    """Values of HCCL's environment variables; warnings with `--device cpu`, else errors, with which a run
-    does not start.
+    """Values of HCCL's environment variables. A run does not start with invalid values (with `--device
+    cpu`, they are only warnings).
 
-    A problem: a value that HCCL refuses; an address or an interface that this host does not have; an
-    interface without an IPv4 address; a port from `HCCL_IF_BASE_PORT` on that another program listens on;
-    a `RANK_TABLE_FILE` that breaks a rule.
+    A problem: a value that HCCL rejects; an address or an interface that this host does not have; an
+    interface without an IPv4 address; an occupied port in the range from `HCCL_IF_BASE_PORT`; an invalid
+    `RANK_TABLE_FILE`.
     """
     judge = warning if setup.kind == "cpu" else error
     findings = []
@@ -94,14 +94,14 @@ def _address(setup: Setup, judge) -> Iterator[Finding]:
     except ValueError:
         yield judge("hccl", f"HCCL_IF_IP is {_shown(value)}, which is not an address", fix)
         return
-    if address.is_unspecified or address.is_multicast:  # a program may listen there, but nobody has it
-        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of one host", fix)
+    if address.is_unspecified or address.is_multicast:  # can be bound, but is not an address of a host
+        yield judge("hccl", f"HCCL_IF_IP is {value}, which is not a host address", fix)
     elif not _is_own(address):
         yield judge("hccl", f"HCCL_IF_IP is {value}, which is not an address of this host", fix)
 
 
 def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether this host has ``address``; one of a link (fe80::) on any interface, or on the one it names."""
+    """Whether this host has ``address``. A link-local address may be on any interface, or on a given one."""
     family, text, links = socket.AF_INET, str(address), [()]
     if address.version == 6:
         family, (text, _, link) = socket.AF_INET6, text.partition("%")
@@ -110,11 +110,9 @@ def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as here:
                 here.bind((text, 0, *more))
-                here.connect(
-                    (text, 9, *more)
-                )  # sends nothing; EACCES for the address of all hosts of a network
+                here.connect((text, 9, *more))  # sends nothing; raises EACCES for a broadcast address
             return True
-        except OSError:  # EADDRNOTAVAIL, or EINVAL for one of another link; EAFNOSUPPORT: no IPv6 here
+        except OSError:  # EADDRNOTAVAIL, EINVAL for an address of another link, EAFNOSUPPORT without IPv6
             pass
     return False
 
@@ -130,7 +128,7 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
         return
     names = [name for _, name in socket.if_nameindex()]
     matching = _matching(value, names)
-    fix = "Name another, or run `unset HCCL_SOCKET_IFNAME`."
+    fix = "Set another interface, or run `unset HCCL_SOCKET_IFNAME`."
     if not matching:
         what = f"HCCL_SOCKET_IFNAME is {_shown(value)}, which matches none of this host's {', '.join(names)}"
         yield judge("hccl", what, fix)
@@ -140,7 +138,7 @@ def _interface(setup: Setup, judge) -> Iterator[Finding]:
 
 
 def _matching(value: str, names: list[str]) -> list[str]:
-    """Names that match ``eth,enp`` (prefixes) or ``=eth0`` (exact); a leading ``^`` inverts the selection."""
+    """Names that match ``eth,enp`` (prefixes) or ``=eth0`` (exact). A leading ``^`` inverts the selection."""
     others, exact = value.startswith("^"), value.removeprefix("^").startswith("=")
     wanted = [part for part in value.lstrip("^=").split(",") if part]
     return [
@@ -151,7 +149,7 @@ def _matching(value: str, names: list[str]) -> list[str]:
 
 
 def _address_of(interface: str, request: int = SIOCGIFADDR) -> str | None:
-    """The IPv4 address of a network interface of this host, or its mask; None if it has none."""
+    """The IPv4 address of a network interface of this host, or its netmask; None if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             reply = fcntl.ioctl(any_socket, request, struct.pack("16s240x", interface.encode()))
@@ -161,10 +159,10 @@ def _address_of(interface: str, request: int = SIOCGIFADDR) -> str | None:
 
 
 def subnet(environ: Mapping[str, str]) -> str | None:
-    """The IPv4 network, as 10.77.0.0/24, of HCCL's first interface; None if unknown.
+    """The IPv4 network of HCCL's first interface, for example 10.77.0.0/24; None if unknown.
 
-    The interface is the one of `HCCL_IF_IP`, else the first that `HCCL_SOCKET_IFNAME` matches, else the first
-    by name except `lo` and Docker's.
+    The interface is the one with the address `HCCL_IF_IP`, else the first match of `HCCL_SOCKET_IFNAME`, else
+    the first by name except `lo` and Docker's.
     """
     names = sorted(name for _, name in socket.if_nameindex())
     chosen = _matching(environ.get("HCCL_SOCKET_IFNAME") or "^lo,docker", names)
@@ -178,7 +176,7 @@ def subnet(environ: Mapping[str, str]) -> str | None:
 
 
 def _listened_on(setup: Setup, judge) -> Iterator[Finding]:
-    """Checked only if the variable is set, because another run of this host may use the default ports."""
+    """Only checked if the variable is set, because another run on this host may use the default ports."""
     value = setup.environ.get("HCCL_IF_BASE_PORT")
     if not value or not VALUES["HCCL_IF_BASE_PORT"][1](value):
         return
@@ -191,7 +189,7 @@ def _listened_on(setup: Setup, judge) -> Iterator[Finding]:
                 if failure.errno != errno.EADDRINUSE:
                     raise
                 what = f"HCCL_IF_BASE_PORT is {value}, and another program listens on port {port}"
-                yield judge("hccl", what, f"Set it to a port with {USED_BY_ALL} free ones from it on.")
+                yield judge("hccl", what, f"Set it to the first of {USED_BY_ALL} consecutive free ports.")
                 return
 
 
@@ -206,23 +204,23 @@ def rank_table(file: str) -> list[Finding]:
 
 
 def _rank_table(file: str, judge) -> Iterator[Finding]:
-    fix = "Verify it by `llm-npu doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
+    fix = "Check it with `llm-npu doctor --rank_table FILE`, or run `unset RANK_TABLE_FILE`."
     try:
         errors = tables.problems(file)
     except OSError as failure:
         errors = [f"it cannot be read: {failure.strerror}"]
-    except ValueError as failure:  # not a JSON object, or an impossible file name
+    except ValueError as failure:  # not a JSON object, or an invalid file name
         errors = [str(failure)]
     if errors:
         yield judge("hccl", f"RANK_TABLE_FILE is {file!r}, and {errors[0]}", fix)
 
 
 def ports(setup: Setup) -> Iterator[Finding]:
-    """The ports of the host that HCCL listens on, from `HCCL_IF_BASE_PORT` on, against those that the system
-    gives to any program.
+    """The ports that HCCL listens on, from `HCCL_IF_BASE_PORT` on, and the system's ephemeral ports.
 
-    A problem: ports that `net.ipv4.ip_local_reserved_ports` does not keep free: with another program on one
-    of them, HCCL cannot start (EJ0003, EI0019).
+    A problem: ports that `net.ipv4.ip_local_reserved_ports` does not reserve. If another program occupies
+    one,
+    HCCL cannot start (EJ0003, EI0019).
     """
     base = setup.environ.get("HCCL_IF_BASE_PORT") or "60000"
     if setup.kind != "card" or not VALUES["HCCL_IF_BASE_PORT"][1](base):
@@ -239,12 +237,14 @@ def ports(setup: Setup) -> Iterator[Finding]:
         yield ok("ports", f"ports {first} to {last} are reserved for HCCL")
         return
     keep = ",".join(filter(None, [kept.strip(), f"{first}-{last}"]))
-    what = f"HCCL listens on ports {first} to {last}, and the system may give {min(taken)} to another program"
+    what = (
+        f"HCCL listens on ports {first} to {last}, but the system may assign {min(taken)} to another program"
+    )
     yield warning("ports", what, f"Run `sysctl -w net.ipv4.ip_local_reserved_ports={keep}` on the host.")
 
 
 def _port_range(text: str) -> range:
-    """The ports of ``60000-60031``, or of a single number."""
+    """The ports of a range such as ``60000-60031``, or of a single number."""
     low, _, high = text.partition("-")
     return range(int(low), int(high or low) + 1)
 

@@ -16,14 +16,14 @@ from ..setup import Setup
 
 PROJECT = "paddle-ascend-llm"
 PACKAGES = ("paddle_fused", "virtual_npu", "llm_npu")
-FRAMEWORKS = ("paddlepaddle", *library.LIBRARIES)  # private names move between their versions
+FRAMEWORKS = ("paddlepaddle", *library.LIBRARIES)  # pinned, because private names change between versions
 INSTALL = "Run `pip install '.[paddlenlp]'` or `pip install '.[paddleformers]'` in the project's folder."
 
 
 def python(setup: Setup) -> Iterator[Finding]:
-    """Version of Python, system and machine.
+    """The version of Python, the system and the machine.
 
-    A problem: a Python that the project does not accept; another system than 64-bit Linux.
+    A problem: a Python version that the project does not support; a system other than 64-bit Linux.
     """
     version = platform.python_version()
     interpreter = f"CPython {version} on {platform.system()} {platform.machine()}, {sys.executable}"
@@ -38,26 +38,26 @@ def python(setup: Setup) -> Iterator[Finding]:
 
 
 def _requires_python():
-    """The versions of Python that the project accepts; None if the project is not installed."""
+    """The Python versions that the project supports; None if the project is not installed."""
     project = _installed()
     if project is None:
         return None
-    # A late import: it may be missing in the project's environment.
+    # Imported late: the package may be missing in the project's environment.
     from packaging.specifiers import SpecifierSet
 
     return SpecifierSet(project.metadata["Requires-Python"])
 
 
 def _installed() -> metadata.Distribution | None:
-    """The installed project, ignoring metadata that a build leaves in a clone."""
+    """The installed project. Metadata that a build leaves in a clone is ignored."""
     distributions = metadata.distributions(name=PROJECT, path=libraries.search_path())
     return next(iter(distributions), None)
 
 
 def code(setup: Setup) -> Iterator[Finding]:
-    """In a clone, its Python code against what is installed.
+    """In a clone, its Python code compared with the installed code.
 
-    A problem: other code: `python -m` runs the clone's, scripts run what is installed.
+    A problem: they differ. `python -m` then runs the clone, but scripts run the installed code.
     """
     hidden = libraries.shadowed_installation()
     if hidden is None:
@@ -72,7 +72,7 @@ def code(setup: Setup) -> Iterator[Finding]:
         what += f" and {len(other) - 1} more" if len(other) > 1 else ""
         yield warning("code", what, f"Run `pip install .` in {here}, so that scripts run the same code.")
     else:
-        yield ok("code", f"the code in {here} is the one installed in {there}")
+        yield ok("code", f"the code in {here} equals the code installed in {there}")
 
 
 def _same(file: Path, other: Path) -> bool:
@@ -80,12 +80,14 @@ def _same(file: Path, other: Path) -> bool:
 
 
 def pins(setup: Setup) -> Iterator[Finding]:
-    """The installed packages against the project's requirements, by their metadata.
+    """The installed packages compared with the project's requirements, based on metadata.
 
-    Those of the extra count, too, whose library of models is installed.
+    Requirements of an extra are included if its model library is installed.
 
-    A problem: a missing package; paddlepaddle, paddlenlp or paddleformers in another version (a warning for
-    others); neither library of models, without which nothing trains (a warning: the operators work).
+    A problem: a missing package; a different version of paddlepaddle, paddlenlp or paddleformers (a warning
+    for
+    other packages); no model library, which training needs (a warning, because the operators work without
+    it).
     """
     project = _installed()
     if project is None:
@@ -113,11 +115,11 @@ def _judged(requirement) -> Finding | None:
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        return error("packages", f"{requirement.name} is not installed; needed: {requirement}", fix)
+        return error("packages", f"{requirement.name} is not installed; required: {requirement}", fix)
     if requirement.specifier.contains(version, prereleases=True):
         return None
     judge = error if requirement.name in FRAMEWORKS else warning
-    return judge("packages", f"{requirement.name} is {version}; needed: {requirement}", fix)
+    return judge("packages", f"{requirement.name} is {version}; required: {requirement}", fix)
 
 
 CHECKS = {"python": python, "packages": pins, "code": code}

@@ -25,28 +25,28 @@ TIMEOUT = 60.0  # seconds for a process that loads a library
 
 
 def memory(setup: Setup) -> Iterator[Finding]:
-    """Memory that can be had without swapping, within the container's limit.
+    """Available memory within the container's limit, without swapping.
 
-    A problem: less than 1 GiB (an error) or 4 GiB; a `VIRTUAL_NPU_MEMORY_GB` beyond it.
+    A problem: less than 1 GiB (an error) or 4 GiB; a larger `VIRTUAL_NPU_MEMORY_GB`.
     """
     available = available_memory(setup.root)
     if available is None:
         fix = "Mount /proc into the container."
-        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not state the available memory", fix)
+        yield warning("memory", f"{setup.root / 'proc/meminfo'} does not contain the available memory", fix)
         return
     free = available / GIB
     what = f"{free:.1f} GiB of memory are available"
-    smaller = "End other programs, raise the container's limit, or train a smaller model or batch."
+    smaller = "Stop other programs, raise the container's limit, or train a smaller model or batch."
     if free < LEAST_MEMORY:
-        yield error("memory", f"{what}; paddle with paddlenlp takes {LEAST_MEMORY:g}", smaller)
+        yield error("memory", f"{what}; paddle with paddlenlp needs {LEAST_MEMORY:g}", smaller)
     elif free < ENOUGH_MEMORY:
-        yield warning("memory", f"{what}, enough for the smallest models only", smaller)
+        yield warning("memory", f"{what}, only enough for the smallest models", smaller)
     else:
         yield ok("memory", what)
     limit = setup.environ.get("VIRTUAL_NPU_MEMORY_GB")
     if setup.kind == "virtual" and limit and _number(limit) > free:
         what = f"VIRTUAL_NPU_MEMORY_GB={limit} exceeds the {free:.1f} GiB that are available"
-        yield warning("memory", what, "Lower it, or the system kills the process without a message.")
+        yield warning("memory", what, "Reduce it; otherwise the system kills the process without a message.")
 
 
 def available_memory(root: Path) -> int | None:
@@ -70,9 +70,9 @@ def _number(text: str) -> float:
 
 
 def disk(setup: Setup) -> Iterator[Finding]:
-    """The output folder.
+    """Write access and free space of the output folder.
 
-    A problem: a folder that cannot be written; less free there than `--disk_gb`.
+    A problem: a folder that is not writable; less free space than `--disk_gb`.
     """
     folder = setup.output_dir.expanduser().resolve()
     while not folder.exists():
@@ -81,30 +81,30 @@ def disk(setup: Setup) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as failure:
-        fix = "Give another --output_dir, make room, or make it writable."
+        fix = "Use another --output_dir, free some space, or make the folder writable."
         yield error("disk", f"{setup.output_dir} cannot be written: {failure.strerror} ({folder})", fix)
         return
     free = shutil.disk_usage(folder).free / GIB
     what = f"{free:.1f} GiB are free in {folder}"
     if free < setup.disk_gb:
-        fix = "Make room, give another --output_dir, or keep fewer checkpoints (--save_total_limit)."
+        fix = "Free some space, use another --output_dir, or keep fewer checkpoints (--save_total_limit)."
         yield warning("disk", f"{what}; a run that keeps two checkpoints may need {setup.disk_gb:g}", fix)
     else:
         yield ok("disk", what)
 
 
 def shared_memory(setup: Setup) -> Iterator[Finding]:
-    """The size of `/dev/shm`, through which the workers of a data loader hand over their batches.
+    """The size of `/dev/shm`, which data loader workers use to pass batches.
 
-    A problem: no more than docker's 64 MiB, which they fill.
+    A problem: at most Docker's default of 64 MiB, which the workers exceed.
     """
     mount = _mount(content(setup.root / "proc/mounts"), "/dev/shm")
     if mount.point != "/dev/shm":
-        yield ok("shm", "/dev/shm is not a mount of its own")
+        yield ok("shm", "/dev/shm is not a separate mount")
         return
     size = re.search(r"\bsize=(\d+)k", mount.options) if mount.kind == "tmpfs" else None
     if size is None:
-        yield ok("shm", "/dev/shm has no limit of its own")
+        yield ok("shm", "/dev/shm has no size limit")
         return
     megabytes = int(size[1]) / 1024
     what = f"/dev/shm has {megabytes:,.0f} MiB"
@@ -124,19 +124,19 @@ class _Mount(NamedTuple):
 
 
 def _mount(mounts: str, path: str) -> _Mount:
-    """The mount of ``path``; a later mount hides earlier ones at the same point or below."""
+    """The mount of ``path``. A later mount hides earlier mounts at the same point or below."""
     above = {path, *map(str, Path(path).parents)}
     lines = [fields for line in mounts.splitlines() if len(fields := line.split()) > 3 and fields[1] in above]
     return _Mount(*lines[-1][1:4]) if lines else _Mount()
 
 
 def threads(setup: Setup) -> Iterator[Finding]:
-    """`OMP_NUM_THREADS` against the cores that this process may use.
+    """`OMP_NUM_THREADS` compared with the cores that this process may use.
 
-    A problem: no number; more threads than cores.
+    A problem: not a number; more threads than cores.
     """
     cores, setting = len(os.sched_getaffinity(0)), setup.environ.get("OMP_NUM_THREADS")
-    fix = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; of N processes each takes {cores} / N."
+    fix = f"Run `unset OMP_NUM_THREADS`, or set it to {cores}; with N processes per host, to {cores} / N."
     first = (setting or "").partition(",")[0].strip()
     if setting is None:
         yield ok("threads", f"{cores} core(s), all used by a run")
@@ -151,9 +151,9 @@ def threads(setup: Setup) -> Iterator[Finding]:
 
 
 def instruction_set(setup: Setup) -> Iterator[Finding]:
-    """The instruction set that the host kernels choose, in a process of its own: a bad choice ends it.
+    """The instruction set selected by the host kernels, tested in a separate process.
 
-    A problem: kernels that cannot be loaded; a `PADDLE_FUSED_ISA` that the machine lacks.
+    A problem: kernels that cannot be loaded; a `PADDLE_FUSED_ISA` that the machine does not support.
     """
     if not libraries.is_built(libraries.folder()):
         return  # reported by the check of the plugin
@@ -168,7 +168,7 @@ def instruction_set(setup: Setup) -> Iterator[Finding]:
     thrown = [line.partition("what():")[2].strip() for line in lines if "what():" in line]
     what = (thrown or lines or [f"exit code {done.returncode}"])[-1]
     fix = "Run `unset PADDLE_FUSED_ISA`." if "PADDLE_FUSED_ISA" in what else libraries.how_to_build()
-    yield error("kernels", f"the host kernels cannot be used: {what}", fix)
+    yield error("kernels", f"the host kernels do not work: {what}", fix)
 
 
 CHECKS = {

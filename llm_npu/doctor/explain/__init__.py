@@ -1,13 +1,13 @@
-"""Decodes the log of a failed run: ``llm-npu doctor --explain LOGFILE``.
+"""Explains the log of a failed run: ``llm-npu doctor --explain LOGFILE``.
 
     explanation = explain(open("run.log", "rb"))
     print(text(explanation))
 
-A log is matched against ``llm_npu/doctor/data``, which has the codes and texts of each failure, its meaning,
-its likely causes in order, commands to run, and a public page or source. The first failure shown is the root
-cause; consequences on other ranks follow, wherever they are in the log.
+A log is matched against ``llm_npu/doctor/data``. For each failure, the data contain codes, texts, the
+meaning, likely causes in order, commands to run, and a public page or source. The first failure shown is the
+root cause. Consequences on other ranks follow, regardless of their position in the log.
 
-Nothing here imports paddle or numpy, and memory use does not depend on the size of the log.
+This package imports neither paddle nor numpy, and its memory use does not depend on the size of the log.
 """
 
 from .naming import Explanation, Named, explain, explain_text

@@ -1,18 +1,19 @@
 """The known failures, read from ``llm_npu/doctor/data``.
 
-Each file there is a list of objects with these fields:
+Each file is a list of objects with these fields:
 
 ``name``     the failure's name in this project
-``role``     ``cause``; ``consequence``: occurs because another rank has failed; ``vague``: does not name what
+``role``     ``cause``; ``consequence``: occurs because another rank has failed; ``vague``: does not state
+what
              failed; ``general``: a code that CANN prints for many failures
-``meaning``  a sentence or two
+``meaning``  one or two sentences
 ``codes``    code -> its meaning; a code of six characters, such as 507015 or EI0006
 ``texts``    ``has``: a substring of the line; ``match``: an optional additional regular expression
 ``causes``   likely causes, most likely first
 ``run``      a ``command``, and what its output ``shows``
 ``sources``  public pages or sources
 
-If several texts match a line, the first one in the order of ``FILES``, and of each file, is used.
+If several texts match a line, the first in the order of ``FILES``, and within each file, is used.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = ("plugin", "loading", "paddle", "memory", "device", "operators", "collectives")
-SPAN = 512  # the most characters between the parts of a text
+SPAN = 512  # maximum characters between the parts of a text
 _TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|[*+]")  # of a regular expression
 ROLES = ("cause", "consequence", "vague", "general")  # in display order
 
-# The module named by the second character of a code; E?9000 to E?9999 are internal errors:
+# The module indicated by the second character of a code; E?9000 to E?9999 are internal errors:
 # https://www.hiascend.com/document/detail/en/canncommercial/850/maintenref/troubleshooting/troubleshooting_0225.html
 MODULES = {
     "1": "its graph engine",

@@ -1,7 +1,7 @@
 """Finds the failures in a log, and orders them.
 
-Codes of six digits are recognised only after "error code is", "failed:", "result =" and similar text; codes
-of E with five characters, for example EI0006, are recognised anywhere.
+Six-digit codes are recognized only after "error code is", "failed:", "result =" and similar text. Codes of E
+and five characters, for example EI0006, are recognized anywhere.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _RANGES = ("100", "107", "145", "148", "161", "200", "207", "245", "300", "361",
 _REASON = re.compile(bounded(r"(?:rt\w+|execution) (?:execution |execute )?failed, reason=\[?([^\[\]\n]+)"))
 ALL_CODES = "runtime/conf/error_manager/error_code.json below CANN's folder"
 _STEMS = tuple(b"code Code CODE errno rror ERR ret Ret RET result status failed failure".split())
-_SHORT = 240  # characters of a line that are shown
+_SHORT = 240  # displayed characters of a line
 _NOTES = 4
 
 
 @dataclass(frozen=True)
 class Named:
-    """A failure found in the log: its first line and text; ``code`` if one identified it."""
+    """A failure found in the log: its first line and text, and ``code`` if a code identified it."""
 
     failure: Failure
     line: int
@@ -98,11 +98,11 @@ def _notes(line: str, codes: list[str]):
             continue
         if code.isdigit():
             if code[:3] in _RANGES:
-                yield f"{code} is a code of CANN that is not listed here"
+                yield f"{code} is a code of CANN that the doctor does not recognize"
         elif code[1] in MODULES and code[2] == "9":
-            yield f"{code} is an inner error of CANN, from {MODULES[code[1]]}; the lines behind it say more"
+            yield f"{code} is an internal error of CANN, from {MODULES[code[1]]}; see the lines after it"
         elif code[1] in MODULES:
-            yield f"{code} is CANN's, from {MODULES[code[1]]}, and not listed here; see {ALL_CODES}"
+            yield f"{code} is from {MODULES[code[1]]} of CANN and is not recognized; see {ALL_CODES}"
     for reason in _REASON.findall(line) if "reason=" in line else ():
         yield f"CANN's reason: {reason.strip()}"
     for number in _HCCL.findall(line) if "HCCL" in line or "hcclRet" in line else ():

@@ -1,6 +1,6 @@
 """Reads the lines of a log of any size and content in bounded memory.
 
-Blocks that cannot contain a failure, most of a training log, are skipped.
+Blocks that cannot contain a failure (most of a training log) are skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from llm_npu.core.errors import UserError
 
-BLOCK = 1 << 20  # bytes per read, and the longest line
+BLOCK = 1 << 20  # bytes per read, and maximum line length
 PIECE = 8192  # characters searched at once
 OVERLAP = 512  # overlap of two pieces of a longer line
 _GZIP = b"\x1f\x8b"
@@ -20,19 +20,19 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def as_utf8(log: BinaryIO) -> BinaryIO:
-    """``log`` in UTF-8; PowerShell's ``>`` writes UTF-16. Raises UserError for a compressed log."""
+    """``log`` as UTF-8; PowerShell's ``>`` writes UTF-16. Raises UserError for a compressed log."""
     begin = log.peek(2)[:2]
     if begin == _GZIP:
-        raise UserError("it is compressed; pipe the output of gzip -dc to --explain -")
+        raise UserError("the log is compressed; pipe the output of gzip -dc to --explain -")
     if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return codecs.EncodedFile(log, "utf-8", "utf-16", errors="replace")
     return log
 
 
 def pieces(log: BinaryIO, matters: Callable[[bytes], bool]) -> Iterator[tuple[int, str]]:
-    """(line number, text) of the lines in relevant blocks; a long line is returned in several pieces.
+    """(line number, text) of the lines in relevant blocks. A long line yields several pieces.
 
-    A line with escaped line breaks ("\\n") is returned as several lines with one number.
+    A line with escaped line breaks ("\\n") yields several lines with the same number.
     """
     number, rest = 1, b""
     while True:

@@ -12,13 +12,13 @@ from paddle_fused import strict_json
 from .naming import Explanation, Named, explain, explain_text
 
 WIDTH = 118
-EXPLAINED = 1 << 16  # bytes at the end of a rank's log that may contain its own explanation
+EXPLAINED = 1 << 16  # bytes at the end of a rank's log that may contain the rank's own explanation
 UNKNOWN = (
-    "no known failure is in this log. Attach to a report: the log from its first line on, those of all ranks "
-    "(OUTPUT_DIR/log), ~/ascend/log, and what `llm-npu doctor --json` prints."
+    "this log contains no known failure. Attach to a report: the complete log, the logs of all ranks "
+    "(OUTPUT_DIR/log), ~/ascend/log, and the output of `llm-npu doctor --json`."
 )
 LABELS = {"cause": "cause", "consequence": "follows", "vague": "unclear", "general": "unclear"}
-LOOK_ABOVE = "This log does not contain the cause; it is in the log of another rank, or further up."
+LOOK_ABOVE = "This log does not contain the cause; look in the logs of the other ranks, or further up."
 
 
 def exit_code(explanation: Explanation) -> int:
@@ -44,7 +44,7 @@ def text(explanation: Explanation) -> str:
 
 
 def brief(explanation: Explanation) -> str:
-    """The first failure only, for printing after the error itself; "" without one."""
+    """The first failure only, for printing after the error itself; "" if there is none."""
     return (
         "\n".join([*_head(explanation.named[0], False), *_fix(explanation.named[0])])
         if explanation.named
@@ -77,9 +77,9 @@ def as_json(explanation: Explanation) -> str:
 
 
 def of_rank(file: Path, start: int, end: str) -> str:
-    """`brief` of a rank's output in ``file`` from ``start`` on, else of the sentence ``end``.
+    """`brief` of a rank's output in ``file`` from ``start`` on, or else of the sentence ``end``.
 
-    "" if neither contains a known failure, or if the rank has already explained it.
+    Returns "" if neither contains a known failure, or if the rank has already explained it.
     """
     explanation = Explanation()
     if file.exists():
@@ -98,7 +98,7 @@ def of_error(error: BaseException) -> str:
 
 
 def after_tracebacks() -> None:
-    """Install a hook that explains a known exception below its traceback when it ends this process."""
+    """Install a hook that explains a known exception below its traceback when it terminates this process."""
     show = sys.excepthook
 
     def hook(kind, error, trace):

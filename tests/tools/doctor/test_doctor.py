@@ -78,7 +78,7 @@ def test_a_base_port_that_is_taken(host, offset):
 
 
 NOT_OWN = "which is not an address of this host"
-NO_HOST = "which is not an address of one host"
+NO_HOST = "not a host address"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_packages_of_other_versions(doctor, tmp_path):
         content = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         write(tmp_path / "site" / f"{name}-{version}.dist-info/METADATA", content)
     code, messages = doctor(PYTHONPATH=site)
-    assert code == 1 and messages["packages"] == [f"{LIBRARY} is 0.2.0; needed: {LIBRARY}=={VERSION}"]
+    assert code == 1 and messages["packages"] == [f"{LIBRARY} is 0.2.0; required: {LIBRARY}=={VERSION}"]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_paddlenlp_that_cannot_be_imported(doctor, tmp_path):
     code, messages = doctor("--device", "cpu", PYTHONPATH=str(tmp_path / "site"))
     assert code == 1
     assert messages["process"] == [
-        "import the library of models failed: ImportError: cannot import name download"
+        "import the model library failed: ImportError: cannot import name download"
     ]
 
 
@@ -229,7 +229,7 @@ def test_a_whole_installation(run_python, tmp_path):
         and "virtual NPUs on the host CPU" in messages["device"]
     )
     assert (
-        "a product was correct on npu:0" in messages["process"]
+        "a matmul was correct on npu:0" in messages["process"]
         and f"{LIBRARY} {VERSION}" in messages["process"]
     )
     assert (

@@ -118,7 +118,9 @@ def latent_attention(
     operator scales by 1 / sqrt(D), and the query is multiplied by the factor, as in PaddleFormers.
     """
     if output_attentions:
-        raise UserError("output_attentions: the fused attention does not return weights; leave it out.")
+        raise UserError(
+            "output_attentions: the fused attention does not return weights; remove output_attentions."
+        )
     factor = softmax_scale * query.shape[-1] ** 0.5
     if abs(factor - 1) > ROUNDING:
         query = (query.astype("float32") * factor).astype(query.dtype)

@@ -53,7 +53,7 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bo
     if _is_added(attention_mask):
         raise UserError(
             "attention_mask has negative numbers, as an additive mask; upstream decoders treat every nonzero "
-            "number as a visible key. Give a bool tensor (True = visible), or "
+            "number as a visible key. Pass a bool tensor (True = visible), or "
             "paddle_fused.masks.dense(hidden)."
         )
     keep = attention_mask.unsqueeze(1) if rank == 3 else attention_mask
@@ -68,12 +68,12 @@ def _differs(size: int, expected: int) -> bool:
 
 
 def _is_added(mask) -> bool:
-    """Known in dygraph only."""
+
     return isinstance(mask, paddle.Tensor) and mask.is_floating_point() and bool((mask < 0).any())
 
 
 def _has_no_padding(attention_mask) -> bool:
-    """Known in dygraph only; a captured program keeps the mask."""
+    """Whether all tokens are valid; False in a captured program, where the values are unknown."""
     return isinstance(attention_mask, paddle.Tensor) and bool((attention_mask != 0).all())
 
 
@@ -94,7 +94,7 @@ def _right_padded(attention_mask) -> list[list[int]] | None:
 def _from_rows(rows, causal: bool) -> masks.Mask:
     if not isinstance(rows, paddle.Tensor):
         raise UserError(
-            "attn_mask_startend_row_indices is unknown while a program is captured; give "
+            "attn_mask_startend_row_indices is unknown while a program is captured; pass "
             "attention_mask=paddle_fused.masks.documents(lengths), created outside the captured function."
         )
     rows = rows.unsqueeze(-1) if rows.ndim == 3 else rows

@@ -37,7 +37,7 @@ class Line:
             accepts the call; "?" if the backend is not known yet.
         computed: the share of the operator's defined work that is computed, for example of attention scores;
             None without a backend.
-        reason: why a preferred backend refused, or why the layer is not fused; empty for the first choice.
+        reason: why a preferred backend was not used, or why the layer is not fused; "" for the first choice.
     """
 
     layers: str
@@ -59,7 +59,7 @@ def explain(
 
     Args:
         report: the result of ``apply_fused_kernels(model, **switches)``.
-        reasons: by switch, why it is off although the user has not switched it off.
+        reasons: switch -> why it is off without a user's setting.
     """
     layers = dict(model.named_sublayers(include_self=True))
     lines: dict[tuple[str, str], list[Line]] = {}
@@ -86,10 +86,10 @@ def _of_fused(path: str, name: str, layer, batch: Batch) -> list[Line]:
 
 
 def of_call(path: str, name: str, call: Callable[[], object]) -> Line:
-    """The line of the operator that ``call`` calls; named ``name`` if it is refused before dispatch."""
+    """The line of the operator that ``call`` runs; named ``name`` if it is rejected before dispatch."""
     try:
         report = paddle_fused.explain_dispatch(call)
-    except ValueError as error:  # refused before dispatch
+    except ValueError as error:  # rejected before dispatch
         return Line(path, name, NOBODY, "", None, str(error))
     reason = "; ".join(f"not {backend}: {why}" for backend, why in report.refused.items())
     if report.chosen is None:

@@ -13,7 +13,7 @@ from .registry import NotFused, Replacement
 
 
 class Library(NamedTuple):
-    """A library of models: its name in text, and its families."""
+    """A model library: its display name and its families."""
 
     title: str
     families: Mapping[str, Family]
@@ -70,7 +70,7 @@ def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replac
 
 
 def library_of(kind: type) -> Library | None:
-    """The library that a class of layers comes from."""
+    """The library that defines a layer class."""
     matching = (library for package, library in LIBRARIES.items() if kind.__module__.startswith(package))
     return next(matching, None)
 

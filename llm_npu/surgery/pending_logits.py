@@ -34,7 +34,7 @@ def pending(on: bool) -> Iterator[None]:
 
 @contextmanager
 def loss_only() -> Iterator[None]:
-    """Inside, models in evaluation mode do not return logits beside a loss. In training they never do."""
+    """Context in which models in evaluation mode return no logits with a loss, as they do in training."""
     token = _loss_only.set(True)
     try:
         yield

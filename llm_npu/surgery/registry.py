@@ -43,7 +43,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class NotFused:
-    """A layer that computes the operator and cannot be fused."""
+    """The reason why a layer that computes the operator cannot be fused."""
 
     reason: str
 
@@ -60,8 +60,8 @@ class Kernel:
         example: ``function(layer, batch)`` that returns the ``paddle_fused`` calls of a layer on a ``Batch``,
             for which the dispatcher is queried. If it or its result is None, the backend is unknown before
             the first step.
-        in_auto: whether the kernel is applied if neither its name nor its switch is given.
-        whole_model: whether ``replace`` takes the model and returns {layer: Replacement or NotFused}.
+        in_auto: whether the kernel is applied if neither its name nor its switch is set.
+        whole_model: whether ``replace`` receives the model and returns {layer: Replacement or NotFused}.
         off_by_default: ``function(layer)`` that returns why the kernel is off for a model with this layer
             unless it is named or switched on; or None.
         instead_of: the kernel that this kernel replaces on the same layers.
@@ -92,7 +92,7 @@ class Kernel:
         }
 
     def left_out(self, model) -> str | None:
-        """Why the kernel is off by default for ``model``, or None."""
+        """The reason why the kernel is off by default for ``model``; None if it is on."""
         first = next(iter(self.sites(model).values()), None) if self.off_by_default else None
         return None if first is None else self.off_by_default(first)
 

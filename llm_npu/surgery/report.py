@@ -1,4 +1,4 @@
-"""The result of the surgery for each layer and operator: fused, or the reason why not."""
+"""The result of the surgery for each layer and operator: fused, or the reason why it is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Row:
-    """One operator of one layer; ``reason`` says why it is not fused."""
+    """An operator of a layer; ``reason`` states why it is not fused."""
 
     layer: str
     kind: str

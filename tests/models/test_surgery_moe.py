@@ -316,7 +316,7 @@ def test_expert_without_tokens_gets_zeros(device):
         (lambda block: setattr(block.gate, "drop_tokens", True), "drop_tokens"),
         (lambda block: setattr(block.gate, "topk_method", "group_limited_greedy"), "group_limited_greedy"),
         (lambda block: setattr(block, "expert_parallel_degree", 2), "expert parallelism, 2"),
-        (lambda block: block.experts._sub_layers.update({"1": None}), "experts.1 is in another process"),
+        (lambda block: block.experts._sub_layers.update({"1": None}), "experts.1 belongs to another process"),
         (lambda block: setattr(block.experts[0], "tensor_parallel_degree", 2), "tensor_parallel_degree is 2"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -18,13 +18,13 @@ BOTH = ("gate_up_fused_proj", "up_gate_proj")
 
 
 def unsupported_reason(experts) -> str | None:
-    """Why these experts cannot be fused, or None."""
+    """The reason why these experts cannot be fused; None if they can."""
     for number, expert in enumerate(experts):
         if expert is None:
-            return f"experts.{number} is in another process (expert parallelism)"
+            return f"experts.{number} belongs to another process (expert parallelism)"
         if expert.tensor_parallel_degree > 1:
             degree = expert.tensor_parallel_degree
-            return f"tensor_parallel_degree is {degree}: each process has a part of every expert"
+            return f"tensor_parallel_degree is {degree}: every expert is sharded"
     return None
 
 

@@ -55,7 +55,7 @@ def _unsupported_reason(block) -> str | None:
     if getattr(block, "fd_fallback", False):
         return "its experts share one parameter, the layout for FastDeploy (fd_fallback)"
     for number, expert in enumerate(block.experts):
-        if expert is None:  # in another process
+        if expert is None:  # belongs to another process
             continue
         activation = type(expert.act_fn).__name__
         if activation != "Silu":

@@ -2,8 +2,8 @@
 
     out[t] = sum over the processes of their own experts' results for t
 
-Every process has the expert indices and weights of all tokens. With sequence parallelism a process has only a
-part of the tokens, which are gathered before the experts; the sum is scattered.
+Every process has the expert indices and weights of all tokens. With sequence parallelism, each process holds
+a shard of the tokens: they are gathered before the experts, and the sum is scattered.
 
 T tokens, P processes, H hidden, E experts, K experts per token.
 """
@@ -26,7 +26,8 @@ def of_all_tokens(logits, sequence_parallel: bool):
 def mixture(block, tokens, probs, indices, sequence_parallel: bool):
     """Like ``experts.mixture``; tokens and result are [T / P, H] if ``sequence_parallel``.
 
-    Sums the processes' gradients of tokens and probs, because each process has only its own experts' part.
+    Gradients of tokens and probs are summed over the processes, because each process computes only the part
+    of its local experts.
     """
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
     probs = mp_ops._c_identity(probs, group=group)

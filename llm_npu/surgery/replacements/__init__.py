@@ -1,1 +1,1 @@
-"""One file for each fused operator: how it replaces the computation of the layers that a family names."""
+"""Replacements of layer computations, one file per fused operator."""

@@ -1,8 +1,8 @@
 """Residual sums fused with the norms that read them, with ``paddle_fused.add_rms_norm``.
 
 Models with dropout before the sums use ``paddle_fused.dropout_add_rms_norm`` in training.
-``llm_npu.models.family.VARIANTS`` describes the variants of decoder layers under ``add_rms_norm``. The sites
-are the norms after attention, the input norm of every layer except the first, and the final norm.
+``llm_npu.models.family.VARIANTS`` describes the variants of decoder layers under ``add_rms_norm``. Fusable
+layers are the norms after attention, the input norm of every layer except the first, and the final norm.
 """
 
 from __future__ import annotations

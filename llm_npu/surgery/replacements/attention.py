@@ -67,7 +67,7 @@ def refuse_weights(layer, arguments: dict) -> dict:
     if arguments.get("output_attentions"):
         raise UserError(
             f"output_attentions: the fused attention of {type(layer).__name__} does not return weights; "
-            "leave it out, or apply the kernels with use_npu_fusion_attention=False."
+            "remove it, or apply the kernels with use_npu_fusion_attention=False."
         )
     return arguments
 
@@ -164,7 +164,7 @@ def functional_attention(query, key, value, attn_mask=None, is_causal=False):
 def _decoder(layer, fusable: FusableLayer) -> Replacement | None:
     if _unsupported(layer.config):
         return None
-    answers = {  # the functions by which the upstream forward decides on the mask
+    answers = {  # the functions that determine the mask in the upstream forward
         "is_casual_mask": lambda mask: False,
         "get_env_device": lambda: "cpu",
         "get_use_casual_mask": lambda: False,
@@ -216,7 +216,7 @@ def refuse_mask(layer, arguments: dict) -> dict:
     if arguments.get("attention_mask") is not None:
         raise UserError(
             "attention_mask: PaddleNLP's auto-parallel Llama ignores masks with flash attention, and its "
-            "fused attention is causal. Leave attention_mask out, or use LlamaForCausalLM or "
+            "fused attention is causal. Remove attention_mask, or use LlamaForCausalLM or "
             "LlamaForCausalLMNet."
         )
     return arguments

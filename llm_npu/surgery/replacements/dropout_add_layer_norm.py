@@ -56,7 +56,7 @@ def _layers(layer, fusable: FusableLayer) -> Replacement | None:
 
 
 def _embeddings(layer, fusable: FusableLayer) -> Replacement:
-    """paddle-custom-npu has dropout only in float32 and float16, which the operator also uses."""
+    """Run dropout in float32 or float16, because paddle-custom-npu supports no other dtype."""
 
     probability = layer.dropout.p
 

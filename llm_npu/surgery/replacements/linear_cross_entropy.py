@@ -112,7 +112,7 @@ def _unless_pending(product: Callable) -> Callable:
 
 
 def _group(weight):
-    """The group that shards a head's ``weight``; None if the weight is whole."""
+    """The group that shards a head's ``weight``; None if the weight is not sharded."""
     hcg = getattr(fleet.fleet, "_hcg", None)
     if hcg is None or weight.is_dist() or not weight.is_distributed:
         return None

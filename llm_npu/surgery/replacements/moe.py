@@ -21,7 +21,7 @@ from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 
 def example(block, batch) -> list:
-    """The permutations and the experts' matmuls; the experts' layers are sites of ``swiglu``."""
+    """The permutations and the experts' matmuls; the experts' layers are fusable layers of ``swiglu``."""
     router = block.gate
     width = router.weight.shape[0]
     top_k = block.top_k if hasattr(block, "top_k") else router.top_k

@@ -47,7 +47,7 @@ def replace(layer) -> Replacement | NotFused | None:
         return NotFused(reason)
     if fusable.variant in TABLES_OF_TOKENS:
         if "apply_fused_rope" in type(layer).forward.__code__.co_names and layer.config.apply_rope_fusion:
-            return NotFused("with apply_rope_fusion it uses a CUDA kernel, which ignores positions")
+            return NotFused("apply_rope_fusion selects a CUDA kernel, which ignores positions")
         return Replacement(calls={"apply_rotary_pos_emb": TABLES_OF_TOKENS[fusable.variant]})
     if fusable.variant == "heads first":
         return Replacement(calls={"apply_rotary_pos_emb": rotate_heads_first})

@@ -54,6 +54,8 @@ def run_config(
     # Reset flags without effect here, which the library would act on:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
         values["sequence_parallel"] = False  # the layers would need a group
+    if process_count() == 1:
+        values["sep_parallel_degree"] = -1
     # No effect in one process, but the layers would need groups; rejected with several processes.
     values |= {name: library_flags()[name].default for name in UNSUPPORTED_PARALLELISM}
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # on resume the library would look for its own files

@@ -22,7 +22,6 @@ from .formats import profile_window
 
 # Parallelism over the sequence and over experts, supported by PaddleNLP but not by this script.
 UNSUPPORTED_PARALLELISM = (
-    "sep_parallel_degree",
     "context_parallel_degree",
     "expert_parallel_degree",
     "expert_tensor_parallel_degree",
@@ -31,9 +30,19 @@ UNSUPPORTED_PARALLELISM = (
 DEGREES = (
     "tensor_parallel_degree",
     "pipeline_parallel_degree",
+    "sep_parallel_degree",
     "sharding_degree",
     "sharding_parallel_degree",
 )
+# Flags that --sep_parallel_degree does not support, and why.
+WITHOUT_SPLIT_SEQUENCES = {
+    "enable_auto_parallel": ", whose programs have no group for it",
+    "overlap": ", which was not tested with it",
+    "compare_with": ", which computes attention without the other ranks",
+    "dump_tensors": ", which expects whole sequences",
+    "check_nan_inf": ", which was not tested with it",
+    "fp16": ", which was not tested with it",
+}
 # Trackers of either library: {name: required package}.
 TRACKERS = {"visualdl": "visualdl", "tensorboard": "tensorboardX", "wandb": "wandb", "autonlp": "ray"}
 TRACKERS |= names.TRACKERS
@@ -265,6 +274,8 @@ def check_parallel(run: Namespace) -> None:
             f"whose product divides {run.processes}, or start a multiple of {product} processes"
         )
     _check_machines(degrees.get("tensor_parallel_degree", 1), machines.read())
+    if "sep_parallel_degree" in degrees:
+        _check_split_sequences(run, degrees)
     if run.enable_auto_parallel:
         if run.overlap:
             raise UserError(
@@ -289,6 +300,49 @@ def _check_machines(degree: int, of_run: machines.Machines) -> None:
         f"that divides {fitting}, and --pipeline_parallel_degree or --sharding to split the model across "
         "machines"
     )
+
+
+def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
+    """Reject what ``llm_npu.parallel.sequence`` does not support, or what was not tested with it."""
+    degree = f"--sep_parallel_degree {degrees['sep_parallel_degree']}"
+    if library.installed_or_none() == library.PADDLEFORMERS:
+        # Its trainer splits the batches, but no model exchanges heads.
+        raise UserError(
+            f"{degree} splits the sequences of PaddleNLP's models, but this environment has PaddleFormers; "
+            "leave it out, or train in an environment with PaddleNLP"
+        )
+    for flag, why in WITHOUT_SPLIT_SEQUENCES.items():
+        if getattr(run, flag):
+            raise UserError(f"{degree} does not work with --{flag}{why}; leave one of the two out")
+    if stages := {"stage2", "stage3"} & set(run.sharding.split()):
+        raise UserError(
+            f"--sharding {stages.pop()} does not sum gradients over the ranks of {degree}, so their weights "
+            "would drift apart; give --sharding stage1"
+        )
+    if options := run.sharding_parallel_config or run.tensor_parallel_config:
+        raise UserError(f"{degree} was not tested with the options {options!r}; leave them out")
+    if "pipeline_parallel_degree" in degrees:
+        raise UserError(
+            f"{degree} needs positions in every stage, which --pipeline_parallel_degree does not send; give "
+            "--tensor_parallel_degree or --sharding stage1"
+        )
+    if run.stage == "dpo":
+        raise UserError(
+            f"{degree} splits rows of text, but --stage dpo needs both answers of a pair on a rank"
+        )
+    if run.disable_fused_options or not run.use_npu_fusion_attention:
+        raise UserError(
+            f"{degree} exchanges heads inside the fused attention; leave use_npu_fusion_attention on"
+        )
+    if not run.split_inputs_sequence_dim:
+        raise UserError(f"{degree} always splits its batches; leave --split_inputs_sequence_dim out")
+    divided = ("sep_parallel_degree", "tensor_parallel_degree")[: 1 + run.sequence_parallel]
+    parts = math.prod(degrees.get(name, 1) for name in divided)
+    if run.max_seq_length % parts:
+        raise UserError(
+            f"{degree}{' with --sequence_parallel' * run.sequence_parallel} splits sequences into {parts} "
+            f"parts, but --max_seq_length is {run.max_seq_length}; give a multiple of {parts}"
+        )
 
 
 def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -> None:

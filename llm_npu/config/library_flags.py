@@ -137,14 +137,15 @@ class LibraryFlags:
     )
     sep_parallel_degree: int = flag(
         -1,
-        "Ranks that split the sequence and exchange heads (Ulysses); only 1 is supported.",
+        "Ranks that share every sequence: each has a part of its tokens, and all tokens of some heads in "
+        "attention (Ulysses).",
         no_effect=ONE_PROCESS,
     )
     context_parallel_degree: int = flag(
         -1, "Ranks that split the sequence in a ring; only 1 is supported.", no_effect=ONE_PROCESS
     )
     split_inputs_sequence_dim: bool = flag(
-        True, "Split inputs along the sequence for the two flags above.", no_effect=ONE_PROCESS
+        True, "Split inputs along the sequence for the two flags above; always on.", no_effect=ONE_PROCESS
     )
     expert_parallel_degree: int = flag(
         -1, "Ranks that split the experts; only 1 is supported.", no_effect=ONE_PROCESS

@@ -19,6 +19,7 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     family = family or FAMILIES[config.model_type]
     _check_tensor_parallel(run, config, family)
     _check_pipeline(run, config, family)
+    _check_split_sequences(run, config, family)
     _check_lora(run, family)
     _check_recompute(run, family)
     name, length, positions = (
@@ -113,6 +114,33 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
         raise UserError(
             f"--pipeline_parallel_degree {stages} times --virtual_pp_degree {training.virtual_pp_degree} is "
             f"{parts}, which does not divide the {layers} layers of {name}; give degrees whose product does"
+        )
+
+
+def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
+    training, name, degree = run.training, run.model.model_name_or_path, run.training.sep_parallel_degree
+    if degree <= 1:
+        return
+    if not family.splits_sequences:
+        raise UserError(
+            f"--sep_parallel_degree is {degree}, but sequences are split only for "
+            f"{titles_of(lambda other: other.splits_sequences)}; leave it out"
+        )
+    heads = config.num_attention_heads // max(training.tensor_parallel_degree, 1)
+    if heads < degree:
+        raise UserError(
+            f"--sep_parallel_degree is {degree}, but attention of {name} has {heads} heads to exchange; give "
+            f"at most {heads}"
+        )
+    if getattr(config, "attention_dropout", 0.0):
+        raise UserError(
+            f"{name} has attention_dropout {config.attention_dropout}, which --sep_parallel_degree does not "
+            "support; set it to 0 in config.json, or leave --sep_parallel_degree out"
+        )
+    if getattr(config, "rope_scaling_type", None) == "dynamic_ntk" and run.data.packing != "stream":
+        raise UserError(
+            f"--sep_parallel_degree pads rows, and the dynamic rotary scaling of {name} depends on their "
+            "length; give --packing stream"
         )
 
 

@@ -9,6 +9,7 @@ library, one is misspelt, and others are read only by the libraries of a card.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ def family(run: Namespace) -> Family:
 
 def sharding_degree(run: Namespace) -> int:
     """The size of a sharding group; by default all processes that the other degrees leave."""
-    others = max(run.tensor_parallel_degree, 1) * max(run.pipeline_parallel_degree, 1)
+    degrees = (run.tensor_parallel_degree, run.pipeline_parallel_degree, run.sep_parallel_degree)
+    others = math.prod(max(degree, 1) for degree in degrees)
     degree = max(run.sharding_degree, run.sharding_parallel_degree)
     return degree if degree > 0 else run.processes // others
 

@@ -60,6 +60,7 @@ def _shared(training) -> list[str]:
         "tensor parallel"
         + " with sequence parallel" * training.sequence_parallel: training.tensor_parallel_degree,
         "pipeline stages": training.pipeline_parallel_degree,
+        "sequences split over (Ulysses)": training.sep_parallel_degree,
     }
     used = ", ".join(f"{name} {degree}" for name, degree in methods.items() if degree > 1)
     return [f"ranks    {ranks.count()} processes: {used}; parameters are counted per process"]

@@ -136,6 +136,7 @@ def mesh() -> dict[str, int]:
             "tensor": groups.get_model_parallel_world_size(),
             "pipeline": groups.get_pipe_parallel_world_size(),
             "sharding": groups.get_sharding_parallel_world_size(),
+            "sequence": groups.get_sep_parallel_world_size(),
         }
     return {name: size for name, size in degrees.items() if size > 1}
 

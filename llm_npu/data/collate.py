@@ -14,6 +14,7 @@ comes from the next sample. Legend: B samples, T tokens per row of the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ class Collator:
         pad_token_id: The value of ``input_ids`` in padding, where the labels are -100.
         mask: "rows" for models of PaddleFormers, "object" for models of PaddleNLP with fused attention,
             "dense" for other models of PaddleNLP.
+        multiple: The number of tokens of a row is rounded up to a multiple of this number, by padding.
         cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths over all rows, starting
         at
             0: for attention in layout TND.
@@ -66,6 +68,7 @@ class Collator:
     length: int | None = None
     pad_token_id: int = 0
     mask: str = "object"
+    multiple: int = 1
     cu_seqlens: bool = False
 
     def __post_init__(self):
@@ -82,17 +85,15 @@ class Collator:
         lengths = [sum(row) for row in documents]
         if self.padding == "none":
             documents = [[length for row in documents for length in row]]
-            width = sum(lengths)
-        else:
-            width = self.length if self.length is not None else max(lengths)
-            if max(lengths) > width:
-                raise UserError(
-                    f"a sample has {max(lengths)} tokens, but length is {width}; truncate it first."
-                )
-            documents = [
-                row + [width - length] * (length < width)
-                for row, length in zip(documents, lengths, strict=True)
-            ]
+            lengths = [sum(lengths)]
+        if self.length is not None and max(lengths) > self.length:
+            raise UserError(
+                f"a sample has {max(lengths)} tokens, but length is {self.length}; truncate it first."
+            )
+        width = math.ceil((self.length or max(lengths)) / self.multiple) * self.multiple
+        documents = [
+            row + [width - length] * (length < width) for row, length in zip(documents, lengths, strict=True)
+        ]
         batch = {
             "input_ids": self._joined(samples, "input_ids", width, self.pad_token_id),
             "labels": self._joined(samples, "labels", width, IGNORED),
@@ -116,7 +117,7 @@ class Collator:
     def _joined(self, samples: Sequence[Mapping], name: str, width: int, filler: int) -> np.ndarray:
         rows = [np.asarray(sample[name], dtype=np.int64) for sample in samples]
         if self.padding == "none":
-            return np.concatenate(rows)[None]
+            rows = [np.concatenate(rows)]
         return np.stack([np.pad(row, (0, width - len(row)), constant_values=filler) for row in rows])
 
 

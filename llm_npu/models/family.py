@@ -188,6 +188,7 @@ class Family:
         logits_in_float32: Whether the forward returns float32 logits under mixed precision.
         exported_as: The family whose classes export the model.
         sequence_parallel: Whether its layers support sequence parallelism.
+        splits_sequences: Whether its sequences can be split over ranks (``--sep_parallel_degree``).
         generates_in_stages: Whether generation supports pipeline stages: the first layer takes embeddings
             unchanged.
 
@@ -225,6 +226,7 @@ class Family:
     logits_in_float32: bool = False
     exported_as: str | None = None
     sequence_parallel: bool = True
+    splits_sequences: bool = False
     generates_in_stages: bool = True
 
     @property

@@ -11,6 +11,7 @@ import paddle_fused
 from llm_npu.core.errors import UserError
 from paddle_fused import masks
 
+from . import split_sequence
 from .batch import parts
 from .decoder_mask import mask_of
 from .fusable_layers import FusableLayer
@@ -22,7 +23,8 @@ MASKED_BELOW = -5e3  # half of the value that GPTModel adds to the score of a ma
 def example(layer, batch) -> list:
     """The operator call of an attention layer in training."""
     heads = layer.num_attention_heads // parts(getattr(layer, "q_proj", None))
-    query = batch.empty(batch.rows, batch.length, heads, layer.head_dim)
+    heads, _, length = split_sequence.operands(layer, heads, heads, batch.length)
+    query = batch.empty(batch.rows, length, heads, layer.head_dim)
     mask = masks.causal() if batch.mask is None else batch.mask
     dropout = layer.config.attention_probs_dropout_prob
     return [lambda: paddle_fused.flash_attention(query, query, query, mask, dropout=dropout)]
@@ -51,8 +53,8 @@ def _attention(layer, fusable: FusableLayer):
                 "remove it, or apply the kernels with use_npu_fusion_attention=False."
             )
         with local_seed("local_seed"):  # each process has its own heads
-            out = paddle_fused.flash_attention(
-                q, k, v, _mask(attention_mask), dropout=dropout, training=layer.training
+            out = split_sequence.attend(
+                layer, q, k, v, _mask(attention_mask), dropout=dropout, training=layer.training
             )
         return out.reshape([0, 0, out.shape[2] * out.shape[3]])
 

@@ -72,6 +72,7 @@ def choose_loss(run: RunConfig, config, on_virtual_npu: bool) -> str:
 
 def _choose_by_size(run: RunConfig, config, memory: int) -> tuple[bool, str]:
     tokens = run.training.per_device_train_batch_size * run.data.max_seq_length
+    tokens //= max(run.training.sep_parallel_degree, 1)
     parts = degrees.tensor_parallel(config)
     vocabulary = config.vocab_size // (1 if config.vocab_size % parts else parts)
     if logits.are_large(tokens, vocabulary, memory):

@@ -42,6 +42,27 @@ def test_lora_does_not_train_weights_that_are_split():
             config.check_model(run, model)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "fields", "degree", "sentence"),
+    [
+        ("llama", {}, 4, None),
+        ("llama", {}, 5, r"has 4 heads .* at most 4"),
+        ("qwen2", {"attention_dropout": 0.1}, 2, r"attention_dropout 0.1"),
+        ("gpt", {}, 2, r"only for .*Llama"),
+    ],
+)
+def test_sequences_that_cannot_be_split_are_refused(model_type, fields, degree, sentence):
+    run = config.parse(["--model_type", model_type])
+    model = config_for(run)
+    for name, value in fields.items():
+        setattr(model, name, value)
+    run.training.sep_parallel_degree = degree
+    if sentence is None:
+        return config.check_model(run, model)
+    with pytest.raises(ValueError, match=sentence):
+        config.check_model(run, model)
+
+
 def test_what_gpt_cannot_do_is_refused():
     gpt = ["--model_type", "gpt"]
     run = config.parse(gpt)

@@ -10,16 +10,25 @@ import paddle
 import pytest
 
 from llm_npu import config
-from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM, check_parallel
+from llm_npu.config.conflicts import (
+    DEGREES,
+    UNSUPPORTED_PARALLELISM,
+    WITHOUT_SPLIT_SEQUENCES,
+    check_parallel,
+)
 from llm_npu.models import families
 from llm_npu.training import model
 
 pytestmark = pytest.mark.sampled
+SPLIT = {"sep_parallel_degree": 2}
 
 
 def check(processes, **degrees):
-    others = {"sharding": "", "enable_auto_parallel": False, "amp_master_grad": True, "overlap": None}
-    others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1}
+    others = {"amp_master_grad": True}
+    others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1, "sequence_parallel": False}
+    others |= dict.fromkeys(WITHOUT_SPLIT_SEQUENCES) | {"stage": "pt", "max_seq_length": 32}
+    others |= {"sharding_parallel_config": "", "tensor_parallel_config": "", "disable_fused_options": False}
+    others |= {"use_npu_fusion_attention": True, "split_inputs_sequence_dim": True, "sharding": ""}
     values = dict.fromkeys((*DEGREES, *UNSUPPORTED_PARALLELISM), -1) | others | degrees
     check_parallel(Namespace(**values, processes=processes))
 
@@ -47,7 +56,26 @@ def check(processes, **degrees):
         ({"sharding": "stage2", "sharding_parallel_degree": 2}, "leave --sharding_parallel_degree out"),
         ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
         ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
-        ({"sep_parallel_degree": 2}, "--sep_parallel_degree is 2"),
+        ({"sep_parallel_degree": 3}, "--sep_parallel_degree 3 does not divide the 4 processes"),
+        ({**SPLIT, "sharding": "stage2"}, "--sharding stage2 does not sum"),
+        ({**SPLIT, "sharding": "stage3"}, "--sharding stage3 does not sum"),
+        ({**SPLIT, "enable_auto_parallel": True}, "--enable_auto_parallel"),
+        ({**SPLIT, "overlap": "auto"}, "--overlap"),
+        ({**SPLIT, "compare_with": "composed"}, "--compare_with"),
+        ({**SPLIT, "dump_tensors": "1"}, "--dump_tensors"),
+        ({**SPLIT, "check_nan_inf": True}, "--check_nan_inf"),
+        ({**SPLIT, "fp16": True}, "--fp16"),
+        ({**SPLIT, "sharding_parallel_config": "split_param"}, "split_param"),
+        ({**SPLIT, "pipeline_parallel_degree": 2}, "--pipeline_parallel_degree"),
+        ({**SPLIT, "stage": "dpo"}, "--stage dpo"),
+        ({**SPLIT, "use_npu_fusion_attention": False}, "use_npu_fusion_attention"),
+        ({**SPLIT, "disable_fused_options": True}, "use_npu_fusion_attention"),
+        ({**SPLIT, "split_inputs_sequence_dim": False}, "--split_inputs_sequence_dim"),
+        ({**SPLIT, "max_seq_length": 31}, "--max_seq_length is 31; give a multiple of 2"),
+        (
+            {**SPLIT, "max_seq_length": 30, "tensor_parallel_degree": 2, "sequence_parallel": True},
+            "--max_seq_length is 30; give a multiple of 4",
+        ),
         ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "at least 3 stages"),
         (
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 6},
@@ -83,6 +111,8 @@ def test_degrees_that_do_not_fit_are_refused(degrees, sentence):
         (4, {"sharding": "stage2", "tensor_parallel_degree": 2}),
         (4, {"sharding": "stage3", "tensor_parallel_degree": 2, "enable_auto_parallel": True}),
         (4, {"sharding_parallel_degree": 1, "sep_parallel_degree": 1, "use_expert_parallel": False}),
+        (4, {**SPLIT, "sharding": "stage1"}),
+        (4, {**SPLIT, "tensor_parallel_degree": 2, "sequence_parallel": True}),
         (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 4}),
         (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 10}),
     ],

@@ -45,6 +45,7 @@ PUBLIC = {
         ".context_parallel.kernels",
         ".context_parallel.ring",
         ".context_parallel.zigzag",
+        ".context_parallel.ulysses",
         ".contracts",
         ".registry",
         ".strict_json",

@@ -59,6 +59,19 @@ def test_a_run_that_lost_a_rank(command, undisturbed, start_python, run_python, 
     assert not list(out.glob(".checkpoint-*"))
 
 
+def test_a_run_of_split_sequences_that_lost_a_rank(command, start_python, tmp_path):
+    split = ["--sep_parallel_degree" if word == "--tensor_parallel_degree" else word for word in command]
+    process = start_python(*split, "--output_dir", tmp_path / "out")
+    for line in process.stdout:
+        if line.startswith("step 5/"):
+            break
+    own = ranks_of(process)
+    os.kill(own[1], signal.SIGKILL)
+    _, stderr = process.communicate(timeout=ranks.TIMEOUT)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in own)
+    assert process.returncode not in (0, 2) and "rank 1" in stderr, stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_it_starts_again_by_itself(command, undisturbed, start_python, tmp_path, number):
     out = tmp_path / "out"

@@ -4,11 +4,25 @@ import functools
 import json
 from pathlib import Path
 
+import paddle
 import pytest
 import ranks
 import run_inputs
-from hybrid_parallel.methods import EIGHT, FOUR, MODELS, STEPS, TWO, UNFUSED, Method
+from hybrid_parallel.methods import (
+    ADAPTED,
+    CONVERSATIONS,
+    EIGHT,
+    FOUR,
+    MODELS,
+    SPLIT_MODELS,
+    STEPS,
+    TWO,
+    UNFUSED,
+    Method,
+)
 from roundings import ADAM_EPSILON, assert_trained_alike
+
+from llm_npu.models import families, presets, weights
 
 pytestmark = pytest.mark.slow
 
@@ -17,16 +31,26 @@ SOURCES = ("bisect.py", "copy.py", "heapq.py")
 AS_ON_A_CARD = {"VIRTUAL_NPU_SYNC_SENDS": "1"}
 
 
+def conversations(folder: Path) -> Path:
+    """Sums, several of which fit in a row; no two rows have equally many labels."""
+    sums = [{"src": f"{a} + {b}?", "tgt": f"{a + b}" + "!" * (a % 4)} for a in range(40) for b in (1, 2, 3)]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(sum_of_two) + "\n" for sum_of_two in sums))
+    return folder
+
+
 def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> list[str]:
-    """The arguments of a very small Llama on a little text; before them the folders of MODELS, as JSON.
+    """The arguments of a very small Llama on a little text; before them other models and data, as JSON.
 
     ``count``: the layers. ``seed``: of the weights and the order of the samples.
     """
     sizes = {"num_hidden_layers": count, "num_attention_heads": 4}
-    folders = {}
-    for name, different in MODELS.items():
+    folders = {CONVERSATIONS: str(conversations(tmp_path_factory.mktemp("conversations")))}
+    for name, different in (MODELS | SPLIT_MODELS).items():
         inputs = run_inputs.inputs(tmp_path_factory.mktemp("model"), SOURCES, **sizes, **different)
         folders[name] = str(inputs["model_name_or_path"])
+        if name == ADAPTED:
+            paddle.seed(seed)
+            weights.save(families.new_model(presets.model_config(folders[name])), Path(folders[name]))
     fields = {
         **run_inputs.inputs(tmp_path_factory.mktemp("inputs"), SOURCES, **sizes),
         "split": "93,7,0",
@@ -52,9 +76,9 @@ def runs(tmp_path_factory, seed):
         return of_layers(*((8, 1e-3) if deep else (4, 5e-3)), seed, tmp_path_factory)
 
     @functools.cache
-    def run(processes: int, first: bool, deep: bool = False) -> dict:
-        which = "first" if first else "others"
-        variables = AS_ON_A_CARD if processes == 4 or (deep and processes > 1) else {}
+    def run(processes: int, which: str, deep: bool = False) -> dict:
+        on_a_card = processes == 4 or (processes > 1 and (deep or which == "split"))
+        variables = AS_ON_A_CARD if on_a_card else {}
         folder = tmp_path_factory.mktemp("runs")
         timeout = max(ranks.TIMEOUT, 200 * processes)
         words = (processes, which, *arguments(deep))
@@ -84,11 +108,12 @@ def check(results: dict, method: Method, alone: dict) -> None:
 def test_ranks_train_as_one(method, runs, record_property):
     record_property(*method.case.recorded)
     deep = "--virtual_pp_degree" in method.flags
-    check(runs(method.ranks, method.first, deep), method, runs(1, not method.model, deep))
+    alone = "split" if method.split else "others" if method.model else "first"
+    check(runs(method.ranks, method.which, deep), method, runs(1, alone, deep))
 
 
 def test_it_does_train(runs):
-    alone = runs(1, True)
+    alone = runs(1, "first")
     (evaluated,) = of(alone["one process"]["records"], "eval_loss")
     assert evaluated < of(alone["one process"]["records"], "loss")[0] - 0.02
     norms = of(alone["one process"]["records"], "grad_norm")

@@ -23,12 +23,14 @@ WHOLE_BATCH = "--per_device_train_batch_size 4"
 HALVES = "--per_device_train_batch_size 2"
 FP32 = "--bf16 false"
 TENSOR = f"--tensor_parallel_degree 2 {WHOLE_BATCH}"
+ULYSSES = f"--sep_parallel_degree 2 {WHOLE_BATCH} {FP32}"
 # what goes on from the checkpoint of tensor parallelism in fp32
 METHODS = {
     "data parallel": f"{HALVES} {FP32} --async_save",
     "sharding stage 1": f"--sharding stage1 {HALVES} {FP32}",
     "sharding stage 2": f"--sharding stage2 {HALVES} {FP32}",
     "pipeline": f"--pipeline_parallel_degree 2 {HALVES} --gradient_accumulation_steps 2 {FP32}",
+    "Ulysses": ULYSSES,
     "sequence parallel": f"{TENSOR} --sequence_parallel true {FP32} --fuse_attention_qkv false",
 }
 
@@ -69,6 +71,8 @@ def folder(arguments, tmp_path_factory):
         [bf16, None, TENSOR],
         [folder / "again bf16", bf16, TENSOR],
         [fp32, None, f"{TENSOR} {FP32}"],
+        [folder / "whole Ulysses", None, ULYSSES],
+        [folder / "again Ulysses", folder / "whole Ulysses", ULYSSES],
         [folder / "from one", folder / "one", f"{TENSOR} {FP32}"],
         *([folder / name, fp32, flags] for name, flags in METHODS.items()),
     ]
@@ -89,8 +93,11 @@ def after(output_dir: Path) -> list[float]:
     return [resumed[step] for step in range(SAVED + 1, STEPS + 1)]
 
 
-def test_the_same_mesh_goes_on_bit_for_bit(folder):
-    whole, again = folder / "tensor bf16", folder / "again bf16"
+@pytest.mark.parametrize(
+    ("whole", "again"), [("tensor bf16", "again bf16"), ("whole Ulysses", "again Ulysses")]
+)
+def test_the_same_mesh_goes_on_bit_for_bit(folder, whole, again):
+    whole, again = folder / whole, folder / again
     assert after(again) == after(whole)
     for file in ("model.safetensors", "optimizer.safetensors"):
         first, other = (checkpoint.path_of(out, STEPS) / file for out in (whole, again))

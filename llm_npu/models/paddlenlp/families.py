@@ -75,6 +75,7 @@ LLAMA = Family(
     model_type="llama",
     name="Llama",
     title="Llama",
+    splits_sequences=True,
     # Includes the classes for auto-parallel (modeling_auto, modeling_network) and pipelines.
     models=("LlamaForCausalLM", "LlamaForCausalLM3DAuto", "LlamaForCausalLMNet", "LlamaForCausalLMPipe"),
     layers={
@@ -135,6 +136,7 @@ QWEN2 = Family(
     model_type="qwen2",
     name="Qwen2",
     title="Qwen2",
+    splits_sequences=True,
     models=("Qwen2ForCausalLM",),
     layers={
         "attention": {"Qwen2Attention": "attn_func", "Qwen2Model": "decoder"},

@@ -16,7 +16,7 @@ import paddle
 
 import paddle_fused
 from llm_npu.core.errors import UserError
-from llm_npu.surgery import attention_interface, learned_positions
+from llm_npu.surgery import attention_interface, learned_positions, split_sequence
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
@@ -30,10 +30,9 @@ def example(layer, batch) -> list:
     if variant in EXAMPLES:
         return EXAMPLES[variant](layer, batch)
     share = parts(getattr(layer, "q_proj", None))
-    query, key = (
-        batch.empty(batch.rows, batch.length, heads // share, layer.head_dim)
-        for heads in (layer.num_heads, layer.num_key_value_heads)
-    )
+    heads = layer.num_heads // share, layer.num_key_value_heads // share
+    *heads, length = split_sequence.operands(layer, *heads, batch.length)
+    query, key = (batch.empty(batch.rows, length, count, layer.head_dim) for count in heads)
     upstream = type(layer).forward.__globals__.get("scaled_dot_product_attention")
     dropout = layer.config.attention_dropout if upstream is not None and _has_dropout(upstream) else 0.0
     mask = masks.causal() if batch.mask is None else batch.mask
@@ -53,14 +52,17 @@ def _attention_layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
     calls = {"repeat_kv": keep_heads}
     if fusable.variant == "F":
         return Replacement(
-            calls={**calls, "F": SimpleNamespace(scaled_dot_product_attention=functional_attention)},
+            calls={
+                **calls,
+                "F": SimpleNamespace(scaled_dot_product_attention=partial(functional_attention, layer)),
+            },
             attributes={"config": _changed(layer.config, use_flash_attention=True)},
             arguments=refuse_weights,
         )
     if fusable.variant == "attn_func":
-        return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func)})
+        return Replacement(calls=calls, attributes={"attn_func": in_place_of(layer.attn_func, layer)})
     name = "scaled_dot_product_attention"
-    return Replacement(calls={**calls, name: in_place_of(fusable.upstream.forward.__globals__[name])})
+    return Replacement(calls={**calls, name: in_place_of(fusable.upstream.forward.__globals__[name], layer)})
 
 
 def refuse_weights(layer, arguments: dict) -> dict:
@@ -94,8 +96,9 @@ def keep_heads(states, groups):
     return states
 
 
-def in_place_of(upstream):
-    """The fused attention with the signature of ``upstream``, a model's ``scaled_dot_product_attention``."""
+def in_place_of(upstream, layer):
+    """The fused attention of ``layer`` with the signature of ``upstream``, its
+    ``scaled_dot_product_attention``."""
     names = list(inspect.signature(_function(upstream)).parameters)
     has_dropout = _has_dropout(upstream)
 
@@ -103,13 +106,14 @@ def in_place_of(upstream):
         arguments = by_name(names, args, kwargs)
         query, key, value = (arguments[f"{name}_states"] for name in ("query", "key", "value"))
         if arguments["output_attentions"]:
+            split_sequence.refuse_weights(layer)
             return _with_weights(upstream, arguments)
         dropout = (
             arguments["config"].attention_dropout if has_dropout else arguments.get("attn_dropout_prob", 0.0)
         )
         mask = _mask(arguments["attention_mask"])
         training = arguments.get("training", arguments.get("trainer_mode", True))
-        out = paddle_fused.flash_attention(query, key, value, mask, dropout=dropout, training=training)
+        out = split_sequence.attend(layer, query, key, value, mask, dropout=dropout, training=training)
         width = out.shape[2] * out.shape[3]  # B and S may be unknown while a program is captured
         return out.reshape([-1, width] if arguments.get("sequence_parallel", False) else [0, 0, width])
 
@@ -156,9 +160,9 @@ def _with_weights(upstream, arguments: dict):
     return upstream(**{**arguments, "key_states": key, "value_states": value, "attention_mask": mask})
 
 
-def functional_attention(query, key, value, attn_mask=None, is_causal=False):
-    """Replaces ``F.scaled_dot_product_attention``; inputs are [B, S, N, D]."""
-    return paddle_fused.flash_attention(query, key, value, _mask(attn_mask))
+def functional_attention(layer, query, key, value, attn_mask=None, is_causal=False):
+    """Replaces ``F.scaled_dot_product_attention`` of ``layer``; inputs are [B, S, N, D]."""
+    return split_sequence.attend(layer, query, key, value, _mask(attn_mask))
 
 
 def _decoder(layer, fusable: FusableLayer) -> Replacement | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import paddle_fused
+from llm_npu.surgery import split_sequence
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.fusable_layers import fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
@@ -22,18 +23,19 @@ def example(layer, batch) -> list:
     share = parts(getattr(layer, "q_proj", None))
     heads = layer.num_heads // share, layer.num_key_value_heads // share
     variant = fusable_layer(layer, "rotary").variant
+    positions = split_sequence.whole_length(layer, length)
     if variant in TABLES_OF_TOKENS:
         q, k = (batch.empty(rows, n, length, size) for n in heads)
         cos, sin = (batch.table(rows, length, size) for _ in range(2))
         return [lambda: TABLES_OF_TOKENS[variant](q, k, cos, sin)]
     if variant == "heads first":
         q, k = (batch.empty(rows, n, length, size) for n in heads)
-        cos, sin = (batch.table(length, size) for _ in range(2))
+        cos, sin = (batch.table(positions, size) for _ in range(2))
         return [lambda: rotate_heads_first(q, k, cos, sin, batch.positions())]
     q, k = (batch.empty(rows, length, n, size) for n in heads)
-    cos, sin = (batch.table(1, length, 1, size) for _ in range(2))
-    positions = FromZero() if batch.position_ids is None else batch.positions()
-    return [lambda: rotate(q, k, cos, sin, positions)]
+    cos, sin = (batch.table(1, positions, 1, size) for _ in range(2))
+    position_ids = FromZero() if batch.position_ids is None else batch.positions()
+    return [lambda: rotate(q, k, cos, sin, position_ids)]
 
 
 @kernel("rotary", known_as="npu_fused_rope", operator="apply_rotary", example=example)

@@ -122,6 +122,7 @@ def _groups() -> dict:
         "pp": hcg.get_pipe_parallel_group(),
         "sharding": hcg.get_sharding_parallel_group(),
         "dp": hcg.get_data_parallel_group(),
+        "sep": hcg.get_sep_parallel_group(),
     }
 
 

@@ -14,14 +14,19 @@ from methods_table import Case
 STEPS, SAMPLES, MICRO_BATCHES = 3, 8, 2
 # Models other than a Llama, by how their configurations differ from its.
 MODELS = {"tied embedding": {"tie_word_embeddings": True}, **run_inputs.OTHERS}
+ADAPTED = "LoRA"  # a model with weights, of which an adapter is trained
+# The same, of runs with split sequences.
+SPLIT_MODELS = {"Qwen2": {"model_type": "qwen2", "num_key_value_heads": 4}, ADAPTED: {}}
+CONVERSATIONS = "conversations"  # data of short documents instead of text
 
 
 @dataclass(frozen=True)
 class Method:
     """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
 
-    One that is not ``first`` runs after the others of as many processes, in processes of its own. ``model``:
-    one of MODELS, by default a Llama. ``otherwise``: the seed of other roundings.
+    One that is not ``first`` runs after the others of as many processes, in processes of its own, and so do
+    those that are ``split``. ``model``: one of MODELS and SPLIT_MODELS, by default a Llama. ``data``: text by
+    default; CONVERSATIONS are packed. ``otherwise``: the seed of other roundings.
     """
 
     name: str
@@ -33,6 +38,13 @@ class Method:
     model: str = ""
     micro_batches: int = MICRO_BATCHES
     otherwise: int | None = None
+    split: bool = False
+    data: str = ""
+
+    @property
+    def which(self) -> str:
+        """The runs of one start of the program."""
+        return "split" if self.split else "first" if self.first else "others"
 
     @property
     def kind(self) -> str:
@@ -41,7 +53,7 @@ class Method:
 
     @property
     def _suffix(self) -> str:
-        return f", {self.model}" if self.model else ""
+        return "".join(f", {part}" for part in (self.model, self.data) if part)
 
     @property
     def key(self) -> str:
@@ -50,6 +62,8 @@ class Method:
     @property
     def case(self) -> Case:
         arguments = f"--nproc {self.ranks} {self.flags}".strip()
+        arguments += " --stage sft --packing first_fit" * bool(self.data)
+        arguments += " --finetuning_type lora" * (self.model == ADAPTED)
         if self.micro_batches != MICRO_BATCHES:
             arguments += f" --gradient_accumulation_steps {self.micro_batches}"
         name = f"{self.name}{self._suffix}"
@@ -60,6 +74,10 @@ class Method:
         rows = SAMPLES // self.data_ranks // self.micro_batches
         batch = ["--per_device_train_batch_size", str(rows), "--per_device_eval_batch_size", "2"]
         batch += ["--gradient_accumulation_steps", str(self.micro_batches)]
+        if self.data:
+            batch += ["--stage", "sft", "--packing", "first_fit"]
+        if self.model == ADAPTED:
+            batch += ["--finetuning_type", "lora"]
         return [*self.flags.split(), *batch, "--max_steps", str(STEPS), "--bf16", str(self.bf16).lower()]
 
 
@@ -73,9 +91,21 @@ UNFUSED = {  # name: the seed of other roundings
     "one process, rounded otherwise": 0,
     "one process, rounded otherwise again": 1,
 }
+SPLIT = "--sep_parallel_degree 2"
+OF_SPLIT = {"split": True}
 ALONE = [
     method
-    for kind in ({}, {"bf16": True}, *({"first": False, "model": model} for model in MODELS))
+    for kind in (
+        {},
+        {"bf16": True},
+        *({"first": False, "model": model} for model in MODELS),
+        OF_SPLIT,
+        OF_SPLIT | {"bf16": True},
+        OF_SPLIT | {"data": CONVERSATIONS},
+        OF_SPLIT | {"data": CONVERSATIONS, "bf16": True},
+        OF_SPLIT | {"model": ADAPTED},
+        OF_SPLIT | {"model": "Qwen2"},
+    )
     for method in (
         Method("one process", 1, 1, "", **kind),
         *(
@@ -112,6 +142,17 @@ TWO = [
     Method("tensor parallel", 2, 1, TENSOR, first=False, model="Gemma"),
     Method("sharding stage 1", 2, 2, "--sharding stage1", first=False, model="Gemma"),
 ]
+TWO += [
+    Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT),
+    Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, bf16=True),
+    Method("Ulysses, recompute", 2, 1, f"{SPLIT} --recompute true", **OF_SPLIT, bf16=True),
+    Method("Ulysses, no logits", 2, 1, f"{SPLIT} {LOSS}", **OF_SPLIT),
+    Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, data=CONVERSATIONS),
+    Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, data=CONVERSATIONS, bf16=True),
+    Method("Ulysses, joined rows", 2, 1, f"{SPLIT} --padding none", **OF_SPLIT, data=CONVERSATIONS),
+    Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, model=ADAPTED),
+    Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, model="Qwen2"),
+]
 FOUR = [
     Method("tensor 2 x data 2", 4, 2, TENSOR),
     Method("tensor 2 with sequence parallel x sharding stage 1 of 2", 4, 2, f"{SEQUENCE} --sharding stage1"),
@@ -132,6 +173,15 @@ FOUR = [
     Method("pipeline of 4 stages of 2 parts", 4, 1, PARTS, bf16=True, first=False, micro_batches=8),
     Method("pipeline of 4 stages of 2 parts, all forward first", 4, 1, PARTS, first=False, micro_batches=4),
 ]
+FOUR += [
+    Method("Ulysses of 4", 4, 1, "--sep_parallel_degree 4", **OF_SPLIT),
+    Method("Ulysses 2 x data 2", 4, 2, SPLIT, **OF_SPLIT),
+    Method("Ulysses 2 x sharding stage 1 of 2", 4, 2, f"{SPLIT} --sharding stage1", **OF_SPLIT),
+    Method("Ulysses 2 x sharding stage 1 of 2", 4, 2, f"{SPLIT} --sharding stage1", **OF_SPLIT, bf16=True),
+    Method("Ulysses 2 x tensor 2", 4, 1, f"{SPLIT} {TENSOR}", **OF_SPLIT, data=CONVERSATIONS),
+    Method("Ulysses 2 x tensor 2 with sequence parallel", 4, 1, f"{SPLIT} {SEQUENCE}", **OF_SPLIT),
+    Method("Ulysses 2 x tensor 2 with sequence parallel", 4, 1, f"{SPLIT} {SEQUENCE}", **OF_SPLIT, bf16=True),
+]
 EIGHT = [
     Method("tensor 2 x pipeline 2 x data 2", 8, 2, f"{TENSOR} {STAGES}"),
     Method(
@@ -147,6 +197,6 @@ EIGHT = [
 ]
 
 
-def methods(ranks: int, first: bool) -> list[Method]:
-    """Those for so many processes that are first, or the others."""
-    return [method for method in {1: ALONE, 2: TWO, 4: FOUR, 8: EIGHT}[ranks] if method.first == first]
+def methods(ranks: int, which: str) -> list[Method]:
+    """Those for so many processes that are first, the others, or split."""
+    return [method for method in {1: ALONE, 2: TWO, 4: FOUR, 8: EIGHT}[ranks] if method.which == which]

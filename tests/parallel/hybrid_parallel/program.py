@@ -1,6 +1,7 @@
 """One of several ranks: trains by each method in turn with scripts/run_llama_npu.py, in one process.
 
-program.py FOLDER RANKS first|others MODELS ARGUMENTS...    MODELS: JSON, {model of a Method: its folder}
+program.py FOLDER RANKS first|others|split FOLDERS ARGUMENTS...    FOLDERS: JSON, of the models and data of
+Methods
 """
 
 import json
@@ -44,14 +45,16 @@ def roundings_of(method: Method) -> Iterator[None]:
     families.new_model = upstream
 
 
-def main(folder: Path, count: int, which: str, models: str, arguments: list[str]) -> None:
+def main(folder: Path, count: int, which: str, folders: str, arguments: list[str]) -> None:
     run, results = train.main, {}
-    for number, method in enumerate(methods(count, which == "first")):
+    for number, method in enumerate(methods(count, which)):
         output_dir = folder / f"out-{count}-{number}"
         print(f"==== {method.key}", flush=True)
         words = [*arguments, *method.argv(), "--output_dir", str(output_dir)]
         if method.model:
-            words += ["--model_name_or_path", json.loads(models)[method.model]]
+            words += ["--model_name_or_path", json.loads(folders)[method.model]]
+        if method.data:
+            words += ["--input_dir", json.loads(folders)[method.data]]
         if number and method.flags:
             forget_groups()
         left: set[tuple[str, str]] = set()  # kernels that a card would leave to the host

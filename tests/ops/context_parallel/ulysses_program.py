@@ -59,7 +59,7 @@ def compare(heads: int, key_heads: int, length: int, mask, dtype: str) -> dict:
         lambda *x: ulysses_attention(*x, mask, group=group, tokens=tokens), [x[:, own] for x in arrays], dtype
     )
     report = {"bits": [], "alone": [], "split": []}
-    for exact, whole, part in zip(*([*map(numbers, each)] for each in (golden, alone, split)), strict=True):
+    for exact, whole, part in zip(*(map(numbers, run) for run in (golden, alone, split)), strict=True):
         report["bits"].append(bool((whole[:, own] == part).all()))
         report["alone"].append(float(np.abs(whole - exact).max() / np.abs(exact).max()))
         report["split"].append(float(np.abs(part - exact[:, own]).max() / np.abs(exact).max()))

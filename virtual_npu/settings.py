@@ -67,17 +67,23 @@ def _is_new_file(text: str) -> bool:
 
 
 @functools.cache
+def _cann_calls() -> dict[str, list[str]]:
+    """The table of csrc/observe/kernel_path.h."""
+    table = Path(__file__).parent / "data" / "cann_calls.json"
+    return json.loads(table.read_text(encoding="utf-8"))
+
+
 def aclnn_kernels() -> tuple[str, ...]:
     """The kernels of paddle-custom-npu that call aclnn."""
-    table = Path(__file__).parent / "data" / "aclnn_kernels.json"
-    return tuple(json.loads(table.read_text(encoding="utf-8")))
+    return tuple(kernel for kernel, calls in _cann_calls().items() if {"aclnn", "also aclnn"} & set(calls))
 
 
-@functools.cache
-def aclop_kernels() -> dict[str, list[str]]:
+def aclop_kernels() -> dict[str, str]:
     """The kernels of paddle-custom-npu that run an aclop with every CANN release, and the aclop's type."""
-    table = Path(__file__).parent / "data" / "aclop_kernels.json"
-    return json.loads(table.read_text(encoding="utf-8"))
+    calls_of = _cann_calls().items()
+    return {
+        k: call.removeprefix("type ") for k, calls in calls_of for call in calls if call.startswith("type ")
+    }
 
 
 def _is_call_of_aclnn(text: str) -> bool:

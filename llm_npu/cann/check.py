@@ -23,7 +23,7 @@ from . import float_status
 from .chip import Chip
 from .elf import Closure, UnreadableLibrary, closure, find
 from .installation import Cann, library_folders
-from .needs import WORKSPACE, Needs, of_plugin, symbols
+from .needs import WORKSPACE, Needs, of_plugin, read, symbols
 
 PLUGIN = "libpaddle-custom-npu.so"
 CUSTOM, OPERATORS = "libcust_opapi.so", "libopapi.so"
@@ -32,31 +32,7 @@ PARTS = tuple(f"libopapi_{part}.so" for part in ("math", "nn", "cv", "transforme
 OF_CANN = re.compile(r"acl|Hccl|hccl|ge[A-Z]|_ZNK?3atb|_ZNK?3Mki|_ZNK?2ge")
 OF_PADDLE = re.compile(r"_ZNK?(?:3phi|6paddle|6common)")
 DTYPES = {"float": "float32", "bf16": "bfloat16"}  # names of the operator files, where they are not Paddle's
-# Types of GE's own engines, in no file: hicann/ge v9.1.0, op_factory.cc of rts_engine; local_engine.
-BUILT_INTO_GE = frozenset(
-    [
-        "MemcpyAsync",
-        "Identity",
-        "IdentityN",
-        "Size",
-        "Shape",
-        "ShapeN",
-        "Rank",
-        "Empty",
-        "TransShape",
-        "Const",
-        "Constant",
-        "Reshape",
-        "NoOp",
-        "Cmo",
-        "NPUClearFloatStatus",
-        "NPUClearFloatStatusV2",
-        "NPUGetFloatStatus",
-        "NPUGetFloatStatusV2",
-        "NPUGetFloatDebugStatus",
-        "NPUClearFloatDebugStatus",
-    ]
-)
+BUILT_INTO_GE = frozenset(read("plugin.json")["built_into_ge"])  # types of GE's own engines, in no file
 NULL = "the call goes through a null pointer and ends the process"
 SOURCE = "Run `source` with the set_env.sh of CANN (for ATB's libraries, also that of nnal/atb)."
 REINSTALL = "Install the CANN that the plugin was built with."

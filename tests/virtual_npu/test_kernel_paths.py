@@ -10,7 +10,7 @@ import pytest
 import virtual_npu
 from llm_npu.doctor.explain import naming
 
-PATHS = json.loads((Path(virtual_npu.__file__).parent / "data/kernel_paths.json").read_text(encoding="utf-8"))
+TABLE = json.loads((Path(virtual_npu.__file__).parent / "data/cann_calls.json").read_text(encoding="utf-8"))
 CALLS = json.loads(
     (Path(importlib.import_module("llm_npu.cann").__file__).parent / "data/plugin.json").read_text(
         encoding="utf-8"
@@ -18,6 +18,7 @@ CALLS = json.loads(
 )["kernels"]
 # These run aclnn only with a flag of the plugin, FLAGS_npu_scale_aclnn or FLAGS_npu_split_aclnn.
 BY_FLAG = {"scale", "split", "split_with_num"}
+BOTH = ("aclnn", "aclop")
 CONVERSIONS = {"aclnnCast"}  # of operands; the kernel itself is another type
 
 
@@ -29,8 +30,9 @@ def test_the_paths_follow_from_the_plugin_s_calls():
             expected[kernel] = ["aclop"]
         elif functions:
             expected[kernel] = ["aclnn", "aclop"] if functions <= guarded else ["aclnn"]
-    assert expected == PATHS
-    assert {kernel for kernel, paths in PATHS.items() if "aclnn" in paths} <= set(virtual_npu.aclnn_kernels())
+    interfaces = {kernel: [call for call in calls if call in BOTH] for kernel, calls in TABLE.items()}
+    assert interfaces == expected
+    assert set(virtual_npu.aclnn_kernels()) == {kernel for kernel, calls in CALLS.items() if "aclnn" in calls}
 
 
 def test_the_record_has_the_path(on_npu):

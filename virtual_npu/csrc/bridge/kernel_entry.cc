@@ -8,6 +8,7 @@
 #include "paddle/phi/core/tensor_array.h"
 #include "bridge/thunks.h"
 #include "observe/aclop.h"
+#include "observe/kernel_path.h"
 
 namespace virtual_npu {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <atomic>
 #include <mutex>
-#include <string_view>
-#include <unordered_map>
 
 #include "paddle/phi/core/enforce.h"
 #include "runtime/acl.h"
@@ -24,19 +22,6 @@ void run(const std::string& kernel, const char* type) {
 }
 
 }  // namespace
-
-const char* aclop_of(const std::string& kernel) {
-  static const auto* types = [] {
-    static constexpr std::pair<const char*, const char*> kListed[] = {
-#include "aclop_kernels.inc"
-    };
-    auto* types = new std::unordered_map<std::string_view, const char*>;
-    for (const auto& [name, type] : kListed) types->emplace(name, type);
-    return types;
-  }();
-  const auto row = types->find(kernel);
-  return row == types->end() ? nullptr : row->second;
-}
 
 void before_aclop(const std::string& kernel, const char* type) {
   if (config().card == Card::k950) return run(kernel, type);

@@ -5,9 +5,6 @@
 
 namespace virtual_npu {
 
-// The aclop type that paddle-custom-npu runs for a kernel; null if it runs none. The string is never freed.
-const char* aclop_of(const std::string& kernel);
-
 // What the plugin does before it runs an aclop: the first time, it allocates and clears the FloatStatus. Throws if the
 // chip has no such operator, or if it runs no aclop.
 void before_aclop(const std::string& kernel, const char* type);

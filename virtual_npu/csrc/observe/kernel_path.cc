@@ -11,24 +11,29 @@
 namespace virtual_npu {
 namespace {
 
-struct Interfaces {
-  bool aclnn = false, aclop = false;
+struct CannCalls {
+  bool aclnn = false, aclop = false;  // the interfaces that it runs through
+  const char* type = nullptr;         // of the aclop that it runs with every CANN
 };
 
-Interfaces interfaces_of(const std::string& kernel) {
+const CannCalls& cann_calls_of(const std::string& kernel) {
   static const auto* table = [] {
-    static constexpr std::pair<const char*, const char*> kListed[] = {
-#include "kernel_paths.inc"
+    static constexpr std::pair<const char*, std::string_view> kListed[] = {
+#include "cann_calls.inc"
     };
-    auto* interfaces = new std::unordered_map<std::string_view, Interfaces>;
-    for (const auto& [name, interface] : kListed) {
-      Interfaces& entry = (*interfaces)[name];
-      (std::string_view(interface) == "aclnn" ? entry.aclnn : entry.aclop) = true;
+    constexpr std::string_view kType = "type ";
+    auto* calls = new std::unordered_map<std::string_view, CannCalls>;
+    for (const auto& [name, word] : kListed) {
+      CannCalls& entry = (*calls)[name];
+      if (word == "aclnn") entry.aclnn = true;
+      if (word == "aclop") entry.aclop = true;
+      if (word.substr(0, kType.size()) == kType) entry.type = word.data() + kType.size();
     }
-    return interfaces;
+    return calls;
   }();
+  static const CannCalls kNone;
   const auto row = table->find(kernel);
-  return row == table->end() ? Interfaces() : row->second;
+  return row == table->end() ? kNone : row->second;
 }
 
 bool libopapi_is_gone() {
@@ -42,21 +47,23 @@ bool libopapi_is_gone() {
 }  // namespace
 
 const char* path_of(const std::string& kernel) {
-  const Interfaces interfaces = interfaces_of(kernel);
-  if (interfaces.aclnn && !(libopapi_is_gone() && interfaces.aclop)) return "aclnn";
-  return interfaces.aclop ? "aclop" : "";
+  const CannCalls& calls = cann_calls_of(kernel);
+  if (calls.aclnn && !(libopapi_is_gone() && calls.aclop)) return "aclnn";
+  return calls.aclop ? "aclop" : "";
 }
+
+const char* aclop_of(const std::string& kernel) { return cann_calls_of(kernel).type; }
 
 void check_path(const std::string& kernel) {
   if (!libopapi_is_gone()) return;
-  const Interfaces interfaces = interfaces_of(kernel);
-  if (!interfaces.aclnn) return;
+  const CannCalls& calls = cann_calls_of(kernel);
+  if (!calls.aclnn) return;
   static std::once_flag is_reported;  // the plugin opens the library once (GetOpApiLibHandler)
   std::call_once(is_reported, [] {
     std::printf("dlopen libopapi.so failed, error:libopapi.so: cannot open shared object file: No such file or directory.\n");
     std::fflush(stdout);
   });
-  if (interfaces.aclop) return;
+  if (calls.aclop) return;
   std::fprintf(stderr,
                "virtual npu: the kernel %s has no aclop form, so paddle-custom-npu calls a null pointer "
                "(VIRTUAL_NPU_LIBOPAPI=gone).\n",

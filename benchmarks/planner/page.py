@@ -329,7 +329,7 @@ stated.
 - Tensor parallelism of 8 in MindFormers is predicted up to 6 % too fast, of 4 with 4K tokens up to 16 % too
   slow.
 - Runs on 64 and more cards are few. Contention between servers is left out: a collective has its port
-  alone, as without `--oversubscription`.
+  alone.
 - Not covered by any run: sharding stages 2 and 3, documents in packed samples, 910B1, 910B4 and 910C.
 
 Left out:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -26,13 +26,11 @@ class Link:
     """An interconnect.
 
     Attributes:
-        topology: "full_mesh" (a link of ``bandwidth`` for each pair of cards) or "switch" (one for each
-        card). cards: Number of connected cards; None for any number. bandwidth: Bytes/s in one direction.
-        efficiency: Fraction of ``bandwidth`` that collectives reach. latency: Seconds per step of a
-        collective. oversubscription: Total bandwidth of a pod's cards divided by that of the pod's uplinks; 1
-        without
-            oversubscription.
-        pod: Number of cards in a pod.
+        topology: "full_mesh" (a link of ``bandwidth`` for each pair of cards) or "switch" (one per card).
+        cards: Number of connected cards; None for any number.
+        bandwidth: Bytes/s in one direction.
+        efficiency: Fraction of ``bandwidth`` that collectives reach.
+        latency: Seconds per step of a collective.
     """
 
     name: str
@@ -41,13 +39,6 @@ class Link:
     bandwidth: float
     efficiency: float
     latency: float
-    oversubscription: float = 1.0
-    pod: int = 0
-
-    @property
-    def uplink(self) -> Link:
-        """The link with each card's share of the uplink bandwidth when all cards of a pod send at once."""
-        return replace(self, bandwidth=self.bandwidth / self.oversubscription)
 
 
 @dataclass(frozen=True)
@@ -78,11 +69,6 @@ class Card:
     def sustained_bandwidth(self) -> float:
         """Bytes/s that memory-bound kernels reach."""
         return self.bandwidth * self.memory_efficiency
-
-
-def oversubscribed(card: Card, ratio: float, pod: int) -> Card:
-    """``card`` in a network with pods of ``pod`` cards whose uplinks are oversubscribed by ``ratio``."""
-    return replace(card, between_servers=replace(card.between_servers, oversubscription=ratio, pod=pod))
 
 
 def names() -> tuple[str, ...]:

@@ -10,5 +10,5 @@ From a model's sizes to the answer:
     interval              the range of a time, from published runs
     search                the fastest layout that fits
     answer                all of the above, with alternatives and the cheapest change that makes a run fit
-    table, page           the answer as text and as HTML
+    table                 the answer as text
 """

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import sys
-from pathlib import Path
 
 from llm_npu.core import cards, paths, program, stopping
 from llm_npu.core.errors import UserError, caused_by_the_user
@@ -16,7 +14,7 @@ from llm_npu.models.families import FAMILIES
 from paddle_fused import command_line, strict_json
 
 from . import answer as answers
-from . import table
+from . import interval, table
 from .layout import FUSED, GRANULARITIES, MASKS, OVERLAPS, SHARDING, SWITCHES, Layout
 from .shape import ModelShape
 from .step_model.program import CHUNKS
@@ -69,12 +67,8 @@ def parser() -> command_line.Parser:
     for name, switch in SWITCHES.items():
         add(f"--{switch}", **_SWITCH, default=True, help=f"fused {name} (default: true)")
     add("--disable_fused_options", **_SWITCH, default=False, help="no fused operators")
-    ratio = "bandwidth of a pod's cards divided by its uplink bandwidth (default: %(default)s)"
-    add("--oversubscription", type=float, default=1.0, metavar="R", help=ratio)
-    add("--pod_cards", type=int, metavar="N", help="cards per pod (default: the cards of a server)")
     add("--search", action="store_true", help="find the fastest layout that fits; excludes degrees")
     add("--json", action="store_true", help="print JSON")
-    add("--html", type=paths.path_argument, metavar="FILE", help="also write an HTML page")
     return command
 
 
@@ -87,8 +81,6 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
         raise UserError("--global_batch_size is 0, but must be a whole number of 1 or more")
     if options.recompute_granularity and not options.recompute and not options.search:
         raise UserError("--recompute_granularity has no effect without --recompute; give --recompute as well")
-    if options.html:
-        _check_writable(options.html)
     if options.search:
         for name in SEARCHED:
             if name in fields:
@@ -110,34 +102,8 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
     fields["fused"] = frozenset() if options.disable_fused_options else FUSED - off
     card = cards.card(options.card, "float16" if options.fp16 else "bfloat16")
-    card = _network(card, options.oversubscription, options.pod_cards)
     overlaps = OVERLAPS if options.search and not options.overlap and has_overlaps(shape) else ()
     return options, answers.planned(shape, Layout(**fields), card, options.search, overlaps)
-
-
-def _network(card: cards.Card, ratio: float, pod: int | None) -> cards.Card:
-    """``card`` in the network that the command line describes."""
-    server = card.within_server.cards or 1
-    if not 1 <= ratio < math.inf:
-        raise UserError(f"--oversubscription is {ratio:g}, but must be a number of 1 or more")
-    if pod is not None and ratio == 1:
-        raise UserError(
-            "--pod_cards has no effect while --oversubscription is 1; give a ratio as well, or omit it"
-        )
-    pod = server if pod is None else pod
-    if pod < server or pod % server:
-        raise UserError(f"--pod_cards is {pod}, but must be a multiple of {server} (cards per server)")
-    return cards.oversubscribed(card, ratio, pod)
-
-
-def _check_writable(file: Path) -> None:
-    """Raises ValueError before the search starts if the page cannot be written."""
-    if not file.parent.is_dir():
-        raise UserError(
-            f"--html is {file}, but the folder {file.parent} does not exist; create it, or give another file"
-        )
-    if file.is_dir():
-        raise UserError(f"--html is {file}, which is a folder; give a file name")
 
 
 def as_json(answer: answers.Answer) -> dict[str, object]:
@@ -162,19 +128,16 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "hidden_communication_s": answer.time.hidden,
             "aicpu_share": answer.aicpu_share,
             "relative_error": answer.interval.width,
-            "step_time_range_s": list(answer.interval.around(answer.time.step_time_s)),
+            "step_time_range_s": list(interval.around(answer.time.step_time_s, answer.interval.width)),
             "memory": [
                 {"stage": stage.stage, "moments": [dataclasses.asdict(moment) for moment in stage.moments]}
                 for stage in answer.memory.stages
             ],
             "otherwise": [dataclasses.asdict(gain) for gain in answer.gains],
-            "scaling": [dataclasses.asdict(scale) for scale in answer.scaling],
         },
         "plan": {
             "model": answer.shape.name,
             "card": answer.card.name,
-            "oversubscription": answer.card.between_servers.oversubscription,
-            "pod_cards": answer.card.between_servers.pod,
             "unlike_published_runs": list(answer.interval.unlike),
             "fits": answer.fits,
             "close_to_limit": answer.close,
@@ -196,16 +159,10 @@ def main(argv: list[str]) -> int:
     stopping.unshield()  # no framework import needs the shield
     with caused_by_the_user():
         options, answer = planned(argv)
-    if sys.stdout is None and not options.html:
-        raise UserError("there is no standard output; open it, or give --html FILE")
-    if options.html:
-        from . import page  # a late import: it draws with matplotlib
-
-        options.html.write_text(page.write(answer), encoding="utf-8")
+    if sys.stdout is None:
+        raise UserError("there is no standard output; open it")
     text = strict_json.dumps(as_json(answer), indent=2) if options.json else table.write(answer)
     print(printable(text, keep=LAYOUT), end="")
-    if options.html and not options.json:
-        print(f"\nThe page is {options.html}")
     return 0
 
 

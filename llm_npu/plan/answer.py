@@ -23,7 +23,6 @@ SYSTEM = (65536 - 62432) << 20
 # of environment variables).
 HCCL_BUFFERS = 2 * 200 << 20
 GIB = 1 << 30
-CARDS_OF_CHART = tuple(8 << doubling for doubling in range(11))
 
 
 @dataclass(frozen=True)
@@ -37,29 +36,13 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """The run on another number of cards.
-
-    Attributes:
-        grows: whether the samples per card stay constant; otherwise the samples per step do.
-        speed: tokens per second per card, or 0 if the run is impossible.
-        limit: why the run is impossible, or the largest loss of time.
-    """
-
-    cards: int
-    grows: bool
-    speed: float
-    limit: str
-
-
-@dataclass(frozen=True)
 class Answer:
     """A run with its predicted time and memory.
 
     Attributes:
         limit: the bytes of a card available to a program.
         change: the layout that fits with the fewest changes, the fastest of several; None if the layout fits,
-            or if none does. ``scaling`` then applies to this layout.
+            or if none does.
         interval: the range of the predicted time.
     """
 
@@ -72,15 +55,9 @@ class Answer:
     memory: Memory
     limit: int
     gains: tuple[Gain, ...]
-    scaling: tuple[Scale, ...]
     interval: Interval
     change: Found | None = None
     search: Search | None = None
-
-    @property
-    def scaled(self) -> str:
-        """The run that ``scaling`` is about, in words."""
-        return "the cheapest change that fits" if self.change else "the same replica"
 
     @property
     def memory_range(self) -> tuple[float, float]:
@@ -110,11 +87,7 @@ class Answer:
         seconds_of |= {
             f"exposed communication: {group}": seconds for group, seconds in time.communication.items()
         }
-        seconds_of |= {
-            "pipeline bubble": time.bubble,
-            "optimizer": time.optimizer,
-            "host": time.host,
-        }
+        seconds_of |= {"pipeline bubble": time.bubble, "optimizer": time.optimizer, "host": time.host}
         return {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
 
     @property
@@ -175,7 +148,6 @@ def planned(
         memory=memory,
         limit=limit,
         gains=gains(shape, layout, card),
-        scaling=scaling(shape, change.layout if change else layout, card),
         interval=interval(shape, layout, card),
         change=change,
         search=result,
@@ -263,54 +235,3 @@ def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
 
 
 OPERATORS = ("attention", "rms_norm", "rope", "swiglu")
-
-
-def scaling(shape: ModelShape, layout: Layout, card: Card) -> tuple[Scale, ...]:
-    """The same replica on the cards of ``layout`` and on 8 to 8192 cards, with growing and fixed batches."""
-    return tuple(
-        Scale(cards, grows, *_on(shape, layout, card, cards, grows))
-        for grows in (True, False)
-        for cards in _cards_of_chart(layout)
-    )
-
-
-def _cards_of_chart(layout: Layout) -> list[int]:
-    """The cards of ``layout``, and 8, 16, ... times the odd part of a replica: 56, 112, ... for 7 stages."""
-    odd = layout.replica // (layout.replica & -layout.replica)
-    return sorted(
-        {layout.cards, *(odd * number for number in CARDS_OF_CHART if odd * number <= CARDS_OF_CHART[-1])}
-    )
-
-
-def _on(shape: ModelShape, layout: Layout, card: Card, cards: int, grows: bool) -> tuple[float, str]:
-    """Speed and limit of a `Scale`."""
-    replica = layout.replica
-    if cards < replica:
-        return 0.0, f"a replica needs {replica} cards"
-    replicas, samples = cards // replica, layout.global_batch_size
-    if grows:
-        samples = samples // layout.data_parallel_degree * replicas
-    elif samples % (rows := replicas * layout.per_device_train_batch_size):
-        if samples < rows:
-            return (
-                0.0,
-                "1 sample per step is too few" if samples == 1 else f"{samples} samples per step are too few",
-            )
-        return 0.0, f"{samples} samples per step are not a multiple of {rows}"
-    try:
-        other = dataclasses.replace(layout, cards=cards, global_batch_size=samples)
-    except ValueError:  # at this point only interleaved pipelines can be refused
-        return 0.0, "too few micro batches for --virtual_pp_degree"
-    memory = peak(shape, other).peak_memory_bytes
-    if not may_fit(memory, usable(card, other), OWN_MEMORY):
-        return 0.0, f"{memory / GIB:.1f} GiB per card do not fit"
-    time = cost.step_time(shape, other, card)
-    return time.tokens_per_second_per_card, loss(time)
-
-
-def loss(time: cost.StepTime) -> str:
-    """The largest category of a step besides compute, and its share of the step."""
-    lost = {f"{group} communication": seconds for group, seconds in time.communication.items()}
-    lost |= {"pipeline bubble": time.bubble, "host": time.host, "optimizer": time.optimizer}
-    name = max(lost, key=lambda category: lost[category])
-    return f"{name} {100 * lost[name] / time.step_time_s:.1f}%" if lost[name] > 0 else "nothing"

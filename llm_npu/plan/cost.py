@@ -11,10 +11,9 @@ from llm_npu.models.flops import flops_per_token
 
 from .layout import Layout
 from .shape import ModelShape
-from .step_model import schedule, traffic
 from .step_model.operations import Operation
 from .step_model.program import TRAINER, Program, distinct_stages, micro_batch, once_a_step
-from .step_model.roofline import Efficiencies
+from .step_model.roofline import Efficiencies, collective_seconds
 
 DATA = Path(__file__).parent / "data"
 
@@ -99,7 +98,7 @@ def tally(
                 total.hide(share * sum(min(gather, product) for gather in waiting))
                 waiting = []
             continue
-        spent = traffic.seconds(operation, card, apart[operation.group]) / efficiencies.links
+        spent = collective_seconds(operation, card, apart[operation.group]) / efficiencies.links
         spent *= operation.times
         if operation.overlaps == "backward":
             total.beside_backward += spent
@@ -112,6 +111,26 @@ def tally(
         elif operation.overlaps == "attention":
             total.hide(share * min(spent, attention), operation.group)
     return total
+
+
+def pipeline(stages: Sequence[float], micro_batches: int, chunks: int = 1) -> tuple[float, float]:
+    """Seconds of a pipelined step, and its bubble: the seconds in which even the slowest stage is idle.
+
+    1F1B (arXiv 2104.04473): once the pipeline is full, the slowest stage is never idle; filling and draining
+    adds each other stage once:
+
+        T = m max(t) + (sum(t) - max(t)) / v
+
+    Exact for equal stages; otherwise an upper bound, because a slow first stage drains while others are busy.
+
+    Args:
+        stages: t, the seconds of one micro batch, forward and backward, of every stage.
+        micro_batches: m.
+        chunks: v, the model chunks per stage; interleaved filling takes 1/v of the time.
+    """
+    slowest = max(stages)
+    bubble = (sum(stages) - slowest) / chunks
+    return micro_batches * slowest + bubble, bubble
 
 
 def step_time(
@@ -136,7 +155,7 @@ def step_time(
     waits = {stage: max(0.0, total.kernels * host - total.device) for stage, total in tallies.items()}
     seconds = [tallies[stage].device + waits[stage] for stage in same_as]
     times = layout.micro_batches
-    pipelined, bubble = schedule.pipeline(seconds, times, layout.virtual_pp_degree)
+    pipelined, bubble = pipeline(seconds, times, layout.virtual_pp_degree)
     slowest = max(tallies, key=lambda stage: tallies[stage].device + waits[stage])
     main = tallies[slowest]
     ends = {

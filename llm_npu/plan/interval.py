@@ -17,7 +17,7 @@ from .cost import DATA
 from .layout import Layout
 from .shape import ModelShape
 
-SERVER, MANY = 8, 64  # cards
+MANY = 64  # cards
 LONG = 32768  # tokens
 
 EVERY, OTHER = "every run", "a program that no fit has seen"
@@ -56,10 +56,6 @@ class Interval:
     family: str
     runs: int
     unlike: tuple[str, ...]
-
-    def around(self, value: float) -> tuple[float, float]:
-        """The range of a time; for a speed, exchange the ends."""
-        return around(value, self.width)
 
 
 def around(value: float, width: float) -> tuple[float, float]:
@@ -105,8 +101,6 @@ def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> Iterator[
     for name, most in MOST.items():
         if getattr(layout, f"{name}_parallel_degree") > most:
             yield f"{name} parallelism of more than {most} cards"
-    if layout.cards > SERVER and card.between_servers.oversubscription > 1:
-        yield "a network with oversubscription"
     if layout.cards > MOST_CARDS:
         yield f"more than {MOST_CARDS} cards"
     if layout.cards == 1:

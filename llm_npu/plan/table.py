@@ -9,7 +9,7 @@ from llm_npu.models.families import FAMILIES
 from llm_npu.report.table import Table, share
 
 from .answer import GIB, Answer, left_out_sentences, usable
-from .interval import OTHER
+from .interval import OTHER, around
 from .layout import Layout
 from .shape import ModelShape
 
@@ -31,7 +31,7 @@ def write(answer: Answer) -> str:
 def sentences(answer: Answer) -> list[str]:
     """The summary of the answer."""
     time, peak = answer.time, answer.memory.fullest
-    low, high = answer.interval.around(time.step_time_s)
+    low, high = around(time.step_time_s, answer.interval.width)
     speed = (
         f"{answer.shape.name} on {answer.layout.cards} x {answer.card.name}: "
         f"{time.tokens_per_second_per_card:.0f} tokens/s per card, {time.step_time_s:.2f} s per step "
@@ -161,7 +161,11 @@ def notes(answer: Answer) -> list[str]:
             "assume full servers, and a group that spans a partial server is slower."
         )
     if layout.cards > CARDS_OF_SERVER:
-        lines.append(network(answer))
+        link = answer.card.between_servers
+        lines.append(
+            f"Between servers every card reaches {link.bandwidth * link.efficiency / 1e9:.0f} GB/s at any "
+            "load: the times assume a network without oversubscription, with one rail per card."
+        )
         lines.append(
             "Several machines: start the script on each with paddle.distributed.launch (docs/distributed.md)."
         )
@@ -179,24 +183,8 @@ def notes(answer: Answer) -> list[str]:
     return lines
 
 
-def network(answer: Answer) -> str:
-    """The network between servers that the times assume."""
-    link = answer.card.between_servers
-    port = f"{link.bandwidth * link.efficiency / 1e9:.0f} GB/s"
-    if link.oversubscription == 1:
-        return (
-            f"Between servers every card reaches {port} at any load: the times assume a network without "
-            "oversubscription, with one rail per card. --oversubscription R divides the bandwidth of the "
-            "uplinks."
-        )
-    return (
-        f"Between servers a card reaches {port} within a pod of {link.pod} cards, and "
-        f"1/{link.oversubscription:g} of it beyond, assuming that all cards of the pod send at once."
-    )
-
-
 def tables(answer: Answer) -> list[Table]:
-    """Tables of time, memory, alternatives, other layouts and scaling."""
+    """Tables of time, memory, alternatives and other layouts."""
     return [
         table
         for table in (
@@ -205,7 +193,6 @@ def tables(answer: Answer) -> list[Table]:
             _moments(answer),
             _gains(answer),
             _search(answer),
-            _scaling(answer),
         )
         if table.rows
     ]
@@ -275,25 +262,3 @@ def _search(answer: Answer) -> Table:
         f"{' '.join(f'{name} {value}' for name, value in kept) or '-'}.{near}"
     )
     return Table("Fastest layouts", ["arguments that differ", "s per step", "GiB"], rows, remark=remark)
-
-
-def _scaling(answer: Answer) -> Table:
-    grown = [scale for scale in answer.scaling if scale.grows]
-    kept = [scale for scale in answer.scaling if not scale.grows]
-    rows = [
-        [str(more.cards), *(cell for scale in (more, same) for cell in (_speed(scale.speed), scale.limit))]
-        for more, same in zip(grown, kept, strict=True)
-    ]
-    columns = [
-        "cards",
-        "tokens/s per card, growing batch",
-        "limit",
-        "tokens/s per card, fixed batch",
-        "limit",
-    ]
-    remark = f"Scaling of {answer.scaled}. Limit: the largest loss of time, or why the run is impossible."
-    return Table("Scaling", columns, rows, words=0, remark=remark)
-
-
-def _speed(speed: float) -> str:
-    return f"{speed:.0f}" if speed else "-"

@@ -39,7 +39,6 @@ COMMANDS = [
     (["numerics", "compare", "one", "other"], 1, "first difference beyond rounding: the output of a"),
 ]
 DRAWING = [
-    (["plan", *RUN, *LAYOUT, "--html", "plan.html"], 0, "The page is plan.html"),
     (["profiling", "report", "--help"], 0, "--compare"),
     (["profiling", "report", "nowhere"], 2, "is not a folder"),
     (["profiling", "report", "profile"], 0, "Top operators"),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_npu.plan.step_model.feed_forward import EXPERTS, Layer
-from llm_npu.plan.step_model.kernels import WIDTH
 from llm_npu.plan.step_model.operations import Operation
-from llm_npu.plan.step_model.stage import Stage
+from llm_npu.plan.step_model.stage import EXPERTS, WIDTH, Layer, Stage
 
 from .layout import PublishedLayout
 from .software import Software

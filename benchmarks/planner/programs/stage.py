@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_npu.plan.step_model.kernels import WIDTH
 from llm_npu.plan.step_model.operations import Operation
-from llm_npu.plan.step_model.stage import BLOCK
+from llm_npu.plan.step_model.stage import BLOCK, WIDTH
 
 from .feed_forward import FeedForward
 

@@ -10,10 +10,9 @@ from llm_npu.core.cards import Card
 
 from ..layout import Layout
 from ..shape import ModelShape
-from .kernels import SINGLE, WIDTH
 from .operations import Operation, collective
 from .roofline import Efficiencies, compute_seconds
-from .stage import ADAM, CLIP, Stage
+from .stage import ADAM, CLIP, SINGLE, WIDTH, Stage
 
 
 @dataclass(frozen=True)

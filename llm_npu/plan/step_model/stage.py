@@ -1,15 +1,22 @@
-"""The parts of a model on one rank of a pipeline stage, each as a list of operations."""
+"""The parts of a model on one rank of a pipeline stage, each as a list of operations.
+
+Bytes count every read and write of a tensor once per kernel; for tensors split by tensor parallelism, only
+the rank's part.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from paddle_fused import registry
 
-from .feed_forward import FeedForward
-from .kernels import TRAFFIC, WIDTH
+from ..layout import Layout
+from ..shape import ModelShape
 from .operations import Operation, collective
 
+WIDTH, SINGLE = 2, 4  # bytes of bfloat16 and float32
+EXPERTS = "experts"
 BLOCK = 128  # queries and keys of a block; attention computes whole blocks
 DOCUMENTS = 4  # assumed number of documents in a packed sample of the mask "documents"
 BACKWARD_ATTENTION = 2.5  # five matmuls instead of two; fused attention recomputes the scores
@@ -20,16 +27,115 @@ ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # pe
 CLIP = 12  # bytes per weight: read the gradient for the norm, then scale it
 
 
+def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """A row of TRAFFIC: one kernel, with the operator's registered bytes."""
+    cost = registry.find(operator).cost
+    forward, both = (cost(WIDTH, backward, **element).bytes for backward in (False, True))
+    return (forward, 1, forward), (both - forward, 1, both - forward)
+
+
+# For a chain of kernels, forward and backward: bytes read and written per element, number of kernels, and
+# bytes exchanged with other chains. Fused: one kernel in bfloat16. Composed: like the Python code of
+# PaddleNLP and Megatron, with the norm and the softmax in float32.
+TRAFFIC = {
+    ("rms_norm", True): _fused("rms_norm", tokens=1, hidden=1),
+    ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
+    ("swiglu", True): _fused("swiglu", tokens=1, hidden=1),  # per element of I
+    ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
+    ("rope", True): _fused("rotary_mul", tokens=1, heads=1, head_dim=1),
+    ("rope", False): ((18, 5, 4), (18, 5, 4)),
+    ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, counted in a dry run of PaddleNLP's model
+}
+
+
 def causal(length: int) -> float:
     """The share of all query-key pairs for which causal attention computes a score."""
     blocks = max(1, length // BLOCK)
     return (blocks + 1) / (2 * blocks)
 
 
-class Stage(FeedForward):
+class Layer(NamedTuple):
+    """``times`` kernels, each with ``groups`` layers of ``inner`` columns for ``rows`` tokens per layer."""
+
+    name: str
+    rows: int
+    inner: int
+    groups: int = 1
+    times: int = 1
+
+    @property
+    def many(self) -> dict[str, int]:
+        return {"groups": self.groups, "times": self.times}
+
+
+class Stage:
     """The sizes on one rank of a stage, and the operations built from them."""
 
     accumulate = ACCUMULATE
+
+    def __init__(self, shape: ModelShape, layout: Layout):
+        tp = layout.tensor_parallel_degree
+        self.shape, self.layout, self.tp = shape, layout, tp
+        self.batch, self.length = layout.per_device_train_batch_size, layout.max_seq_length
+        self.tokens, self.queries = layout.tokens_per_rank, layout.max_seq_length
+        self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
+        self.hidden = shape.hidden_size
+        self.query = shape.query_size // tp
+        self.key = max(shape.key_value_size // tp, shape.head_dim)
+        self.columns = self.query + 2 * self.key
+        if shape.attention_parameters:  # as many operations as the projections of latent attention
+            self.columns = shape.attention_parameters // shape.hidden_size // tp - self.query
+        self.inner = shape.intermediate_size // tp
+        self.vocabulary = -(-shape.vocab_size // tp)
+        self.spread = self.tokens * self.hidden * WIDTH  # bytes of the activations of all ranks
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether a layer's collectives overlap with its matmuls."""
+        return self.layout.overlap != "serial"
+
+    def matmul(self, name: str, m: int, k: int, n: int, groups: int = 1, **fields) -> Operation:
+        """``groups`` products of (m, k) and (k, n) in one kernel."""
+        moved = groups * (m * k + k * n + m * n) * WIDTH
+        shapes = ((groups * m, k), (k, n))
+        return Operation(name, "matmul", flops=2.0 * groups * m * k * n, bytes=moved, shapes=shapes, **fields)
+
+    def linear_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
+        yield self.matmul(f"{name}.input_gradient", m, n, k, phase="backward", **fields)
+        yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
+
+    def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
+        """A chain of kernels with a ``cost`` as in TRAFFIC; without the third number nothing is cached."""
+        total, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
+        times = kernels * fields.pop("times", 1)
+        moved, cached = elements * total / kernels, elements * (total - outside) / kernels
+        return Operation(name, "vector", bytes=moved, cached=cached, times=times, **fields)
+
+    def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
+        """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a matmul."""
+        overlaps = "matmul" if self.overlapped and beside else ""
+        phase = "backward" if backward else "forward"
+        return collective(name, what, self.spread, "tp", self.tp, phase, overlaps=overlaps)
+
+    def into_columns(self, name: str) -> Iterator[Operation]:
+        if self.tp > 1 and self.layout.sequence_parallel:
+            yield self.collective(name, "all_gather")
+
+    def out_of_rows(self, name: str) -> Iterator[Operation]:
+        if self.tp > 1:
+            yield self.collective(name, "reduce_scatter" if self.layout.sequence_parallel else "all_reduce")
+
+    def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
+        if self.tp > 1 and self.layout.sequence_parallel:
+            # Without a fused kernel the compute stream waits for the gradient, which both matmuls need.
+            yield self.collective(name, "all_gather", True, beside=self.overlapped)
+
+    def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
+        """The matmuls of the layer, and the sum of its input gradient; PaddleNLP's head keeps it whole."""
+        yield from self.linear_backward(name, m, k, n, **fields)
+        if self.tp > 1:
+            scattered = self.layout.sequence_parallel and name != "lm_head"
+            yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
 
     def attended(self) -> float:
         """The share of all query-key pairs for which attention computes a score."""
@@ -93,6 +199,59 @@ class Stage(FeedForward):
         if self.shape.attention_bias:
             yield self.vector("attention.bias", self.tokens * columns, (2, 1), phase="backward")
         yield from self.into_columns_backward("attention.qkv", self.tokens, self.hidden, columns)
+
+    def layers(self) -> list[Layer]:
+        """The feed-forward layers of a decoder layer: a dense one, or the experts and a shared expert."""
+        if not self.shape.num_experts:
+            return [Layer("mlp", self.tokens, self.inner)]
+        layers = [self.experts()]
+        if shared := self.shape.shared_expert_intermediate_size // self.tp:
+            layers.append(Layer("shared_expert", self.tokens, shared))
+        return layers
+
+    def experts(self) -> Layer:
+        """All experts, each with an equal share of the tokens."""
+        number = self.shape.num_experts
+        rows = max(1, round(self.tokens * self.shape.experts_per_token / number))
+        many = {"groups" if "moe" in self.layout.fused else "times": number}
+        return Layer(EXPERTS, rows, self.inner, **many)
+
+    def routing(self, phase: str) -> Iterator[Operation]:
+        """The operations of a mixture of experts besides its feed-forward layers."""
+        number = self.shape.num_experts
+        if not number:
+            return
+        yield self.matmul("experts.router", self.rows, self.hidden, number, phase=phase)
+        # The composed operators gather and add the rows of one expert after the other.
+        moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * number)
+        routed = self.tokens * self.shape.experts_per_token * self.hidden
+        yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
+
+    def swiglu(self, layer: Layer, backward: bool = False) -> Operation:
+        cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
+        phase, elements = "backward" if backward else "forward", layer.groups * layer.rows * layer.inner
+        return self.vector(f"{layer.name}.swiglu", elements, cost, phase=phase, times=layer.times)
+
+    def feed_forward(self) -> Iterator[Operation]:
+        yield from self.routing("forward")
+        yield from self.into_columns("mlp.up")
+        for layer in self.layers():
+            name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
+            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, **many)
+            yield self.swiglu(layer)
+            yield self.matmul(f"{name}.down", rows, inner, self.hidden, **many)
+        yield from self.out_of_rows("mlp.down")
+
+    def feed_forward_backward(self) -> Iterator[Operation]:
+        yield from self.out_of_rows_backward("mlp.down")
+        first, *others = self.layers()
+        for layer in (*others, first):
+            name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
+            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, **many)
+            yield self.swiglu(layer, backward=True)
+            into = self.into_columns_backward if layer is first else self.linear_backward
+            yield from into(f"{name}.up", rows, self.hidden, 2 * inner, **many)
+        yield from self.routing("backward")
 
     def residual(self, backward: bool = False) -> Operation:
         phase = "backward" if backward else "forward"

@@ -11,7 +11,7 @@ from llm_npu.config import parse
 from llm_npu.core import cards, program
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import answer as answers
-from llm_npu.plan import cost, interval, page, table
+from llm_npu.plan import cost, interval, table
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 
@@ -37,7 +37,7 @@ def test_an_answer_says_what_it_assumed_and_how_far_it_can_be_trusted():
     assert all(key in text for key in ("12 samples", "4096 tokens", "1 micro batch"))
     assert "a larger --global_batch_size spreads them" in text
     assert "not a multiple of 8" in text
-    low, high = few.interval.around(few.time.step_time_s)
+    low, high = interval.around(few.time.step_time_s, few.interval.width)
     assert low < few.time.step_time_s < high and f"({low:.2f} to {high:.2f} s)" in text
 
 
@@ -89,12 +89,9 @@ def test_a_run_near_the_limit_is_neither_refused_nor_promised():
     assert answer.memory_width == interval.OWN_MEMORY
 
 
-def test_the_network_and_fused_operators_are_those_of_the_command_line():
+def test_fused_operators_are_those_of_the_command_line():
     argv = [*PUBLISHED, *DEGREES]
     plain = planned(*argv)
-    slow = planned(*argv, "--oversubscription", "8")
-    assert slow.time.communication["pp"] > 7 * plain.time.communication["pp"]
-    assert "without oversubscription" in table.write(plain) and "1/8" in table.write(slow)
     without = planned(*argv, "--use_fused_swiglu", "false")
     (gain,) = (gain for gain in plain.gains if gain.what == "fused swiglu")
     assert gain.used and gain.seconds == without.time.step_time_s
@@ -107,7 +104,7 @@ def test_nothing_fits_on_one_card():
     assert not answer.fits and answer.change is None
     text = table.write(answer)
     assert all(key in text for key in ("1 card", "--cards"))
-    assert "run_llama_npu.py" not in text and "<code>" not in page.write(answer)
+    assert "run_llama_npu.py" not in text
 
 
 def test_each_fused_operator_mask_and_overlap_is_answered_for(published):
@@ -121,22 +118,6 @@ def test_each_fused_operator_mask_and_overlap_is_answered_for(published):
         without = gains[f"fused {name}"]
         assert without.used and without.seconds > published.time.step_time_s
         assert without.bytes > published.memory.peak_memory_bytes
-
-
-def test_scaling_goes_to_8192_cards_and_names_every_limit(published):
-    assert [scale.cards for scale in published.scaling] == [8 << power for power in range(11)] * 2
-    assert all(scale.limit for scale in published.scaling)
-    limits = {(scale.cards, scale.grows): scale.limit for scale in published.scaling}
-    assert limits[8, True] == "a replica needs 32 cards"
-    few = planned("--model_name_or_path", "llama2-7b", "--cards", "8", "--global_batch_size", "64")
-    assert "64 samples" in few.scaling[-1].limit
-
-
-def test_scaling_has_runs_whatever_a_replica_takes():
-    argv = ["--model_name_or_path", "llama2-7b", "--cards", "7", "--pipeline_parallel_degree", "7"]
-    scaling = planned(*argv, "--global_batch_size", "32").scaling
-    assert [point.cards for point in scaling if point.grows] == [7, *(56 << power for power in range(8))]
-    assert all(point.speed for point in scaling if point.grows)
 
 
 def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
@@ -154,7 +135,6 @@ def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
     ("argv", "words"),
     [
         (["--disable_fused_options"], "attention that is not fused"),
-        (["--oversubscription", "4"], "a network with oversubscription"),
         (["--tensor_parallel_degree", "16"], "tensor parallelism of more than 8 cards"),
     ],
 )
@@ -163,8 +143,6 @@ def test_what_no_published_run_resembles_is_said_and_has_the_widest_range(argv, 
     plain, odd = (planned(*command_line) for command_line in (argv[:4], argv))
     assert not plain.interval.unlike and f"No published run has {words}: " in table.write(odd)
     assert odd.interval.width > plain.interval.width
-    few = planned("--model_name_or_path", "llama2-7b", "--cards", "8", "--oversubscription", "4")
-    assert not few.interval.unlike  # a server has no network
 
 
 def test_memory_of_the_system_and_of_communication_is_no_program_s():
@@ -199,13 +177,6 @@ def test_masks_are_those_of_the_script():
     assert parse(table.arguments(answer.shape, answer.layout)).data.reset_attention_mask
 
 
-def test_the_batch_of_now_says_why_it_does_not_suit_more_cards():
-    argv = ["--model_name_or_path", "llama-tiny", "--cards", "24", "--global_batch_size", "48"]
-    limits = {scale.cards: scale.limit for scale in planned(*argv).scaling if not scale.grows}
-    assert all(key in limits[32] for key in ("48 samples", "32"))
-    assert "48 samples" in limits[64]
-
-
 def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
     code = program.run(command.main, [str(word) for word in argv])
     out, err = capsys.readouterr()
@@ -229,15 +200,12 @@ def test_json_has_the_keys_that_programs_read(capsys):
 
 
 @pytest.mark.slow
-def test_the_table_and_the_page_say_the_same(published):
+def test_the_table_says_that_the_run_fits(published):
     for answer in (published, planned(*PUBLISHED, "--search")):
-        text, html = table.write(answer), page.write(answer)
+        text = table.write(answer)
         assert "It fits: " in text
         assert f"{answer.time.tokens_per_second_per_card:.0f} tokens/s per card" in text
-        for shown in table.tables(answer):
-            assert shown.title in text and shown.title in html
-        assert html.count("data:image/svg+xml;base64,") == 3
-        assert "<script" not in html and "http" not in html.replace("http-equiv", "")
+        assert all(shown.title in text for shown in table.tables(answer))
 
 
 def test_a_table_of_many_stages_has_the_first_the_fullest_and_the_last():

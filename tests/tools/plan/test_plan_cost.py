@@ -11,9 +11,9 @@ from llm_npu.plan import cost
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.memory_model import memory
 from llm_npu.plan.shape import ModelShape
-from llm_npu.plan.step_model import operations, program, schedule, traffic
+from llm_npu.plan.step_model import operations, program
 from llm_npu.plan.step_model.operations import Operation
-from llm_npu.plan.step_model.roofline import Efficiencies, compute_seconds
+from llm_npu.plan.step_model.roofline import Efficiencies, collective_seconds, compute_seconds
 from llm_npu.plan.step_model.stage import causal
 
 pytestmark = pytest.mark.sampled
@@ -48,21 +48,21 @@ def test_products_take_as_long_as_measured(m, n, k, tflops):
 @pytest.mark.parametrize(("ranks", "gigabytes"), [(2, 38), (4, 64), (8, 149)])
 def test_gathering_takes_as_long_as_measured(ranks, gigabytes):
     gather = Operation("x", "collective", collective="all_gather", payload=1e9, group="tp", group_size=ranks)
-    assert 1 / traffic.seconds(gather, CARD) == pytest.approx(gigabytes, rel=0.13)
+    assert 1 / collective_seconds(gather, CARD) == pytest.approx(gigabytes, rel=0.13)
     reduce = gather._replace(collective="all_reduce")
-    assert traffic.seconds(reduce, CARD) == pytest.approx(2 * traffic.seconds(gather, CARD))
+    assert collective_seconds(reduce, CARD) == pytest.approx(2 * collective_seconds(gather, CARD))
 
 
 def test_between_servers_every_card_has_a_port():
     gather = Operation("x", "collective", collective="all_gather", payload=1e9, group="dp", group_size=4)
-    apart, together = traffic.seconds(gather, CARD, stride=8), traffic.seconds(gather, CARD)
+    apart, together = collective_seconds(gather, CARD, stride=8), collective_seconds(gather, CARD)
     assert apart == pytest.approx(1e9 * 3 / 4 / 20e9, rel=0.01) and apart > together
     # 16 ranks in two servers: the eighth of a server's card crosses.
     both = gather._replace(group_size=16)
-    alone = traffic.seconds(gather._replace(group_size=8), CARD)
-    assert traffic.seconds(both, CARD) - alone == pytest.approx(1e9 / 8 / 2 / 20e9, rel=0.02)
+    alone = collective_seconds(gather._replace(group_size=8), CARD)
+    assert collective_seconds(both, CARD) - alone == pytest.approx(1e9 / 8 / 2 / 20e9, rel=0.02)
     send = gather._replace(collective="send", payload=1e9)
-    assert traffic.seconds(send, CARD, stride=8) == pytest.approx(1 / 20, rel=0.01)
+    assert collective_seconds(send, CARD, stride=8) == pytest.approx(1 / 20, rel=0.01)
 
 
 def test_a_pipeline_waits_for_its_slowest_hop():
@@ -71,9 +71,9 @@ def test_a_pipeline_waits_for_its_slowest_hop():
     for bandwidth in (5e9, 500e9):
         link = dataclasses.replace(CARD.between_servers, bandwidth=bandwidth)
         card = dataclasses.replace(CARD, between_servers=link)
-        within, between = traffic.seconds(near, card, stride=4), traffic.seconds(near, card, stride=8)
-        assert within == traffic.seconds(near, CARD, stride=4) != between
-        assert traffic.seconds(far, card, stride=4) == max(within, between)
+        within, between = collective_seconds(near, card, stride=4), collective_seconds(near, card, stride=8)
+        assert within == collective_seconds(near, CARD, stride=4) != between
+        assert collective_seconds(far, card, stride=4) == max(within, between)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def simulated(stages, micro_batches):
     "stages", [[3.0], [3.0] * 4, [3.0, 3.0, 4.0], [5.0, 3.0, 3.0, 3.0], [3.0, 3.0, 3.0, 4.5]]
 )
 def test_a_pipeline_takes_as_long_as_its_simulation(stages):
-    whole, bubble = schedule.pipeline(stages, 16)
+    whole, bubble = cost.pipeline(stages, 16)
     assert 1 - 1e-9 <= whole / simulated(stages, 16) < 1.07
     if len(set(stages)) == 1:
         assert whole == pytest.approx(simulated(stages, 16))
     assert bubble == pytest.approx(sum(stages) - max(stages))
-    assert schedule.pipeline(stages, 16, 2)[1] == pytest.approx(bubble / 2)
+    assert cost.pipeline(stages, 16, 2)[1] == pytest.approx(bubble / 2)
 
 
 # All weights, of the models' cards; those of them that are in no product with a token (embedding
@@ -324,28 +324,12 @@ def test_unknown_cards_get_a_sentence():
         cards.card("")
 
 
-def test_oversubscribed_uplinks_slow_what_leaves_a_pod():
-    gather = Operation("x", "collective", collective="all_gather", payload=1e9, group="dp", group_size=64)
-    alone = traffic.seconds(gather, CARD)
-
-    def slowed(ratio, pod):
-        return traffic.seconds(gather, cards.oversubscribed(CARD, ratio, pod)) - alone
-
-    assert slowed(1, 8) == 0 and slowed(4, 64) == pytest.approx(0, abs=1e-3)
-    # Of 1e9 bytes a card exchanges an eighth with 7 other servers, 3/4 of that at 20 GB/s within a pod of 4.
-    assert slowed(4, 8) == pytest.approx(3 * 1e9 / 8 * 7 / 8 / 20e9, rel=0.03)
-    assert slowed(4, 32) == pytest.approx(3 * 1e9 / 32 / 2 / 20e9, rel=0.05)
-    send = gather._replace(collective="send", group_size=4, payload=1e9)
-    apart = traffic.seconds(send, cards.oversubscribed(CARD, 7, 8), stride=8)
-    assert apart == pytest.approx(7 * traffic.seconds(send, CARD, stride=8), rel=0.01)
-
-
 def test_efficiency_falls_with_a_fixed_batch_as_that_of_llama_3():
     """arXiv 2407.21783, table 4: 8,192 cards reach 430 TFLOPS, 16,384 with the same 16M tokens 400."""
     chunks = 8  # of one layer on each of 16 stages; 2048 rows of 8K tokens on 64 and 128 replicas
 
     def share(replicas):
-        whole, bubble = schedule.pipeline([1.0] * 16, 2048 // replicas, chunks)
+        whole, bubble = cost.pipeline([1.0] * 16, 2048 // replicas, chunks)
         return 1 - bubble / whole
 
     assert share(128) / share(64) == pytest.approx(400 / 430, abs=0.025)

@@ -27,6 +27,9 @@ import virtual_npu
 from paddle_fused import paddle_release
 
 gc.disable()  # until the tests are collected: a fifth of the time of the imports
+# The many processes that tests start would each compile the sources again: up to a second for each process.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 THREADS = "2"
 _STDERR = pytest.StashKey()
 # An environment has PaddleNLP or PaddleFormers. {library: folders and files of tests that need it}; single
@@ -102,12 +105,20 @@ def pytest_report_header(config):
 
 def pytest_ignore_collect(collection_path, config):
     needing = [TESTS / path for library in MISSING for path in NEED_LIBRARY[library]]
-    return True if collection_path in needing else None
+    if collection_path in needing:
+        return True
+    # The default run need not import a file to deselect all of its tests.
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    named = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    only_slow = "\npytestmark = pytest.mark.slow\n" in collection_path.read_text(encoding="utf-8")
+    return True if only_slow and collection_path not in named else None
 
 
 def pytest_collection_finish(session):
     gc.enable()
     gc.freeze()  # collections during tests skip the objects of Paddle's and PaddleNLP's modules
+    gc.set_threshold(10_000)  # with Python's 700, parsing the project's sources takes five times as long
     # A crash shows its test: pytest has taken the signals for that, and Paddle's import takes them over.
     faulthandler.disable()
     faulthandler.enable(session.config.stash[_STDERR])

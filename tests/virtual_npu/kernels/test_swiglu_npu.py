@@ -149,6 +149,7 @@ WIDTHS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", ["0", "1"])
 def test_the_card_wants_aligned_rows_for_the_gradient(strict, run_program):
     done = run_program(WIDTHS, VIRTUAL_NPU_STRICT=strict)

@@ -35,36 +35,35 @@ def batch(layout="BSND", heads=2, **arguments):
     return npu_fusion_attention(x, x, x, heads, layout, **arguments)
 
 
-WHOLE = r"; accepted: an integer\. Pass an int\."
+# The call, and what its message names: the argument, its value, and what to pass instead.
 REFUSED = {
-    "floats": (lambda: packed([2.0, 5.0], ENDS), "an element of actual_seq_qlen is 2.0" + WHOLE),
+    "floats": (lambda: packed([2.0, 5.0], ENDS), ("actual_seq_qlen", "2.0", "int")),
     "a float tensor": (
         lambda: packed(ENDS, paddle.to_tensor([2.0, 5.0])),
-        "an element of actual_seq_kvlen is 2.0" + WHOLE,
+        ("actual_seq_kvlen", "2.0", "int"),
     ),
-    "a number": (lambda: packed(5, ENDS), "actual_seq_qlen is 5; accepted: a list of integers"),
-    "too few tokens": (lambda: packed([2, 4], ENDS), r"actual_seq_qlen is \[2, 4\] for 5 tokens"),
-    "queries without keys": (lambda: packed([2, 5], [5, 5]), "a sequence with 3 queries and no keys"),
-    "other heads": (
-        lambda: batch(heads=3),
-        r"head_num is 3, but query of shape \[1, 8, 2, 4\] in layout BSND has 2 heads\. Pass 2\.",
-    ),
-    "heads of BSH": (lambda: batch("BSH", 3), "with head_num 3 the last dimensions of query"),
-    "no heads": (lambda: batch(heads=None), "head_num is None" + WHOLE),
-    "a keep_prob that is none": (lambda: batch(keep_prob="1"), "keep_prob is '1'; accepted: a number"),
-    "an infinite scale": (lambda: batch(scale=float("inf")), "scale is inf; accepted: a finite number"),
+    "a number": (lambda: packed(5, ENDS), ("actual_seq_qlen", "5", "ints")),
+    "too few tokens": (lambda: packed([2, 4], ENDS), ("actual_seq_qlen", "[2, 4]", "5")),
+    "queries without keys": (lambda: packed([2, 5], [5, 5]), ("3", "keys")),
+    "other heads": (lambda: batch(heads=3), ("head_num", "3", "[1, 8, 2, 4]", "BSND", "2")),
+    "heads of BSH": (lambda: batch("BSH", 3), ("head_num", "3", "query")),
+    "no heads": (lambda: batch(heads=None), ("head_num", "None", "int")),
+    "a keep_prob that is none": (lambda: batch(keep_prob="1"), ("keep_prob", "'1'", "float")),
+    "an infinite scale": (lambda: batch(scale=float("inf")), ("scale", "inf")),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_errors_are_in_its_own_names(case):
-    call, message = REFUSED[case]
-    with pytest.raises(ValueError, match="npu_fusion_attention: " + message):
+    call, keys = REFUSED[case]
+    with pytest.raises(ValueError) as caught:
         call()
+    message = str(caught.value)
+    assert message.startswith("npu_fusion_attention: ") and all(key in message for key in keys), message
 
 
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), -float("inf")])
 def test_flash_attention_refuses_a_scale_that_is_not_finite(scale):
     x = paddle.zeros([1, 8, 2, 4])
-    with pytest.raises(ValueError, match=f"flash_attention: scale is {scale}"):
+    with pytest.raises(ValueError, match=f"flash_attention: .*scale.*{scale}"):
         flash_attention(x, x, x, scale=scale)

@@ -42,7 +42,7 @@ def test_no_elements(shape):
 def test_a_scalar_has_no_halves_but_a_product():
     x = random()
     np.testing.assert_allclose(float(swiglu(x, x)), float(paddle.nn.functional.silu(x) * x), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"swiglu: x has shape \[\]"):
+    with pytest.raises(ValueError, match=r"swiglu.*x.*\[\]"):
         swiglu(x)
 
 
@@ -120,13 +120,13 @@ def test_a_captured_program_may_have_unknown_sizes(device, name, dim):
 def bad_inputs():
     x = random(4, 8)
     return {
-        "no tensor": (lambda: swiglu(3.0), "swiglu: x is float; accepted: a paddle tensor"),
-        "integers": (lambda: swiglu(x.astype("int32")), "x is int32; accepted: float32"),
+        "no tensor": (lambda: swiglu(3.0), "swiglu.*x.*float"),
+        "integers": (lambda: swiglu(x.astype("int32")), "x.*int32.*float32"),
         "y of another device": (
             lambda: swiglu(x, x.to("npu:0")),
-            "x is on cpu, y is on npu:0; accepted: one device",
+            "x.*cpu.*y.*npu:0",
         ),
-        "y of another rank": (lambda: swiglu(x, x[0]), r"x has shape \[4, 8\] and y \[8\]"),
+        "y of another rank": (lambda: swiglu(x, x[0]), r"x.*\[4, 8\].*y.*\[8\]"),
     }
 
 
@@ -142,11 +142,11 @@ def test_the_host_operators_check_their_memory():
     x = random(4, 8)
     swiglu(x)  # loads the operators
     for name, arguments, message in (
-        ("pf_swiglu", (x, x[:2]), r"gate has shape \[4, 8\] and up \[2, 8\]"),
-        ("pf_swiglu", (x, x.astype("float16")), "up is float16 and gate is float32"),
-        ("pf_swiglu", (x, x.to("npu:0")), "up is on npu:0"),
-        ("pf_swiglu_halves", (x[:, :7],), "accepted: an even last dimension"),
-        ("pf_swiglu_halves", (x.astype("float64"),), "x is float64"),
+        ("pf_swiglu", (x, x[:2]), r"gate.*\[4, 8\].*up.*\[2, 8\]"),
+        ("pf_swiglu", (x, x.astype("float16")), "up.*float16.*gate.*float32"),
+        ("pf_swiglu", (x, x.to("npu:0")), "up.*npu:0"),
+        ("pf_swiglu_halves", (x[:, :7],), "even"),
+        ("pf_swiglu_halves", (x.astype("float64"),), "x.*float64"),
     ):
         with pytest.raises(ValueError, match=f"{name}: .*{message}"):
             paddle._C_ops._run_custom_op(name, *arguments)

@@ -102,12 +102,12 @@ def test_what_a_list_may_not_hold_is_named(number):
     lists = [[_random(3, 4)], [_random(4, 6)]]
     lists[number] = [None]
     name = ("x", "weight")[number]
-    with pytest.raises(ValueError, match=rf"npu_grouped_matmul: {name}\[0\] is NoneType; accepted: a paddle"):
+    with pytest.raises(ValueError, match=rf"npu_grouped_matmul.*{name}\[0\].*NoneType"):
         npu_grouped_matmul(*lists)
 
 
 def test_a_group_list_is_a_list_or_a_tensor():
-    with pytest.raises(ValueError, match="npu_grouped_matmul: group_list is ndarray"):
+    with pytest.raises(ValueError, match=r"npu_grouped_matmul.*group_list.*ndarray"):
         npu_grouped_matmul([_random(3, 4)], [_random(4, 6)], group_list=np.array([3]))
 
 

@@ -58,17 +58,17 @@ def test_mindspeed_s_function_is_a_step_of_the_optimizer(on_cpu):
 
 
 REFUSED = {
-    "beta1 of 1": ({"beta1": 1.0}, "beta1 is 1; accepted: at least 0 and below 1"),
-    "a negative beta2": ({"beta2": -0.1}, "beta2 is -0.1; accepted: at least 0 and below 1"),
-    "no number of a beta": ({"beta1": float("nan")}, "beta1 is nan; accepted: at least 0 and below 1"),
-    "a negative eps": ({"eps": -1e-8}, "eps is -1e-08; accepted: "),
-    "an infinite eps": ({"eps": float("inf")}, "eps is inf; accepted: "),
-    "no number of a rate": ({"lr": float("nan")}, "lr is nan; accepted: a finite number"),
-    "a rate in words": ({"lr": "0.1"}, "lr is '0.1'; accepted: a number"),
-    "an infinite decay": ({"weight_decay": float("inf")}, "weight_decay is inf; accepted: a finite number"),
-    "a step in words": ({"state_step": "1"}, "state_step is '1'; accepted: a number"),
-    "no step": ({"state_step": None}, "state_step is None; accepted: a number"),
-    "an infinite step": ({"state_step": float("inf")}, "state_step is inf; accepted: step with one element"),
+    "beta1 of 1": ({"beta1": 1.0}, r"beta1 .*\b1\b"),
+    "a negative beta2": ({"beta2": -0.1}, "beta2.*-0.1"),
+    "no number of a beta": ({"beta1": float("nan")}, "beta1.*nan"),
+    "a negative eps": ({"eps": -1e-8}, "eps.*-1e-08"),
+    "an infinite eps": ({"eps": float("inf")}, "eps.*inf"),
+    "no number of a rate": ({"lr": float("nan")}, "lr.*nan"),
+    "a rate in words": ({"lr": "0.1"}, "lr.*'0.1'"),
+    "an infinite decay": ({"weight_decay": float("inf")}, "weight_decay.*inf"),
+    "a step in words": ({"state_step": "1"}, "state_step.*'1'"),
+    "no step": ({"state_step": None}, "state_step.*None"),
+    "an infinite step": ({"state_step": float("inf")}, "state_step.*inf"),
 }
 
 
@@ -76,7 +76,7 @@ REFUSED = {
 def test_numbers_that_adamw_does_not_take_are_refused(case, on_cpu):
     changes, message = REFUSED[case]
     param, *tensors = (paddle.ones([4]) for _ in range(4))
-    with pytest.raises(ValueError, match=f"npu_apply_fused_adamw_v2: {message}"):
+    with pytest.raises(ValueError, match=f"npu_apply_fused_adamw_v2.*{message}"):
         npu_apply_fused_adamw_v2(param, *tensors, None, **{"state_step": 1, **changes})
     assert (param == 1).all()
 
@@ -87,7 +87,7 @@ def test_two_names_of_one_tensor_are_refused(alias, device):
     for first, second in itertools.combinations(tensors, 2):
         tensors = {name: paddle.ones([4]) for name in tensors}
         tensors[second] = alias(tensors[first])
-        message = f"npu_apply_fused_adamw_v2: {first} and {second} are one tensor"
+        message = f"npu_apply_fused_adamw_v2.*{first}.*{second}"
         with pytest.raises(ValueError, match=message):
             npu_apply_fused_adamw_v2(**tensors, state_step=1, amsgrad=True)
 

@@ -1,4 +1,4 @@
-"""The planner's step times and memory against published runs.
+"""The planner's step times against published runs.
 
     python -m benchmarks planner [--write]
 

@@ -13,7 +13,6 @@ from llm_npu.core.cards import card
 from llm_npu.plan.step_model.stage import ADAM, LOSS_BACKWARD, LOSS_FORWARD
 from llm_npu.report.table import markdown
 
-from . import memory_page
 from .fitting import NOISE, PRIORS
 from .programs.program import published_step_time
 from .published import FITTED, HELD_OUT, UNNAMED, data, points
@@ -196,7 +195,7 @@ def page(validation: Validation) -> str:
     every = data()["points"]
     held_out = validation.held_out
     median, bias, worst, inside = _figures(held_out, validation)
-    return f"""# Accuracy of predicted step times and memory
+    return f"""# Accuracy of predicted step times
 
 `llm-npu plan` predicts runs that this project has not made; no figure on this page was measured by
 it. The page compares the models with published figures, run by run, and states the error.
@@ -307,8 +306,6 @@ reason, or is "unexplained".
 {table(validation)}
 
 ![predicted against measured](images/planning_validation.png)
-
-{memory_page.section()}
 
 ## Gains of single operators
 

@@ -1,4 +1,4 @@
-"""Published runs, as shapes and layouts that the cost and memory models can predict."""
+"""Published runs, as shapes and layouts that the cost model can predict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from llm_npu.core.cards import card, read
 from llm_npu.plan.cost import StepTime
 from llm_npu.plan.shape import ModelShape, latent_attention
 
-from .megatron.release import CORE_0_8, CURRENT, LEGACY, RELEASES, LatentAttention, Release, Switches
 from .programs.layout import PublishedLayout
 from .programs.program import ProgramEfficiencies, published_step_time
 from .programs.software import FUSED_ACCUMULATION, MEGATRON_DISPATCHER, STACKS, Software
@@ -21,16 +20,13 @@ DATA = Path(__file__).parent
 SERVER = "910b"  # Atlas 900 A2 PODc; data/cards.json says why this card
 # UNNAMED: neither fitted nor judged.
 FITTED, HELD_OUT, UNNAMED = "fitted", "held out", "card not named"
-DEFAULTS = Switches()
-CORES = {"0.6": CORE_0_8, "0.7": CORE_0_8, "0.8": CORE_0_8, "0.12": CURRENT}
 
 
 @dataclass(frozen=True)
 class Point:
     """A published run: its configuration, and what was published of it.
 
-    ``measured``: tokens/s of a card, or 0. ``memory``: bytes of the peak of each rank of ``ranks``, or empty.
-    ``half``: FITTED, HELD_OUT or UNNAMED. ``release``, ``switches``: of its memory, as in `megatron.ranks`.
+    ``measured``: tokens/s of a card. ``half``: FITTED, HELD_OUT or UNNAMED.
     """
 
     name: str
@@ -40,12 +36,8 @@ class Point:
     layout: PublishedLayout
     software: Software
     measured: float
-    memory: tuple[int, ...]
-    ranks: tuple[int, ...]
     half: str
     script: str
-    release: Release = CURRENT
-    switches: Switches = DEFAULTS
 
     def model(self) -> tuple[int, ...]:
         """Sizes of the layers: a run predicts another one of the same model."""
@@ -65,8 +57,6 @@ def half(run: dict) -> str:
     """The half of a run, by the rule that the data file states."""
     if run.get("card_unnamed"):
         return UNNAMED
-    if run.get("collected_last"):
-        return HELD_OUT
     odd = hashlib.sha256(run["name"].encode()).digest()[0] % 2
     return HELD_OUT if odd and not run.get("seen") else FITTED
 
@@ -87,37 +77,6 @@ def _mixture(run: dict) -> dict[str, int | None]:
         fields |= latent_attention(SimpleNamespace(**run))
         fields["head_dim"] = run.get("head_dim", fields["head_dim"])  # as padded for the kernel
     return fields
-
-
-def _release(run: dict) -> Release:
-    """That of a run's published memory, else of its program."""
-    if "core" not in run:
-        return RELEASES.get(run["stack"], CURRENT)
-    if run.get("legacy"):
-        return LEGACY
-    return replace(CORES[run["core"]], rotary_input=run.get("old_rotary", False))
-
-
-def _switches(run: dict) -> Switches:
-    latent = None
-    if "kv_lora_rank" in run:
-        padded = run.get("attention_padded_head_dim", run["qk_nope_head_dim"] + run["qk_rope_head_dim"])
-        names = ("qk_rope_head_dim", "v_head_dim", "q_lora_rank", "kv_lora_rank")
-        latent = LatentAttention(*(run[name] for name in names), padded)
-    return Switches(
-        half=run.get("dtype", "bf16"),
-        reuses=run.get("reuses_masters", False),
-        narrow_moments=run.get("narrow_moments", False),
-        swaps=run.get("swap_attention", False),
-        feed_forwards_again=run.get("recomputed_feed_forwards", 0),
-        norms_again=run.get("recomputed_norms", 0),
-        repeats_keys=run.get("repeats_keys", False),
-        normed_heads=run.get("normed_heads", False),
-        chunks=run.get("chunks"),
-        empty=frozenset(run.get("noop_layers", ())),
-        tokens=run.get("sample_tokens"),
-        latent=latent,
-    )
 
 
 def _point(run: dict) -> Point:
@@ -162,7 +121,6 @@ def _point(run: dict) -> Point:
         overlap="mc2" if run["mc2"] and tp > 1 else "serial",
         fused=frozenset(run["fused"]) | ({"moe"} if run.get("moe_token_permute_fusion") else set()),
         mask="band" if window else "causal",
-        offload=run.get("offload", False),
     )
     base = STACKS[run["stack"]]
     software = replace(
@@ -183,13 +141,9 @@ def _point(run: dict) -> Point:
         shape=shape,
         layout=layout,
         software=software,
-        measured=run.get("tokens_per_s_per_card", 0.0),
-        memory=tuple(size << 20 for size in run.get("memory_mib", ())),
-        ranks=tuple(run.get("memory_ranks", ())),
+        measured=run["tokens_per_s_per_card"],
         half=half(run),
         script=run["script"],
-        release=_release(run),
-        switches=_switches(run),
     )
 
 
@@ -200,10 +154,5 @@ def points() -> tuple[Point, ...]:
 
 
 def timed(half_of: str) -> tuple[Point, ...]:
-    """The runs of a half with a published throughput."""
-    return tuple(point for point in points() if point.measured and point.half == half_of)
-
-
-def with_memory(half_of: str) -> tuple[Point, ...]:
-    """The runs of a half with a published memory of every rank."""
-    return tuple(point for point in points() if point.memory and point.half == half_of)
+    """The runs of a half."""
+    return tuple(point for point in points() if point.half == half_of)

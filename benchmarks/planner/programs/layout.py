@@ -8,18 +8,13 @@ from typing import ClassVar
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 
-# Of the optimizer's states on the host, the parts that come to the card one after the other: the default of
-# MindSpeed's --swap-optimizer-times (docs/zh/features/swap-optimizer.md).
-OFFLOADED_PARTS = 16
-
 
 @dataclass(frozen=True)
 class PublishedLayout(Layout):
     """A layout of another program.
 
     ``context_parallel_degree``: cards that share a sample's tokens. ``expert_parallel_degree``: the
-    data-parallel cards that share a layer's experts. ``offload``: master weights and moments are in the
-    host's memory, and come to the card for the update only. ``mask``: also the "band" of a sliding window.
+    data-parallel cards that share a layer's experts. ``mask``: also the "band" of a sliding window.
     ``recompute_granularity``: also "activation", that function alone. ``layers_of_stages``: of pipeline
     stages, None for PaddleNLP's rule; ``recomputed``: in how many layers of each stage, None for all.
     """
@@ -31,7 +26,6 @@ class PublishedLayout(Layout):
 
     context_parallel_degree: int = 1
     expert_parallel_degree: int = 1
-    offload: bool = False
     layers_of_stages: tuple[int, ...] | None = None
     recomputed: tuple[int, ...] | None = None
 
@@ -50,7 +44,7 @@ class PublishedLayout(Layout):
     @property
     def of_layers(self) -> PublishedLayout:
         cards = self.tensor_parallel_degree * self.context_parallel_degree * self.expert_parallel_degree
-        own = {"layers_of_stages": None, "recomputed": None, "offload": False, "global_batch_size": 0}
+        own = {"layers_of_stages": None, "recomputed": None, "global_batch_size": 0}
         return replace(self, cards=cards, pipeline_parallel_degree=1, virtual_pp_degree=1, sharding="", **own)
 
     def has_logits(self, shape: ModelShape) -> bool:

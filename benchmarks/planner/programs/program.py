@@ -11,14 +11,12 @@ from llm_npu.plan.shape import ModelShape
 from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.program import Program
 from llm_npu.plan.step_model.roofline import Efficiencies, memory_seconds
-from llm_npu.plan.step_model.stage import SINGLE, WIDTH
+from llm_npu.plan.step_model.stage import WIDTH
 
 from .feed_forward import GATHER
 from .layout import PublishedLayout
 from .software import Software
 from .stage import ProgramStage
-
-OFFLOAD = "offload"
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,7 @@ class PublishedProgram(Program):
         beside = "backward" if software.overlaps_weights else ""
         yield parts.shard("all_gather", WIDTH * weights, "step", beside)
 
-    def update(self, parts: ProgramStage, owned: float) -> Iterator[Operation]:
-        yield from super().update(parts, owned)
-        if parts.layout.offload:  # master weights and moments come and go
-            moved = 2 * 3 * SINGLE * owned
-            yield Operation("optimizer.offload", OFFLOAD, bytes=moved, dtype="float32", phase="step")
-
     def seconds(self, operation: Operation, card: Card, efficiencies: ProgramEfficiencies) -> float:
-        if operation.kind == OFFLOAD:
-            return operation.times * operation.bytes / (card.to_host.bandwidth * card.to_host.efficiency)
         if operation.kind == GATHER:
             memory = memory_seconds(operation, card) / efficiencies.memory
             return operation.times * (memory / efficiencies.gather + efficiencies.launch)

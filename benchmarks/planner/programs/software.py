@@ -23,14 +23,12 @@ class Software:
     bytes per weight for adding a bfloat16 gradient to a float32 one, with a float32 copy (18), without (10),
     or by the product, which then writes no bfloat16 (6). ``gradient_width``: bytes of a gradient between
     data-parallel cards. ``graph``: a compiled graph is run, so that no kernel waits for the host.
-    ``kernels``: of releases EARLIER than October 2024, LATER, or "". ``scatters_at_once``: with one micro
-    batch, a gradient is scattered as soon as it exists, so that no card has all of them. ``interleaves``: the
+    ``kernels``: of releases EARLIER than October 2024, LATER, or "". ``interleaves``: the
     parts of a sequence that a tensor-parallel layer computes in turn, the collectives of one beside the
     products of another. ``separate_products``: query, key and value, and gate and up, are products of their
-    own, each of which sums the gradient of their input. ``stages_outermost``: the replicas of a stage are
-    neighbours, even if they share no states. ``dispatcher``: of a mixture, ``allgather``, ``alltoall``, or ""
-    for tokens that are sent as rows to their experts. ``capacity``: tokens that an expert computes, of an
-    even share. ``grouped``: the experts of a card are one product.
+    own, each of which sums the gradient of their input. ``dispatcher``: of a mixture, ``allgather``,
+    ``alltoall``, or "" for tokens that are sent as rows to their experts. ``capacity``: tokens that an expert
+    computes, of an even share. ``grouped``: the experts of a card are one product.
     """
 
     recompute_all_gather: bool = False
@@ -42,13 +40,11 @@ class Software:
     gradient_width: int = 4
     graph: bool = False
     kernels: str = ""
-    scatters_at_once: bool = False
     interleaves: int = 1
     separate_products: bool = False
     dispatcher: str = ""
     capacity: float = 1.0
     grouped: bool = False
-    stages_outermost: bool = False
 
 
 FUSED_ACCUMULATION = 6
@@ -58,7 +54,6 @@ MEGATRON_DISPATCHER = "allgather"  # where a script names none
 # recompute_all_gather: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32
 # main_grad: Megatron core's ColumnParallelLinear and DistributedDataParallel.
 # dispatcher, grouped: as MindSpeed-LLM's scripts of mixtures name them since the end of 2024.
-# stages_outermost: the order tp-cp-ep-dp-pp of Megatron's ranks, in older releases, too.
 _MINDSPEED = Software(
     recompute_all_gather=True,
     asynchronous=True,
@@ -66,7 +61,6 @@ _MINDSPEED = Software(
     accumulate=10,
     dispatcher="alltoall",
     grouped=True,
-    stages_outermost=True,
 )
 
 STACKS: Mapping[str, Software] = {
@@ -79,15 +73,12 @@ STACKS: Mapping[str, Software] = {
     # wait in the backward pass, too: matmul_grad_comm_overlap is off unless a file of
     # parallel_speed_up_json_path switches it on, which no published run's configuration names. qkv_concat is
     # off: wq, wk, wv, and w1, w3, are sharded products of their own (models/llama/llama_transformer.py,
-    # llama_layer.py), each with its own redistribution of the input. stages_outermost: pipeline_stages gives
-    # every stage neighbouring devices.
+    # llama_layer.py), each with its own redistribution of the input.
     "mindformers": Software(
         scatters=True,
         accumulate=10,
         gradient_width=2,
         graph=True,
-        scatters_at_once=True,
         separate_products=True,
-        stages_outermost=True,
     ),
 }

@@ -1,10 +1,9 @@
-"""Operations of other programs, counted by hand: mixtures of experts, rings, interleaving, offload."""
+"""Operations of other programs, counted by hand: mixtures of experts, rings, interleaving."""
 
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.planner.megatron import memory as megatron
 from benchmarks.planner.programs.feed_forward import GATHER
 from benchmarks.planner.programs.layout import PublishedLayout
 from benchmarks.planner.programs.program import (
@@ -227,15 +226,3 @@ def test_context_parallelism_divides_attention_that_is_not_fused():
         "forward",
         "backward",
     }
-
-
-def test_states_on_the_host_cross_the_link_twice():
-    layout = PublishedLayout(cards=8, sharding="stage1", global_batch_size=64)
-    here, host = layout, replace(layout, offload=True)
-    weights, software = LLAMA.parameters / 8, STACKS["mindspeed"]
-    peaks = [megatron.peak(LLAMA, placement, software) for placement in (here, host)]
-    assert peaks[0] - peaks[1] == pytest.approx(12 * weights * 15 / 16, rel=0.1)
-    seconds = [
-        published_step_time(LLAMA, placement, CARD, GUESS, software).step_time_s for placement in (here, host)
-    ]
-    assert seconds[1] - seconds[0] == pytest.approx(24 * weights / 25.6e9, rel=0.01)

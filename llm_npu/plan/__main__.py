@@ -159,8 +159,6 @@ def main(argv: list[str]) -> int:
     stopping.unshield()  # no framework import needs the shield
     with caused_by_the_user():
         options, answer = planned(argv)
-    if sys.stdout is None:
-        raise UserError("there is no standard output; open it")
     text = strict_json.dumps(as_json(answer), indent=2) if options.json else table.write(answer)
     print(printable(text, keep=LAYOUT), end="")
     return 0

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from plans import DEGREES, PUBLISHED, SIZES, model
@@ -110,15 +111,17 @@ def test_a_config_of_a_mixture_without_its_experts_is_refused(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_ends_without_a_traceback(start_python, tmp_path):
-    """After Ctrl-C, which comes here while the model's file is read; and with nobody to print to."""
-    model = tmp_path / "model"
-    model.mkdir()
-    os.mkfifo(model / "config.json")
-    process = start_python("-m", "llm_npu.plan", "--model_name_or_path", model, "--cards", "1")
-    with (model / "config.json").open("w"):  # opens once the planner has opened it, too
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
+def test_it_ends_without_a_traceback(start_python):
+    """After Ctrl-C, which comes here during a search of a minute; and with nobody to print to."""
+    run_arguments = ("--model_name_or_path", "deepseek-v3", "--cards", 65536, "--global_batch_size", 524288)
+    process = start_python("-m", "llm_npu.plan", *run_arguments, "--search")
+    status = Path(f"/proc/{process.pid}/status")
+    handled = 0
+    while not handled >> (signal.SIGTERM - 1) & 1:  # until the planner handles signals, SIGINT first
+        assert process.poll() is None
+        handled = int(status.read_text().partition("SigCgt:")[2].split()[0], 16)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
     assert (process.returncode, err) == (130, "")
     assert out.startswith("stopped by SIGINT") and out.count("\n") == 1
 
@@ -129,8 +132,7 @@ def test_it_ends_without_a_traceback(start_python, tmp_path):
         os.close(writer)
         assert (done.returncode, done.stderr) == (0, ""), argv
     closed = run(*PUBLISHED, *DEGREES, preexec_fn=lambda: os.close(1))
-    assert closed.returncode == 2 and "there is no standard output" in closed.stderr
-    assert closed.stderr.count("\n") == 1
+    assert (closed.returncode, closed.stderr) == (0, "")
 
 
 def run(*argv, **fields):

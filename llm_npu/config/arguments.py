@@ -327,6 +327,9 @@ class RunConfig:
         explicit: Flags set by the user, on the command line or in the file: name -> value.
         ineffective: (name, reason) of explicit flags that have no effect in this run.
         notes: One line for each translated name.
+        ring: The ranks of ``--context_parallel_degree``; ``training.sep_parallel_degree`` counts all ranks
+        that
+            share a sequence.
     """
 
     model: ModelArguments
@@ -338,3 +341,4 @@ class RunConfig:
     explicit: Mapping[str, object]
     ineffective: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    ring: int = 1

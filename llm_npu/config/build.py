@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import math
 from collections.abc import Mapping
 
 from llm_npu.core.errors import UserError
 from llm_npu.models.library import adapter, names
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
-from .conflicts import UNSUPPORTED_PARALLELISM
+from .conflicts import SPLIT_SEQUENCES, UNSUPPORTED_PARALLELISM
 from .early import process_count
 from .formats import paddle_name
 from .library_flags import library_flags
@@ -54,8 +55,11 @@ def run_config(
     # Reset flags without effect here, which the library would act on:
     if values["tensor_parallel_degree"] <= 1 or process_count() == 1:
         values["sequence_parallel"] = False  # the layers would need a group
-    if process_count() == 1:
-        values["sep_parallel_degree"] = -1
+    # The library has one group for all ranks that share a sequence; it refuses both degrees together.
+    shared = {name: max(values[name], 1) if process_count() > 1 else 1 for name in SPLIT_SEQUENCES}
+    ranks = math.prod(shared.values())
+    values["sep_parallel_degree"] = ranks if ranks > 1 else -1
+    values["context_parallel_degree"] = -1
     # No effect in one process, but the layers would need groups; rejected with several processes.
     values |= {name: library_flags()[name].default for name in UNSUPPORTED_PARALLELISM}
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # on resume the library would look for its own files
@@ -64,7 +68,10 @@ def run_config(
     values |= adapter.translated(values)
     kinds = (ModelArguments, FusedArguments, DataArguments, PreferenceArguments, PretrainArguments)
     parts = (_instance(kind, values) for kind in kinds)
-    return RunConfig(*parts, device=device, explicit=explicit, ineffective=ineffective, notes=notes)
+    ring = shared["context_parallel_degree"]
+    return RunConfig(
+        *parts, device=device, explicit=explicit, ineffective=ineffective, notes=notes, ring=ring
+    )
 
 
 def _instance(kind: type, values: Mapping[str, object]) -> object:

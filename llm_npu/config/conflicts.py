@@ -20,21 +20,21 @@ from .arguments import FusedArguments
 from .flag import written
 from .formats import profile_window
 
-# Parallelism over the sequence and over experts, supported by PaddleNLP but not by this script.
+# Parallelism over experts, supported by PaddleNLP but not by this script.
 UNSUPPORTED_PARALLELISM = (
-    "context_parallel_degree",
     "expert_parallel_degree",
     "expert_tensor_parallel_degree",
     "use_expert_parallel",
 )
+SPLIT_SEQUENCES = ("sep_parallel_degree", "context_parallel_degree")
 DEGREES = (
     "tensor_parallel_degree",
     "pipeline_parallel_degree",
-    "sep_parallel_degree",
+    *SPLIT_SEQUENCES,
     "sharding_degree",
     "sharding_parallel_degree",
 )
-# Flags that --sep_parallel_degree does not support, and why.
+# Flags that split sequences do not support, and why.
 WITHOUT_SPLIT_SEQUENCES = {
     "enable_auto_parallel": ", whose programs have no group for it",
     "overlap": ", which was not tested with it",
@@ -274,7 +274,7 @@ def check_parallel(run: Namespace) -> None:
             f"whose product divides {run.processes}, or start a multiple of {product} processes"
         )
     _check_machines(degrees.get("tensor_parallel_degree", 1), machines.read())
-    if "sep_parallel_degree" in degrees:
+    if degrees.keys() & set(SPLIT_SEQUENCES):
         _check_split_sequences(run, degrees)
     if run.enable_auto_parallel:
         if run.overlap:
@@ -304,7 +304,7 @@ def _check_machines(degree: int, of_run: machines.Machines) -> None:
 
 def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
     """Reject what ``llm_npu.parallel.sequence`` does not support, or what was not tested with it."""
-    degree = f"--sep_parallel_degree {degrees['sep_parallel_degree']}"
+    degree = " and ".join(f"--{name} {degrees[name]}" for name in SPLIT_SEQUENCES if name in degrees)
     if library.installed_or_none() == library.PADDLEFORMERS:
         # Its trainer splits the batches, but no model exchanges heads.
         raise UserError(
@@ -332,12 +332,17 @@ def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
         )
     if run.disable_fused_options or not run.use_npu_fusion_attention:
         raise UserError(
-            f"{degree} exchanges heads inside the fused attention; leave use_npu_fusion_attention on"
+            f"{degree} needs the fused attention, which the ranks compute together; leave "
+            "use_npu_fusion_attention on"
         )
     if not run.split_inputs_sequence_dim:
         raise UserError(f"{degree} always splits its batches; leave --split_inputs_sequence_dim out")
-    divided = ("sep_parallel_degree", "tensor_parallel_degree")[: 1 + run.sequence_parallel]
-    parts = math.prod(degrees.get(name, 1) for name in divided)
+    shares = degrees.get("sep_parallel_degree", 1)
+    if run.sequence_parallel:
+        shares *= degrees.get("tensor_parallel_degree", 1)
+    parts, ring = shares, degrees.get("context_parallel_degree", 1)
+    if ring > 1:  # each of its ranks has two chunks
+        parts = ring * math.lcm(2, shares)
     if run.max_seq_length % parts:
         raise UserError(
             f"{degree}{' with --sequence_parallel' * run.sequence_parallel} splits sequences into {parts} "

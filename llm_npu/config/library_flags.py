@@ -142,7 +142,10 @@ class LibraryFlags:
         no_effect=ONE_PROCESS,
     )
     context_parallel_degree: int = flag(
-        -1, "Ranks that split the sequence in a ring; only 1 is supported.", no_effect=ONE_PROCESS
+        -1,
+        "Ranks that share every sequence in a ring: each has two chunks of its tokens, and keys and values "
+        "travel around the ring. --sep_parallel_degree then splits the tokens of each rank.",
+        no_effect=ONE_PROCESS,
     )
     split_inputs_sequence_dim: bool = flag(
         True, "Split inputs along the sequence for the two flags above; always on.", no_effect=ONE_PROCESS

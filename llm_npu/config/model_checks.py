@@ -118,29 +118,33 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
 
 
 def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
-    training, name, degree = run.training, run.model.model_name_or_path, run.training.sep_parallel_degree
-    if degree <= 1:
+    training, name, ranks = run.training, run.model.model_name_or_path, run.training.sep_parallel_degree
+    if ranks <= 1:
         return
+    shared = ranks // run.ring
+    degrees = {"sep_parallel_degree": shared, "context_parallel_degree": run.ring}
+    split = " and ".join(f"--{flag} {degree}" for flag, degree in degrees.items() if degree > 1)
     if not family.splits_sequences:
         raise UserError(
-            f"--sep_parallel_degree is {degree}, but sequences are split only for "
-            f"{titles_of(lambda other: other.splits_sequences)}; leave it out"
+            f"{split} splits sequences, but only those of "
+            f"{titles_of(lambda other: other.splits_sequences)} can be split; leave it out"
         )
     heads = config.num_attention_heads // max(training.tensor_parallel_degree, 1)
-    if heads < degree:
+    if heads < shared:
         raise UserError(
-            f"--sep_parallel_degree is {degree}, but attention of {name} has {heads} heads to exchange; give "
+            f"--sep_parallel_degree is {shared}, but attention of {name} has {heads} heads to exchange; give "
             f"at most {heads}"
         )
     if getattr(config, "attention_dropout", 0.0):
         raise UserError(
-            f"{name} has attention_dropout {config.attention_dropout}, which --sep_parallel_degree does not "
-            "support; set it to 0 in config.json, or leave --sep_parallel_degree out"
+            f"{name} has attention_dropout {config.attention_dropout}, which {split} does not "
+            "support; set it "
+            "to 0 in config.json, or leave the flag out"
         )
     if getattr(config, "rope_scaling_type", None) == "dynamic_ntk" and run.data.packing != "stream":
         raise UserError(
-            f"--sep_parallel_degree pads rows, and the dynamic rotary scaling of {name} depends on their "
-            "length; give --packing stream"
+            f"{split} pads rows, and the dynamic rotary scaling of {name} depends on their length; give "
+            "--packing stream"
         )
 
 

@@ -28,7 +28,10 @@ def family(run: Namespace) -> Family:
 
 def sharding_degree(run: Namespace) -> int:
     """The size of a sharding group; by default all processes that the other degrees leave."""
-    degrees = (run.tensor_parallel_degree, run.pipeline_parallel_degree, run.sep_parallel_degree)
+    degrees = (
+        *(run.tensor_parallel_degree, run.pipeline_parallel_degree),
+        *(run.sep_parallel_degree, run.context_parallel_degree),
+    )
     others = math.prod(max(degree, 1) for degree in degrees)
     degree = max(run.sharding_degree, run.sharding_parallel_degree)
     return degree if degree > 0 else run.processes // others

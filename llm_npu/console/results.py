@@ -33,7 +33,7 @@ class Summary(Feature):
         dtype = "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32"
         say(f"device   {training.device} ({run.device.kind}): {run.device.reason}")
         say(f"model    {arguments.model.model_name_or_path}, {parameters / 1e6:.1f}M parameters, {dtype}")
-        for line in (*_shared(training), *_fused(run.fused)):
+        for line in (*_shared(arguments), *_fused(run.fused)):
             say(line)
         say(
             f"data     {len(run.samples.train):,} samples of {_length(arguments)} tokens to train on, "
@@ -49,10 +49,11 @@ class Summary(Feature):
             say(f"note     {note}")
 
 
-def _shared(training) -> list[str]:
+def _shared(arguments) -> list[str]:
     """The parallel degrees of a run with several processes."""
     if ranks.count() == 1:
         return []
+    training = arguments.training
     methods = {
         "data parallel": training.data_parallel_degree,
         "sharding "
@@ -60,7 +61,8 @@ def _shared(training) -> list[str]:
         "tensor parallel"
         + " with sequence parallel" * training.sequence_parallel: training.tensor_parallel_degree,
         "pipeline stages": training.pipeline_parallel_degree,
-        "sequences split over (Ulysses)": training.sep_parallel_degree,
+        "sequences split over (Ulysses)": training.sep_parallel_degree // arguments.ring,
+        "sequences split over (ring)": arguments.ring,
     }
     used = ", ".join(f"{name} {degree}" for name, degree in methods.items() if degree > 1)
     return [f"ranks    {ranks.count()} processes: {used}; parameters are counted per process"]

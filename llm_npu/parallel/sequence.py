@@ -1,4 +1,4 @@
-"""Sequences split over ranks: ``--sep_parallel_degree`` (Ulysses).
+"""Sequences split over ranks, by ``--sep_parallel_degree`` (Ulysses) or ``--context_parallel_degree`` (ring).
 
 The model is that of one process. Every batch is split along its tokens when it is collated, in training and
 in evaluation: a rank has its part of ``input_ids``, ``labels`` and ``position_ids``, and the mask of whole
@@ -10,18 +10,24 @@ process are the sums over the ranks that share a sequence; Paddle sums the gradi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+import paddle.distributed as dist
 from paddle.distributed import fleet
 
+import paddle_fused
 from llm_npu.data.collate import Collator
 from llm_npu.data.packing import IGNORED
 from llm_npu.models.library import names
 from llm_npu.surgery import split_sequence
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
+from paddle_fused.context_parallel import zigzag
+from paddle_fused.context_parallel.ring import ring_attention
 from paddle_fused.context_parallel.ulysses import distribute, ulysses_attention
 
 
@@ -103,6 +109,9 @@ class Ulysses:
     def __call__(self, query, key, value, mask, **options):
         return ulysses_attention(query, key, value, mask, group=self.group, **options)
 
+    def operator(self, query, key, value, mask, **options):
+        return paddle_fused.flash_attention(query, key, value, mask, **options)
+
     def operands(self, heads: int, key_heads: int, tokens: int) -> tuple[int, int, int]:
         shared = distribute(heads, key_heads, self.ranks)
         first, end = shared.queries[self.group.rank]
@@ -110,15 +119,82 @@ class Ulysses:
         return end - first, len(copies) if len(set(copies)) == 1 else sum(copies), tokens * self.ranks
 
 
+@dataclass(frozen=True)
+class Ring:
+    """Attention with keys that travel around a ring, a `split_sequence.SplitAttention`.
+
+    Attributes:
+        group, backward_group: the ranks of the ring, for its two directions.
+        shared: the ranks that have the tokens of this place of the ring, each with a share of the heads; None
+        if
+            that is this rank alone.
+    """
+
+    group: object
+    backward_group: object
+    shared: Ulysses | None
+
+    @property
+    def ranks(self) -> int:
+        return self.group.nranks * (1 if self.shared is None else self.shared.ranks)
+
+    def __call__(self, query, key, value, mask, dropout=0.0, training=True, **options):
+        assert not (dropout and training), dropout  # refused with the model's configuration
+        attention = partial(self.operator, **options)
+        if self.shared is None:
+            return attention(query, key, value, mask)
+        return ulysses_attention(query, key, value, mask, group=self.shared.group, attention=attention)
+
+    def operator(self, query, key, value, mask, dropout=0.0, **options):
+        groups = {"group": self.group, "backward_group": self.backward_group}
+        return ring_attention(query, key, value, mask, **groups, **options)
+
+    def operands(self, heads: int, key_heads: int, tokens: int) -> tuple[int, int, int]:
+        return (
+            (heads, key_heads, tokens)
+            if self.shared is None
+            else self.shared.operands(heads, key_heads, tokens)
+        )
+
+
+def zigzag_shares(ring: int) -> Callable:
+    """An order of `Part`: the zigzag order over ``ring`` ranks, whose tokens are shared contiguously."""
+
+    def order(x, rank: int, ranks: int, axis: int = 1):
+        place, share = divmod(rank, ranks // ring)
+        return contiguous(zigzag.split(x, place, ring, axis), share, ranks // ring, axis)
+
+    return order
+
+
+def ring_of(ring: int) -> Ring:
+    """The ring of this rank, among the ranks that share its sequence. Collective over all ranks.
+
+    Neighbouring ranks, which have the fastest links, share heads.
+    """
+    communicators = []
+    for sharers in fleet.get_hybrid_communicate_group().topology().get_comm_list("sep"):
+        table = np.array(sharers).reshape(ring, -1)  # a column is a ring, the ranks of a row share heads
+        for rows in (table.T, table.T, *([table] if table.shape[1] > 1 else [])):
+            for ranks in rows.tolist():
+                communicator = dist.new_group(ranks)
+                if dist.get_rank() in ranks:
+                    communicators.append(communicator)
+    for communicator in communicators:  # its first call sets it up, in the same order on all ranks
+        dist.barrier(communicator)
+    forward, backward, *shared = communicators
+    return Ring(forward, backward, Ulysses(*shared) if shared else None)
+
+
 class SplitSequences(Feature):
-    """``--sep_parallel_degree``: the tokens of a sequence are split over ranks."""
+    """``--sep_parallel_degree`` and ``--context_parallel_degree``: ranks share the tokens of a sequence."""
 
     def takes_part(self, run: Run) -> bool:
         return run.arguments.training.sep_parallel_degree > 1
 
     def configure(self, run: Run) -> None:
         training, config = run.arguments.training, run.model_config
-        self._ranks = training.sep_parallel_degree
+        self._ranks, self._ring = training.sep_parallel_degree, run.arguments.ring
         training.split_inputs_sequence_dim = False  # the library's split refuses masks and numbers
         config.sep_parallel_degree = 1  # the library's layers would split heads themselves
         setattr(config, names.LENGTH, run.arguments.data.max_seq_length // self._ranks)
@@ -126,5 +202,10 @@ class SplitSequences(Feature):
 
     def on_trainer(self, run: Run) -> None:
         group = fleet.get_hybrid_communicate_group().get_sep_parallel_group()
-        split_sequence.split(run.model, Ulysses(group))
-        run.trainer.data_collator = SplitCollator(run.trainer.data_collator, Part(group.rank, self._ranks))
+        attention, part = Ulysses(group), Part(group.rank, self._ranks)
+        if self._ring > 1:
+            attention = ring_of(self._ring)
+            multiple = self._ring * math.lcm(2, self._ranks // self._ring)
+            part = replace(part, order=zigzag_shares(self._ring), multiple=multiple)
+        split_sequence.split(run.model, attention)
+        run.trainer.data_collator = SplitCollator(run.trainer.data_collator, part)

@@ -6,6 +6,7 @@ tables must cover the whole sequence, and attention needs the tokens of all rank
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import paddle_fused
@@ -32,6 +33,9 @@ class SplitAttention(Protocol):
 
     def operands(self, heads: int, key_heads: int, tokens: int) -> tuple[int, int, int]:
         """The heads, the key heads and the tokens of the operator's call on this rank."""
+
+    def operator(self, query, key, value, mask, **options):
+        """The operator that this rank calls with these operands."""
 
 
 def split(model, attention: SplitAttention) -> None:
@@ -69,6 +73,12 @@ def operands(layer, heads: int, key_heads: int, tokens: int) -> tuple[int, int, 
     """The heads, the key heads and the tokens of the operator's call of an attention layer."""
     attention = layer.__dict__.get(SPLIT)
     return (heads, key_heads, tokens) if attention is None else attention.operands(heads, key_heads, tokens)
+
+
+def operator(layer) -> Callable:
+    """The operator that an attention layer calls with its ``operands``."""
+    attention = layer.__dict__.get(SPLIT)
+    return paddle_fused.flash_attention if attention is None else attention.operator
 
 
 def whole_length(layer, tokens: int) -> int:

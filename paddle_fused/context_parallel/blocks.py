@@ -133,14 +133,14 @@ def halves(pattern: Pattern, sizes: Sizes, rank: int) -> tuple[tuple[Block, ...]
         split = _causal_blocks(rows, 0, sizes.length, min(chunk, sizes.longest_causal or chunk))
     else:
         split = (Block(rows, slice(0, chunk), tokens), Block(rows, slice(chunk, sizes.length), tokens))
-    left = sorted(filter(_work, split), key=_work, reverse=True)
-    half, first = sum(map(_work, left)) / 2, []
-    while left and sum(map(_work, first)) < half:
+    left = sorted(filter(work, split), key=work, reverse=True)
+    half, first = sum(map(work, left)) / 2, []
+    while left and sum(map(work, first)) < half:
         first.append(left.pop(0))
     return tuple(first), tuple(left)
 
 
-def _work(block: Block) -> float:
+def work(block: Block) -> float:
     """The number of scores."""
     if block.documents:
         scores = sum(size * size for size in block.documents)

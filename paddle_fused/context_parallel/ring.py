@@ -31,7 +31,7 @@ from ..ops.attention.call import check_heads, check_tensors
 from ..ops.attention.layout import heads_of
 from ..ops.layer import OperatorLayer
 from . import kernels
-from .blocks import Block, Pattern, Sizes, blocks, halves, pattern_of
+from .blocks import Block, Pattern, Sizes, blocks, halves, pattern_of, work
 from .zigzag import chunk_length
 
 OPERATOR = "ring_attention"
@@ -127,7 +127,7 @@ def _call_of(query, key, value, group, mask, backward_group, scale) -> RingCall:
         raise ValueError(
             f"{OPERATOR}: mask is {type(mask).__name__}; accepted: a mask of paddle_fused.masks, or None."
         )
-    if not group.is_member():
+    if group.rank < 0:
         raise ValueError(
             f"{OPERATOR}: this rank is not in the group {group.ranks}; call it on its ranks only."
         )
@@ -316,7 +316,12 @@ def _backend(kernel_of: Callable[[RingCall], Any], unsupported_reason: Callable[
     def mode(query, key, value, call: RingCall) -> str:
         return _mode(kernel_of(call).mode(), call)
 
-    return Backend(run, unsupported_reason, mode)
+    def computed(query, key, value, call: RingCall) -> float:
+        kernel, ranks = kernel_of(call), call.group.nranks
+        scores = sum(work(block) for step in range(ranks) for block in call.blocks(kernel, step))
+        return scores / max(call.batch * call.length * call.length * ranks, 1)
+
+    return Backend(run, unsupported_reason, mode, computed)
 
 
 RING_ATTENTION = FusedOp(

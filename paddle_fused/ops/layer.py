@@ -27,21 +27,32 @@ class OperatorLayer(PyLayer):
     def __init_subclass__(cls):
         forward, backward = cls.forward, cls.backward
 
+        # ``recompute`` packs saved tensors: they cannot be read in the forward pass, and only once in the
+        # backward pass, which repeats the forward pass.
         def kept(ctx, *arguments):
+            saved, save = [], ctx.save_for_backward
+            ctx.save_for_backward = lambda *tensors: (saved.extend(tensors), save(*tensors))
             outputs = forward(ctx, *arguments)
+            del ctx.save_for_backward
             OperatorLayer._context = weakref.ref(ctx)
-            ctx.versions = [tensor.inplace_version for tensor in ctx.saved_tensor() or ()]
+            ctx.versions = [tensor.inplace_version for tensor in saved]
             return outputs
 
         def first_derivatives(ctx, *gradients):
             if paddle.is_grad_enabled():  # only with create_graph=True
                 refuse_second_derivative(cls.operator)
-            if ctx.versions != [tensor.inplace_version for tensor in ctx.saved_tensor() or ()]:
+            saved = ctx.saved_tensor() or ()
+            versions = zip(saved, ctx.versions, strict=True)
+            if any(tensor.inplace_version > version for tensor, version in versions):
                 raise ValueError(
                     f"{cls.operator}: an input was changed in place after the forward pass; accepted: the "
                     "unchanged values. Clone the tensor before changing it."
                 )
-            return backward(ctx, *gradients)
+            ctx.saved_tensor = lambda: saved
+            try:
+                return backward(ctx, *gradients)
+            finally:
+                del ctx.saved_tensor
 
         cls.forward, cls.backward = staticmethod(kept), staticmethod(first_derivatives)
 

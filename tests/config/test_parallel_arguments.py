@@ -20,7 +20,7 @@ from llm_npu.models import families
 from llm_npu.training import model
 
 pytestmark = pytest.mark.sampled
-SPLIT = {"sep_parallel_degree": 2}
+SPLIT, RING = {"sep_parallel_degree": 2}, {"context_parallel_degree": 2}
 
 
 def check(processes, **degrees):
@@ -85,7 +85,14 @@ def check(processes, **degrees):
             {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
             "--overlap auto ",
         ),
-        ({"context_parallel_degree": 2}, "--context_parallel_degree is 2"),
+        ({"context_parallel_degree": 3}, "--context_parallel_degree 3 does not divide the 4 processes"),
+        ({**RING, "sharding": "stage2"}, "--sharding stage2 does not sum"),
+        ({**RING, "fp16": True}, "--fp16"),
+        ({**RING, "max_seq_length": 30}, "--max_seq_length is 30; give a multiple of 4"),
+        (
+            {**SPLIT, **RING, "max_seq_length": 31},
+            "2 and --context_parallel_degree 2 splits sequences into 4",
+        ),
         ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2"),
         ({"use_expert_parallel": True}, "--use_expert_parallel is True"),
     ],
@@ -112,6 +119,8 @@ def test_degrees_that_do_not_fit_are_refused(degrees, sentence):
         (4, {"sharding": "stage3", "tensor_parallel_degree": 2, "enable_auto_parallel": True}),
         (4, {"sharding_parallel_degree": 1, "sep_parallel_degree": 1, "use_expert_parallel": False}),
         (4, {**SPLIT, "sharding": "stage1"}),
+        (4, {**SPLIT, **RING}),
+        (8, {**RING, "tensor_parallel_degree": 2, "sequence_parallel": True, "sharding": "stage1"}),
         (4, {**SPLIT, "tensor_parallel_degree": 2, "sequence_parallel": True}),
         (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 4}),
         (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 10}),
@@ -145,7 +154,7 @@ def test_tensor_parallelism_stays_on_a_machine(ranks_of_machines, degree, group,
 
 @pytest.mark.slow
 def test_parallelism_that_this_script_does_not_have_changes_nothing_in_one_process():
-    for name in (*UNSUPPORTED_PARALLELISM, "sequence_parallel", "tensor_parallel_degree"):
+    for name in (*UNSUPPORTED_PARALLELISM, *RING, "sequence_parallel", "tensor_parallel_degree"):
         value = "true" if isinstance(config.flags()[name].default, bool) else "2"
         run = config.parse([f"--{name}", value, "--device", "cpu"])
         assert "--nproc" in dict(run.ineffective)[name]

@@ -6,9 +6,10 @@ from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
 from llm_npu import surgery
 from llm_npu.data.collate import IGNORED, Collator
-from llm_npu.parallel.sequence import Part, SplitCollator
+from llm_npu.parallel.sequence import Part, SplitCollator, zigzag_shares
 from llm_npu.surgery import split_sequence
 from paddle_fused import masks
+from paddle_fused.context_parallel import zigzag
 
 TEXT = {"input_ids": [1, 2, 3, 4, 5, 6], "labels": [2, 3, 4, 5, 6, 7], "loss_weight": 1.5}
 TALK = {
@@ -38,6 +39,22 @@ def test_parts_are_the_batch(ranks):
         assert batch["num_tokens"] == 11
         labels = (batch["labels"] != IGNORED).sum()
         assert batch["loss_weight"] == pytest.approx(2.0 * labels / 8)
+
+
+@pytest.mark.parametrize(("ring", "shares"), [(2, 1), (3, 1), (2, 2)])
+def test_parts_in_zigzag_order_are_the_batch(ring, shares):
+    length = ring * 2 * shares * 2
+    sample = {"input_ids": list(range(length)), "labels": list(range(1, length + 1))}
+    collate, order = Collator("longest"), zigzag_shares(ring)
+    batches = [
+        SplitCollator(collate, Part(rank, ring * shares, order, ring * 2 * shares))([sample])
+        for rank in range(ring * shares)
+    ]
+    for batch in batches:
+        positions = batch["position_ids"]
+        assert (batch["input_ids"] == positions).all() and (batch["labels"] == positions + 1).all()
+    places = [joined(batches[place * shares : (place + 1) * shares], "input_ids")[0] for place in range(ring)]
+    assert zigzag.merge([np.array([tokens]) for tokens in places])[0].tolist() == sample["input_ids"]
 
 
 def test_rows_are_padded_to_equal_parts():

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import paddle
 
-import paddle_fused
 from llm_npu.core.errors import UserError
 from llm_npu.surgery import attention_interface, learned_positions, split_sequence
 from llm_npu.surgery.batch import parts
@@ -36,7 +35,8 @@ def example(layer, batch) -> list:
     upstream = type(layer).forward.__globals__.get("scaled_dot_product_attention")
     dropout = layer.config.attention_dropout if upstream is not None and _has_dropout(upstream) else 0.0
     mask = masks.causal() if batch.mask is None else batch.mask
-    return [lambda: paddle_fused.flash_attention(query, key, key, mask, dropout=dropout)]
+    operator = split_sequence.operator(layer)
+    return [lambda: operator(query, key, key, mask, dropout=dropout)]
 
 
 @kernel("attention", known_as="npu_fused_attention", operator="flash_attention", example=example)

@@ -91,7 +91,7 @@ UNFUSED = {  # name: the seed of other roundings
     "one process, rounded otherwise": 0,
     "one process, rounded otherwise again": 1,
 }
-SPLIT = "--sep_parallel_degree 2"
+SPLIT, RING = "--sep_parallel_degree 2", "--context_parallel_degree 2"
 OF_SPLIT = {"split": True}
 ALONE = [
     method
@@ -152,6 +152,13 @@ TWO += [
     Method("Ulysses, joined rows", 2, 1, f"{SPLIT} --padding none", **OF_SPLIT, data=CONVERSATIONS),
     Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, model=ADAPTED),
     Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, model="Qwen2"),
+    Method("ring", 2, 1, RING, **OF_SPLIT),
+    Method("ring", 2, 1, RING, **OF_SPLIT, bf16=True),
+    Method("ring, recompute", 2, 1, f"{RING} --recompute true", **OF_SPLIT, bf16=True),
+    Method("ring", 2, 1, RING, **OF_SPLIT, data=CONVERSATIONS),
+    Method("ring", 2, 1, RING, **OF_SPLIT, data=CONVERSATIONS, bf16=True),
+    Method("ring", 2, 1, RING, **OF_SPLIT, model=ADAPTED),
+    Method("ring", 2, 1, RING, **OF_SPLIT, model="Qwen2"),
 ]
 FOUR = [
     Method("tensor 2 x data 2", 4, 2, TENSOR),
@@ -176,6 +183,11 @@ FOUR = [
 FOUR += [
     Method("Ulysses of 4", 4, 1, "--sep_parallel_degree 4", **OF_SPLIT),
     Method("Ulysses 2 x data 2", 4, 2, SPLIT, **OF_SPLIT),
+    Method("ring of 4", 4, 1, "--context_parallel_degree 4", **OF_SPLIT, data=CONVERSATIONS, bf16=True),
+    Method("ring 2 x Ulysses 2", 4, 1, f"{RING} {SPLIT}", **OF_SPLIT),
+    Method("ring 2 x Ulysses 2", 4, 1, f"{RING} {SPLIT}", **OF_SPLIT, data=CONVERSATIONS, bf16=True),
+    Method("ring 2 x sharding stage 1 of 2", 4, 2, f"{RING} --sharding stage1", **OF_SPLIT, bf16=True),
+    Method("ring 2 x tensor 2 with sequence parallel", 4, 1, f"{RING} {SEQUENCE}", **OF_SPLIT),
     Method("Ulysses 2 x sharding stage 1 of 2", 4, 2, f"{SPLIT} --sharding stage1", **OF_SPLIT),
     Method("Ulysses 2 x sharding stage 1 of 2", 4, 2, f"{SPLIT} --sharding stage1", **OF_SPLIT, bf16=True),
     Method("Ulysses 2 x tensor 2", 4, 1, f"{SPLIT} {TENSOR}", **OF_SPLIT, data=CONVERSATIONS),

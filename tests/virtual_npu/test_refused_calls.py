@@ -131,6 +131,26 @@ def test_a_refused_call_stops_its_step_with_the_name_of_the_operator(npu, calls_
     assert "161xxx" in caught.value.cause and watch.error is caught.value
 
 
+@pytest.mark.parametrize(
+    ("kernel", "operator", "call"),
+    [
+        ("masked_select", "getitem", lambda x: x[x > 0]),
+        ("set_value", "setitem", lambda x: x.detach().__setitem__(0, 2.0)),
+        ("full", "full", lambda x: (x.sum().backward(), x.clear_gradient(set_to_zero=True))),
+    ],
+)
+def test_calls_of_tensors_in_cpp_are_named(npu, kernel, operator, call):
+    x = paddle.ones([4, 4])
+    x.stop_gradient = False
+    virtual_npu.reset_kernel_record()
+    call(x)
+    calls = sum(row.calls for row in virtual_npu.kernel_record() if row.name == kernel)
+    virtual_npu.refuse(kernel, calls)  # the last one
+    with paddle_fused.watch_acl_errors(), pytest.raises(paddle_fused.AclError) as caught:
+        call(x)
+    assert caught.value.operator == operator
+
+
 def test_without_its_operators_watched_a_step_is_stopped_too(npu):
     step = training_step()
     with paddle_fused.watch_acl_errors() as watch:

@@ -25,7 +25,7 @@ exit code 2. ``flags()`` returns all flags. The modules:
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
 from .early import Early, process_count
-from .formats import ProfileWindow, profile_window
+from .formats import ProfileWindow, layer_range, profile_window
 from .model_checks import check_model
 from .no_effect import ineffective_variables
 from .read import Arguments, flags, parse, read
@@ -42,6 +42,7 @@ __all__ = [
     "check_model",
     "flags",
     "ineffective_variables",
+    "layer_range",
     "parse",
     "process_count",
     "profile_window",

@@ -76,6 +76,7 @@ def check(run: Namespace) -> None:
     _check_precision(run)
     _check_steps(run)
     _check_schedule(run)
+    _check_offload(run)
     check_parallel(run)
 
 
@@ -238,6 +239,39 @@ def _check_schedule(run: Namespace) -> None:
         )
 
 
+def _check_offload(run: Namespace) -> None:
+    """Check the requirements of ``--offload_optimizer`` and ``--offload_activations``."""
+    if run.device == "cpu":
+        return
+    activations = run.offload_activations if run.recompute else None
+    values = {"offload_optimizer": run.offload_optimizer, "offload_activations": activations}
+    flags = [f"--{name} {value}" for name, value in values.items() if value is not None]
+    if not flags:
+        return
+    if run.enable_auto_parallel:
+        raise UserError(
+            f"{flags[0]} does not move distributed tensors; leave one of it and --enable_auto_parallel out"
+        )
+    if run.processes > 1 and (stages := {"stage2", "stage3"} & set(run.sharding.split())):
+        raise UserError(f"{flags[0]} does not support --sharding {stages.pop()}; give --sharding stage1")
+    if run.offload_optimizer is not None and (run.disable_fused_options or not run.use_fused_adamw):
+        off = "--disable_fused_options" if run.disable_fused_options else "--use_fused_adamw false"
+        raise UserError(
+            f"{flags[0]} is a mode of the fused AdamW, which {off} turns off; leave one of the two out"
+        )
+    granularity = getattr(run, "recompute_granularity", "full")  # PaddleNLP's
+    if activations is not None and granularity != "full":
+        raise UserError(
+            f"{flags[-1]} keeps the inputs of whole layers, but --recompute_granularity is {granularity}; "
+            "give full, or leave one of the two out"
+        )
+    if activations is not None and getattr(run, "refined_recompute", ""):
+        raise UserError(
+            f"{flags[-1]} does not support --refined_recompute, which saves more than the inputs of layers; "
+            "leave one of the two out"
+        )
+
+
 def check_parallel(run: Namespace) -> None:
     """Raise UserError if the parallel degrees in ``run`` do not fit ``run.processes``.
 
@@ -356,6 +390,11 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
     ``replicated``: whether there are more processes than the product of the degrees.
     """
     stages = {"stage2", "stage3"} & set(run.sharding.split())
+    if "offload" in run.sharding.split():
+        raise UserError(
+            f'--sharding is "{run.sharding}", but Paddle\'s offload of sharded states does not support '
+            "AdamW's master weights on this device; give --sharding stage1 --offload_optimizer"
+        )
     if "stage3" in stages and "tensor_parallel_degree" in degrees:
         raise UserError(
             f"{names.TITLE} does not support --sharding stage3 with --tensor_parallel_degree; give stage1, "

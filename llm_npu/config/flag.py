@@ -46,7 +46,8 @@ class Flag:
     Attributes:
         kind: bool, int, float, str, ``bool | str`` or a list of them, never Optional.
         choices: Accepted texts, case-insensitive. If ``no`` is a choice, false means ``no``.
-        value_if_bare: Value of ``--name`` without an argument.
+        value_if_bare: Value of ``--name`` without an argument. If it is a text, true means the same and
+            false the default.
         no_effect: When the flag has no effect.
         aliases: Names of the same flag in other launchers.
         hint: A sentence appended to the error about an invalid choice.
@@ -103,6 +104,8 @@ class Flag:
             return _number(kind, text)
         if "no" in self.choices and text.lower() in FALSE:
             return "no"
+        if isinstance(self.value_if_bare, str) and text.lower() in (*TRUE, *FALSE):
+            return self.value_if_bare if truth(text) else self.default
         spellings = {choice.lower(): choice for choice in self.choices}
         return spellings.get(text.lower(), _text(text))
 

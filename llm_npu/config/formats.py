@@ -1,4 +1,4 @@
-"""Flags with a value syntax: --device, --split, --profile and --dump_tensors.
+"""Flags with a value syntax: --device, --split, --profile, --dump_tensors and --offload_activations.
 
 Each function raises UserError for an invalid value.
 """
@@ -107,3 +107,17 @@ def dumped_steps(text: str) -> range:
             f"--dump_tensors is {text}; give one step, or the first and the last step, such as 1:3"
         )
     return range(first, last + 1)
+
+
+def layer_range(text: str) -> slice:
+    """The layers of ``--offload_activations``: ``all``, ``3``, or a Python slice such as 0:32:2."""
+    if text == "all":
+        return slice(None)
+    match = re.fullmatch(r"(\d{1,6})(?:(:)(\d{1,6})(?::([1-9]\d{0,5}))?)?", text, re.ASCII)
+    if not match:
+        raise UserError(
+            f"--offload_activations is {text!r}; give all, one layer, or layers such as 0:16 (0 to 15) or "
+            "0:32:2 (every second one)"
+        )
+    first = int(match[1])
+    return slice(first, int(match[3]) if match[2] else first + 1, int(match[4] or 1))

@@ -109,7 +109,7 @@ class LibraryFlags:
     sharding: str = flag(
         "",
         "stage1 shards the optimizer's state over data-parallel ranks, stage2 gradients as well, stage3 "
-        'also weights; "stage2 offload" keeps the state in host memory.',
+        "also weights.",
         no_effect=no_effect.ONE_SHARD,
     )
     sharding_parallel_degree: int = flag(
@@ -251,10 +251,6 @@ class PaddleNLPFlags:
         "mlp_column_ln:5; also attention_column_ln, attention_row_ln and mlp_row_ln.",
         no_effect=NO_RECOMPUTE,
     )
-    offload_recompute_inputs: bool = flag(
-        False, "Offload the inputs of recomputed layers to host memory.", no_effect=NO_RECOMPUTE
-    )
-    offload_optim: bool = flag(False, "Offload the optimizer state to host memory between steps.")
     tensor_parallel_config: str = flag(
         "",
         "enable_mp_async_allreduce, enable_mp_skip_c_identity, enable_mp_fused_linear_param_grad_add, "

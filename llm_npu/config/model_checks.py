@@ -9,6 +9,7 @@ from llm_npu.models.family import Family
 from llm_npu.models.library import names
 
 from .arguments import RunConfig
+from .formats import layer_range
 
 
 def check_model(run: RunConfig, config, family: Family | None = None) -> None:
@@ -48,6 +49,12 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
         raise UserError(
             "--padding none joins samples into one row, which the dynamic rotary scaling of "
             f"{name} treats as one long text; give --padding longest"
+        )
+    layers = run.training.offload_activations
+    if layers is not None and not range(config.num_hidden_layers)[layer_range(layers)]:
+        raise UserError(
+            f"--offload_activations {layers} selects none of the model's layers 0 to "
+            f"{config.num_hidden_layers - 1}"
         )
     for layer in run.training.no_recompute_layers or ():
         if not 0 <= layer < config.num_hidden_layers:

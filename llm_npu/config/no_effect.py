@@ -61,6 +61,7 @@ ONE_SHARD = (
 )
 
 # Device and model
+CPU_DEVICE = NoEffect("the device is the host", lambda run: run.device == "cpu")
 CUDA = NoEffect("it selects a CUDA kernel")
 NO_HIDDEN_DROPOUT = NoEffect("only GPT reads it", lambda run: not family(run).has_hidden_dropout)
 NO_DROPPED_TOKENS = NoEffect("experts have no capacity limit, so no token is dropped")

@@ -14,7 +14,7 @@ from llm_npu.models.library import names
 from . import no_effect
 from .early import OUTPUT_DIR
 from .flag import NoEffect, flag
-from .formats import check_device, dumped_steps, profile_window
+from .formats import check_device, dumped_steps, layer_range, profile_window
 
 
 @dataclass
@@ -130,6 +130,27 @@ class TrainingFlags:
     pipeline_schedule_mode = "1F1B"  # PaddleNLP reads it with --enable_auto_parallel; not a flag
     enable_linear_fused_grad_add: bool = flag(
         False, "Use PaddleNLP's CUDA kernel for the backward pass of nn.Linear.", no_effect=no_effect.CUDA
+    )
+
+    # Host memory
+    offload_optimizer: str | None = flag(
+        None,
+        "Keep AdamW's moments and master weights in host memory. device: the update runs on the device, with "
+        "the states of a few weights at a time, and with the same bits as without. host: the update runs on "
+        "the host.",
+        choices=("device", "host"),
+        value_if_bare="device",
+        aliases=("offload_optim", "tensorwise_offload_optimizer"),
+        no_effect=no_effect.CPU_DEVICE,
+    )
+    offload_activations: str | None = flag(
+        None,
+        "Keep the inputs of recomputed decoder layers in host memory from forward to backward: all, or "
+        "layers such as 0:16 (0 to 15) or 0:32:2 (every second one).",
+        check_format=layer_range,
+        value_if_bare="all",
+        aliases=("offload_recompute_inputs",),
+        no_effect=(no_effect.CPU_DEVICE, no_effect.NO_RECOMPUTE),
     )
 
     # Numerics and observation

@@ -60,6 +60,8 @@ def parser() -> command_line.Parser:
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
     add("--recompute", **_SWITCH)
     add("--recompute_granularity", metavar="WHAT", help=", ".join(GRANULARITIES))
+    add("--offload_optimizer", nargs="?", const="device", metavar="WHERE", help="device or host")
+    add("--offload_activations", **_SWITCH)
     modes = f"{', '.join(OVERLAPS)} (default: serial; a search tries all)"
     add("--overlap", type=_overlap, metavar="MODE", help=other_library.help_of_flag("overlap", modes))
     add("--fp16", **_SWITCH, help="train in float16 instead of bfloat16")
@@ -87,6 +89,7 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
                 raise UserError(f"--search chooses --{name} itself; omit one of the two")
         if "global_batch_size" not in fields:
             raise UserError("--search needs --global_batch_size; give the number of samples per step")
+        fields["recompute"] = options.offload_activations is True  # which needs it; the search tries both
         # A single replica accepts any number of samples.
         fields["tensor_parallel_degree"] = max(options.cards, 1)
     shape = ModelShape.of(options.model_name_or_path)

@@ -16,6 +16,7 @@ from .layout import MASKS, OVERLAPS, Layout
 from .memory_model.memory import Memory, peak
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
+from .step_model.operations import OFFLOAD
 
 # Of a card's 65536 MB, 62432 MB are available to programs (`data/cards.json`, the 910B2's memory_source).
 SYSTEM = (65536 - 62432) << 20
@@ -83,7 +84,9 @@ class Answer:
     def shares(self) -> Mapping[str, float]:
         """Seconds of a step by category; they add up to the step."""
         time = self.time
-        seconds_of = {f"compute: {kind}": seconds for kind, seconds in time.compute.items()}
+        seconds_of = {
+            kind if kind == OFFLOAD else f"compute: {kind}": seconds for kind, seconds in time.compute.items()
+        }
         seconds_of |= {
             f"exposed communication: {group}": seconds for group, seconds in time.communication.items()
         }

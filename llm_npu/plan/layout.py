@@ -31,6 +31,7 @@ SHARDING = ("", "stage1", "stage2", "stage3")
 # Recompute granularities. With PaddleFormers the script has no flag for them and recomputes whole layers.
 _GRANULARITY = library_flags().get("recompute_granularity")
 GRANULARITIES = _GRANULARITY.choices if _GRANULARITY else ("full",)
+OFFLOADS = ("", "device", "host")
 OVERLAPS = ("serial", "pipelined", "mc2")
 MASKS = ("causal", "documents")
 DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")  # their product is a replica
@@ -57,6 +58,8 @@ class Layout:
         global_batch_size: samples per optimizer step on all cards; 0 for one micro batch per replica.
         overlap: how tensor-parallel layers overlap communication with compute.
         fused: the fused operators in use.
+        offload_optimizer: where an optimizer with states in host memory updates; "" for states on the card.
+        offload_activations: whether the inputs of all recomputed layers are in host memory.
         mask: the attention mask: "causal", or "documents" for the documents of packed samples.
         fp16: whether it trains in float16 instead of bfloat16.
     """
@@ -65,6 +68,7 @@ class Layout:
         "sharding": SHARDING,
         "recompute_granularity": GRANULARITIES,
         "overlap": OVERLAPS,
+        "offload_optimizer": OFFLOADS,
         "mask": MASKS,
     }
 
@@ -80,6 +84,8 @@ class Layout:
     per_device_train_batch_size: int = 1
     global_batch_size: int = 0
     overlap: str = "serial"
+    offload_optimizer: str = ""
+    offload_activations: bool = False
     fused: frozenset[str] = FUSED
     mask: str = "causal"
     fp16: bool = False
@@ -129,8 +135,16 @@ class Layout:
             )
         if self.sequence_parallel and self.tensor_parallel_degree == 1:
             raise UserError("--sequence_parallel needs tensor-parallel layers; give --tensor_parallel_degree")
+        self._check_offload()
         if self.virtual_pp_degree > 1:
             self._check_interleaved()
+
+    def _check_offload(self) -> None:
+        name = "offload_optimizer" if self.offload_optimizer else "offload_activations"
+        if (self.offload_optimizer or self.offload_activations) and self.sharding in ("stage2", "stage3"):
+            raise UserError(f"--{name} does not support --sharding {self.sharding}; give stage1")
+        if self.offload_activations and not (self.recompute and self.recompute_granularity == "full"):
+            raise UserError("--offload_activations keeps the inputs of recomputed layers; give --recompute")
 
     def _check_interleaved(self) -> None:
         """Check Paddle's constraints on interleaved pipelines.
@@ -244,6 +258,7 @@ class Layout:
             use_expert_parallel=False,
             sharding=[],
             no_recompute_layers=None,
+            offload_activations=None,
             recompute=False,
         )
         data = DataArguments(
@@ -280,6 +295,10 @@ class Layout:
                 flags["recompute_granularity"] = self.recompute_granularity
         if self.fp16:
             flags["fp16"] = "true"
+        if self.offload_optimizer:
+            flags["offload_optimizer"] = self.offload_optimizer
+        if self.offload_activations:
+            flags["offload_activations"] = "all"
         if self.mask == "documents":
             flags["reset_attention_mask"] = "true"
         if self.overlap != "serial" and self.tensor_parallel_degree > 1:

@@ -69,13 +69,17 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
 def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> Iterator[Layout]:
     """``fields`` with and without sharding, sequence parallelism and recompute; nothing if the trainer
     refuses the degrees."""
-    recomputes: list[dict] = [{"recompute": False}]
+    without: dict = {"recompute": False, "offload_activations": False}
+    recomputes: list[dict] = [without]
     for granularity in reversed(granularities(shape)):
-        recomputes.append({"recompute": True, "recompute_granularity": granularity})
+        variant = {"recompute": True, "recompute_granularity": granularity}
+        recomputes.append(
+            variant | {"offload_activations": like.offload_activations and granularity == "full"}
+        )
     plain = []
     for sequence in (False, True) if fields["tensor_parallel_degree"] > 1 else (False,):
         try:
-            layout = dataclasses.replace(like, **fields | {"sequence_parallel": sequence})
+            layout = dataclasses.replace(like, **fields | without | {"sequence_parallel": sequence})
             check(shape, layout)
         except ValueError:
             continue

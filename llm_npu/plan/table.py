@@ -175,6 +175,12 @@ def notes(answer: Answer) -> list[str]:
             f"Random weights: the first process of each machine builds the whole model, {whole / GIB:.1f} "
             "GiB; weights of a directory are read in parts."
         )
+    if layout.offload_optimizer or layout.offload_activations:
+        on_host = "; the update on the host is not included" if layout.offload_optimizer == "host" else ""
+        lines.append(
+            f"Offload: copies take the time of {answer.card.to_host.name}, without overlap{on_host}. "
+            "Host memory is not checked."
+        )
     if layout.sharding == "stage3":
         lines.append(
             "--sharding stage3: every process builds the whole model before sharding it, "

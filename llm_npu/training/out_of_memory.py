@@ -15,7 +15,8 @@ from llm_npu.core import errors
 
 WEIGHTS = (
     "Weights and optimizer states do not fit: shard them over more devices "
-    "(--sharding or --tensor_parallel_degree), train with --finetuning_type lora, or use a smaller model."
+    "(--sharding or --tensor_parallel_degree), add --offload_optimizer, train with --finetuning_type lora, "
+    "or use a smaller model."
 )
 
 

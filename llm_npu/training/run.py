@@ -17,13 +17,14 @@ from collections.abc import Callable
 import paddle_fused
 import virtual_npu
 from llm_npu import surgery
-from llm_npu.config import Early, RunConfig
+from llm_npu.config import Early, RunConfig, layer_range
 from llm_npu.core.console import Display, say
 from llm_npu.data import pipeline
 from llm_npu.data.collate import Collator, PairCollator
 from llm_npu.device import Device
 from llm_npu.models.library import names
 from llm_npu.training import metrics, model, out_of_memory, resume
+from llm_npu.training.activations import HostInputs
 from llm_npu.training.trainer import PretrainTrainer
 from virtual_npu import KernelRecord
 
@@ -67,6 +68,7 @@ class Run:
         switched_off: {switch: reason} for switches that the run turned off. Set by ``build``.
         ran: Operator calls (``paddle_fused.dispatch_log``). Set by ``train``.
         launches: Kernel launches of a virtual device. Set by ``train``.
+        host_inputs: Moves activations with ``--offload_activations``. Set by ``build``.
     """
 
     def __init__(self, arguments: RunConfig, early: Early, device: Device):
@@ -78,6 +80,7 @@ class Run:
         self.switched_off: dict[str, str] = {}
         self.ran: list = []
         self.launches: list[KernelRecord] = []
+        self.host_inputs: HostInputs | None = None
 
     def attach(self, *features: Feature) -> None:
         """Attach the ``features`` that the arguments enable."""
@@ -112,7 +115,11 @@ class Run:
         paddle_fused.reset_dispatch_log()
         if self.device.kind == "virtual":
             virtual_npu.reset_kernel_record()
-        self.trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
+        try:
+            self.trainer.train(resume_from_checkpoint=self.checkpoint and str(self.checkpoint))
+        finally:
+            if self.host_inputs is not None:
+                self.host_inputs.remove()
         self.ran = paddle_fused.dispatch_log()
         if self.device.kind == "virtual":
             self.launches = virtual_npu.kernel_record()
@@ -149,6 +156,10 @@ class Run:
     def _make_model(self) -> None:
         with out_of_memory.advising(lambda: out_of_memory.WEIGHTS):
             self._fill_model()
+        training = self.arguments.training
+        if training.offload_activations is not None and training.recompute and training.device != "cpu":
+            layers = range(self.model_config.num_hidden_layers)
+            self.host_inputs = HostInputs(self.model, layers[layer_range(training.offload_activations)])
         switches = self.arguments.fused.of_layers()
         if any(switches.values()):
             self.fused = surgery.apply_fused_kernels(self.model, **switches)

@@ -262,7 +262,8 @@ class PretrainTrainer(Checkpointing, Trainer):
     def create_optimizer(self, lr_scheduler=None):
         if self.optimizer is None:
             optimizer = super().create_optimizer(lr_scheduler)
-            self.optimizer = FusedAdamW.from_adamw(optimizer) if self.fused_adamw else optimizer
+            offload = self.args.offload_optimizer
+            self.optimizer = FusedAdamW.from_adamw(optimizer, offload) if self.fused_adamw else optimizer
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int):

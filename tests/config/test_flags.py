@@ -94,6 +94,7 @@ def test_flags_are_the_fields_of_the_librarys_dataclass():
     listed = dict(library_flags())
     if library.installed() == library.PADDLENLP:
         own = {field.name for field in dataclasses.fields(TrainingFlags)}
+        own |= {alias for name in own for alias in config.flags()[name].aliases} & fields.keys()
         assert listed.keys() | own == {name for name, field in fields.items() if field.init}
     else:
         listed.pop("recompute")  # build translates it; the other arguments of PaddleFormers are not flags

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from ..layout import Layout
 from ..shape import ModelShape
@@ -23,6 +25,7 @@ from .ledger import CHUNK, Ledger, Moment, rounded
 
 INDEX = 8  # bytes of a token's id, and of its label
 SMALLEST_CHUNK = 256  # tokens, in paddle_fused.linear_cross_entropy
+STATES_GROUP = 32 << 20  # bytes, in paddle_fused.ops.fused_adamw.offload
 STAGE_2_BUFFER = 1 << 23  # elements, the default of Paddle's group_sharded_parallel
 
 
@@ -122,9 +125,12 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     kept = _kept(z, layout, mode)
     # With sequence parallelism, the embedding's output is still whole.
     entry = z.whole if stage == 0 else z.hidden
+    if layout.offload_activations:  # of the inputs, only the current layer's is on the card
+        kept, entry = 0, z.hidden
     part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
     others = in_flight(layout, stage) - 1
-    ledger.take("micro batches", others * (part * kept + entry), "micro batches in flight")
+    waiting = 0 if layout.offload_activations else part * kept + entry
+    ledger.take("micro batches", others * waiting, "micro batches in flight")
     if stages > 1:
         ledger.take("received", z.hidden, WORKING)
     gathered.forward(ledger, "embedding", (entry,))
@@ -157,7 +163,23 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     if layout.replicas > 1 and not layout.sharding:
         ledger.take("joined", SINGLE * sum(sizes), "fused gradient buffer")
         ledger.end("gradients sent")
+    if layout.offload_optimizer == "device":
+        ledger.give("joined")
+        ledger.take("states", _largest_groups(_owned(sizes, layout)), "optimizer")
+        ledger.end("update")
     return StageMemory(stage, tuple(ledger.moments))
+
+
+def _largest_groups(sizes: Sequence[int]) -> int:
+    """Bytes of the states of two consecutive groups of weights (``paddle_fused...fused_adamw.offload``)."""
+    groups: list[int] = []
+    for size in sizes:
+        states = 3 * rounded(SINGLE * size)
+        if groups and groups[-1] + states <= STATES_GROUP:
+            groups[-1] += states
+        else:
+            groups.append(states)
+    return max(map(sum, pairwise([0, *groups])), default=0)
 
 
 def _kept(z: Sizes, layout: Layout, mode: str) -> int:
@@ -188,11 +210,12 @@ def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Ga
     for size, number in counted.items():
         parts[gathered.part(size)] += number
     if layout.sharding in ("stage1", "stage2") and degree > 1:
-        owned = Counter(shares(sizes, degree, largest_first=layout.sharding == "stage1"))
+        owned = Counter(_owned(sizes, layout))
     ledger.take("weights", _allocated(parts, HALF), "weights")
-    wide = _allocated(owned, SINGLE)
-    ledger.take("master weights", wide, "master weights")
-    ledger.take("moments", 2 * wide + 2 * CHUNK * owned.total(), "optimizer")
+    if not layout.offload_optimizer:
+        wide = _allocated(owned, SINGLE)
+        ledger.take("master weights", wide, "master weights")
+        ledger.take("moments", 2 * wide + 2 * CHUNK * owned.total(), "optimizer")
     if layout.sharding == "stage2" and degree > 1:
         own = sum(size * count for size, count in owned.items())
         buffer = min(own, STAGE_2_BUFFER)
@@ -205,6 +228,12 @@ def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Ga
     else:
         gradients = _allocated(counted, SINGLE)
     ledger.take("gradients", gradients, "gradients")
+
+
+def _owned(sizes: tuple[int, ...], layout: Layout) -> Sequence[int]:
+    """The weights whose states the fullest card has in sharding stages 1 and 2; all without sharding."""
+    degree = layout.sharding_degree
+    return shares(sizes, degree, largest_first=layout.sharding == "stage1") if degree > 1 else sizes
 
 
 @lru_cache(1024)  # a stage of many experts has thousands of weights of a few sizes

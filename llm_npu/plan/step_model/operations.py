@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # matmul: runs on the cube unit. attention: fused attention. vector: bound by the vector unit or by device
-# memory. optimizer: the update. host: runs on the host's CPU, or on the card's AICPU.
-KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host")
+# memory. optimizer: the update. host: runs on the host's CPU, or on the card's AICPU. offload: copies between
+# the card's and the host's memory.
+OFFLOAD = "offload"
+KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host", OFFLOAD)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "send")
 # tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks that share states.
 GROUPS = ("tp", "pp", "dp", "sharding")

@@ -10,7 +10,7 @@ from llm_npu.core.cards import Card
 
 from ..layout import Layout
 from ..shape import ModelShape
-from .operations import Operation, collective
+from .operations import OFFLOAD, Operation, collective
 from .roofline import Efficiencies, compute_seconds
 from .stage import ADAM, CLIP, SINGLE, WIDTH, Stage
 
@@ -26,6 +26,10 @@ class Program:
         """Gradient clipping and the update of ``owned`` weights."""
         yield Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step")
         yield Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step")
+        # device: master weights and moments, both ways. host: gradients to the host, and weights back.
+        moved = {"device": 2 * 3 * SINGLE, "host": SINGLE + WIDTH}.get(parts.layout.offload_optimizer)
+        if moved:
+            yield Operation("optimizer.offload", OFFLOAD, bytes=moved * owned, dtype="float32", phase="step")
 
     def exchange(self, parts: Stage, weights: float) -> Iterator[Operation]:
         """The collectives of a step among the cards that hold the same ``weights``."""
@@ -39,6 +43,8 @@ class Program:
 
     def seconds(self, operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
         """Seconds of ``operation``, which must not be a collective."""
+        if operation.kind == OFFLOAD:
+            return operation.times * operation.bytes / (card.to_host.bandwidth * card.to_host.efficiency)
         return compute_seconds(operation, card, efficiencies)
 
     def strides(self, layout: Layout) -> Mapping[str, int]:
@@ -109,6 +115,10 @@ def _decoder_layers(
     times = [(operation, layers) for operation in parts.layer()]
     times += [(operation, again) for operation in parts.recomputed() if again]
     times += [(operation, layers) for operation in parts.layer_backward()]
+    if layout.offload_activations:
+        moved = WIDTH * parts.rows * parts.hidden
+        for phase in ("forward", "backward"):
+            times.append((Operation("layer.offload", OFFLOAD, bytes=moved, phase=phase), layers))
     return tuple(operation._replace(times=operation.times * many) for operation, many in times)
 
 

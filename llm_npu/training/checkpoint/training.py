@@ -138,8 +138,6 @@ class Checkpointing:
         self.lr_scheduler.last_lr = self.lr_scheduler.get_lr()
         if self.do_grad_scaling:
             self.scaler.load_state_dict(self._state(folder, states.SCALER, self.scaler))
-        if getattr(self.args, "offload_optim", False):  # PaddleNLP's
-            self._offload_optimizer()
 
     def _state(self, folder: Path, name: str, holder):
         stored = states.read(folder, name)

@@ -14,6 +14,7 @@ from paddle_fused.devices import is_captured, located
 from paddle_fused.dispatch import Backend, FusedOp
 
 from ..arguments import check_shape, check_tensor, dtype_name
+from . import offload as host_states
 
 OPERATOR = "fused_adamw"
 OPTIMIZER = "FusedAdamW"
@@ -241,6 +242,8 @@ class FusedAdamW(paddle.optimizer.AdamW):
     Args:
         maximize: gradient ascent.
         lr_ratio: as in Paddle, but also supported on the CPU.
+        offload: ``"device"`` and ``"host"`` keep moments and master weights in host memory, and run the
+            updates there (`fused_adamw.offload`). No effect on parameters on the CPU.
 
     The other arguments are those of ``paddle.optimizer.AdamW``, in its order. State dicts are interchangeable
     with it. Parameters are float32, bfloat16, float16 or float64 (composed only); gradients may have any of
@@ -270,7 +273,10 @@ class FusedAdamW(paddle.optimizer.AdamW):
         name=None,
         *,
         maximize=False,
+        offload: host_states.Offload | None = None,
     ):
+        if offload not in (None, *host_states.PLACES):
+            raise ValueError(f"{OPTIMIZER}: offload is {offload!r}; accepted: None, 'device' or 'host'.")
         if lr_ratio is not None and not callable(lr_ratio):
             raise ValueError(f"{OPTIMIZER}: lr_ratio is {lr_ratio!r}; accepted: a function of a parameter.")
         # Set afterwards: Paddle's constructor rejects lr_ratio where Paddle's own kernel ignores it.
@@ -281,9 +287,12 @@ class FusedAdamW(paddle.optimizer.AdamW):
         self._lr_ratio = lr_ratio
         self._maximize = bool(maximize)
         self._calls: list[tuple] | None = None  # during a step: the calls of its parameters
+        self._offload = host_states.UPDATES[offload](_steps) if offload else None
 
     @classmethod
-    def from_adamw(cls, optimizer: paddle.optimizer.AdamW) -> FusedAdamW:
+    def from_adamw(
+        cls, optimizer: paddle.optimizer.AdamW, offload: host_states.Offload | None = None
+    ) -> FusedAdamW:
         """A FusedAdamW with the parameters and settings of ``optimizer``, before its first step.
 
         Raises:
@@ -304,6 +313,7 @@ class FusedAdamW(paddle.optimizer.AdamW):
             optimizer._parameter_list, optimizer._weight_decay, optimizer._use_lowprecision_moment,
             optimizer._lr_ratio, optimizer._apply_decay_param_fun, optimizer._grad_clip, optimizer._lazy_mode,
             optimizer._multi_precision, getattr(optimizer, "_amsgrad", False), optimizer._name,
+            offload=offload,
         )  # fmt: skip
 
     def example_steps(self, parameters, master_grad: bool = False) -> list[Callable[[], None]]:
@@ -330,6 +340,8 @@ class FusedAdamW(paddle.optimizer.AdamW):
                 **{name: paddle.zeros_like(tensor, wide) for name in states},
             )
             grad = paddle.zeros_like(tensor, "float32" if master_grad else None)
+            if isinstance(self._offload, host_states.HostUpdates):
+                tensor, grad = (t._copy_to(host_states.HOST, True) for t in (tensor, grad))
             adamw_step(tensor, grad, state, Settings(maximize=self._maximize))
 
         return [lambda parameter=parameter: step(parameter) for parameter in kinds.values()]
@@ -340,10 +352,33 @@ class FusedAdamW(paddle.optimizer.AdamW):
         self._calls = []
         try:
             done = super()._create_optimization_pass(parameters_and_grads, param_group_idx)
-            _steps(self._calls)
+            on_host = [call for call in self._calls if self._is_offloaded(call[0])]
+            _steps([call for call in self._calls if not self._is_offloaded(call[0])])
+            if on_host:
+                self._offload(on_host)
         finally:
             self._calls = None
         return done
+
+    def _create_accumulators(self, block, parameters):
+        if self._offload is None:
+            return super()._create_accumulators(block, parameters)
+        if not framework.in_dygraph_mode():
+            raise ValueError(f"{OPTIMIZER}: offload is set in a captured program; accepted: dygraph.")
+        is_group = isinstance(parameters, dict)
+        for parameter in parameters["params"] if is_group else parameters:
+            if parameter.is_dist():
+                raise ValueError(
+                    f"{OPTIMIZER}: offload is set, but {parameter.name} is a distributed tensor of "
+                    "auto-parallel; accepted: local parameters."
+                )
+            only = {**parameters, "params": [parameter]} if is_group else [parameter]
+            super()._create_accumulators(block, only)
+            if self._is_offloaded(parameter):
+                host_states.to_host(self, parameter)
+
+    def _is_offloaded(self, parameter) -> bool:
+        return self._offload is not None and not parameter.place.is_cpu_place()
 
     def _append_optimize_op(self, block, param_and_grad):
         if not framework.in_dynamic_or_pir_mode():

@@ -41,24 +41,25 @@ SETTINGS = {
 }
 
 
-def train(processes: int, flags: str, folder: Path, arguments: Sequence[str]) -> Path:
-    """Where the four runs are, each in the same ``processes``."""
+def train(processes: int, flags: str, folder: Path, arguments: Sequence[str], runs=RUNS) -> Path:
+    """Where the ``runs`` are, each in the same ``processes``."""
     steps = []
-    for name, (start, switch) in RUNS.items():
+    for name, (start, switch) in runs.items():
         begin = start and str(folder / start)
         steps.append([str(folder / name), begin, f"{switch} {flags}"])
     ranks.run(PROGRAM, processes, folder, json.dumps(steps), *arguments)
     return folder
 
 
-def assert_equal(folder: Path) -> None:
-    """Losses, weights and states of the optimizer are the same in all runs, bit for bit."""
-    expected, _ = losses(folder / "fused")
+def assert_equal(folder: Path, runs=RUNS) -> None:
+    """Losses, weights and states of the optimizer are the same in all ``runs``, bit for bit."""
+    first = next(iter(runs))
+    expected, _ = losses(folder / first)
     assert list(expected) == list(range(1, STEPS + 1))
-    last = checkpoint.path_of(folder / "fused", STEPS)
+    last = checkpoint.path_of(folder / first, STEPS)
     files = sorted(path.name for path in last.glob("*.safetensors"))
     assert any(name.startswith("optimizer") for name in files), files
-    for name, (start, _) in RUNS.items():
+    for name, (start, _) in runs.items():
         resumed, _ = losses(folder / name)
         assert resumed == {step: expected[step] for step in resumed}
         assert STEPS in resumed and (start or len(resumed) == STEPS), resumed

@@ -202,6 +202,7 @@ def test_operations_are_of_the_kinds_that_the_cost_model_knows(model):
         {"sharding": "stage2", "fused": frozenset()},
         {"tensor_parallel_degree": 2, "sequence_parallel": True, "overlap": "mc2", "sharding": "stage1"},
         {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 4},
+        {"recompute": True, "offload_activations": True, "offload_optimizer": "device"},
     ):
         layout = Layout(**whole, **fields)
         last = layout.pipeline_parallel_degree - 1
@@ -233,6 +234,20 @@ def step(**fields):
     return cost.step_time(LLAMA, Layout(**(usual | fields)), CARD, GUESS)
 
 
+def test_offload_takes_the_time_of_the_bus():
+    rate = CARD.to_host.bandwidth * CARD.to_host.efficiency
+    alone, recomputed = (
+        {"cards": 1, "tensor_parallel_degree": 1, "sequence_parallel": False},
+        {"recompute": True},
+    )
+    for where, moved in (("device", 24), ("host", 6)):
+        longer = step(**alone, offload_optimizer=where).optimizer - step(**alone).optimizer
+        assert longer == pytest.approx(moved * LLAMA.parameters / rate, rel=0.01)
+    copies = step(**alone, **recomputed, offload_activations=True).compute["offload"]
+    assert copies == pytest.approx(2 * 2 * 16 * 4096 * LLAMA.hidden_size * LLAMA.num_hidden_layers / rate)
+    assert "offload" not in step(**alone, **recomputed).compute
+
+
 def test_a_step_is_the_sum_of_its_parts():
     for fields in (
         {},
@@ -240,6 +255,7 @@ def test_a_step_is_the_sum_of_its_parts():
         {"tensor_parallel_degree": 1, "sequence_parallel": False, "sharding": "stage3", "recompute": True},
         {"cards": 16, "sharding": "stage1", "overlap": "mc2"},
         {"fused": frozenset()},
+        {"recompute": True, "offload_activations": True, "offload_optimizer": "host"},
     ):
         step_cost = step(**fields)
         parts = (

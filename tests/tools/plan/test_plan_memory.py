@@ -52,6 +52,10 @@ CUT = {"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 2304}  # wid
 CORE = {"recompute": True, "recompute_granularity": "core_attn"}
 ATTENTION = {"recompute": True, "recompute_granularity": "full_attn"}
 
+DEEP = {"num_hidden_layers": 12, "max_position_embeddings": 2048}
+LONG = {"max_seq_length": 2048, "offload_activations": True}
+SHORT = {"max_seq_length": 32, "per_device_train_batch_size": 1}
+
 # name: what differs from the Llama of SIZES, and from a run of 2 rows of 256 tokens on one card
 RUNS = {
     "plain": ({}, {}),
@@ -66,6 +70,17 @@ RUNS = {
     "mistral": ({"model_type": "mistral"}, {}),
     "experts": (MIXTRAL, {}),
     "8192 positions": (LLAMA3, {}),
+    "optimizer offloaded": ({}, {"offload_optimizer": "device"}),
+    "optimizer offloaded, short rows": ({"vocab_size": 16384}, {"offload_optimizer": "device", **SHORT}),
+    "optimizer on the host": ({}, {"offload_optimizer": "host"}),
+    "activations offloaded": (DEEP, {**FULL, **LONG}),
+    "both offloaded": (DEEP, {**FULL, **LONG, "offload_optimizer": "device"}),
+    "both offloaded, sequence parallel": (DEEP, {**FULL, **LONG, **SP2, "offload_optimizer": "device"}),
+    "both offloaded, pipeline": (DEEP, {**FULL, **LONG, **PP2, "offload_optimizer": "device"}),
+    "both offloaded, sharding": (
+        DEEP,
+        {**FULL, **LONG, "cards": 2, "sharding": "stage1", "offload_optimizer": "device"},
+    ),
     "data parallel": ({}, {"cards": 2}),
     "sharding stage 1": ({}, {"cards": 2, "sharding": "stage1"}),
     "sharding stage 2": ({}, {"cards": 2, "sharding": "stage2"}),

@@ -90,11 +90,31 @@ def test_a_dry_run_is_the_real_one_without_its_numbers(run_python, tmp_path, inp
         {"disable_fused_options": "true"},
         # Beside PaddleFormers a dry run is 8 KiB of 6 MB off while layers are recomputed.
         pytest.param({"recompute": "true"}, marks=pytest.mark.paddlenlp),
+        pytest.param(
+            {"recompute": "true", "offload_activations": "all", "offload_optimizer": "device"},
+            marks=pytest.mark.paddlenlp,
+        ),
     ],
-    ids=["float32", "float16", "unfused", "recompute"],
+    ids=["float32", "float16", "unfused", "recompute", "offload"],
 )
 def test_other_settings_are_followed_alike(run_python, tmp_path, inputs, arguments):
     compare(run_python, tmp_path, inputs, **arguments)
+
+
+@pytest.mark.slow
+def test_offload_lowers_the_peak(run_python, tmp_path):
+    """By the master weights and moments, then by the inputs of all layers but one."""
+    sizes = {"hidden_size": 128, "num_hidden_layers": 8, "max_position_embeddings": 2048}
+    inputs = run_inputs.inputs(tmp_path / "inputs", **sizes)
+    long = {"max_seq_length": 2048, "recompute": "true", "use_fused_linear_cross_entropy": "true"}
+    offloads = ({}, {"offload_optimizer": "host"}, {"offload_activations": "all"})
+    peaks = []
+    for number, offload in enumerate(offloads):
+        _, recorded = trained(run_python, tmp_path / str(number), True, inputs, **long, **offload)
+        peaks.append(recorded.peak_bytes)
+    whole, optimizer, activations = peaks
+    assert whole - optimizer > 1 << 20
+    assert whole - activations == pytest.approx(7 * 2 * 2048 * 128 * 2, rel=0.2)  # bytes
 
 
 @pytest.mark.slow

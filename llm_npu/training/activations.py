@@ -1,0 +1,114 @@
+"""``--offload_activations``: the inputs of recomputed decoder layers in host memory from forward to backward.
+
+A recomputed layer saves only its input. After the layer's forward pass the input is copied to host memory and
+its tensor refers to the copy, so that the device's memory is freed; before the backward pass recomputes the
+layer, the input is copied back.
+
+Both ways in which Paddle recomputes call the layer with the saved tensor: by hooks (``use_reentrant`` false)
+with the same tensor, by a PyLayer with a detached one, whose gradient becomes the input's.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import paddle
+
+from llm_npu.models import layout, lora
+
+HOST = paddle.CPUPlace()
+NAMES = ("recompute", "rr_recompute")  # in the modules of both libraries' models
+ON_HOST = "_input_on_host"  # attribute of a tensor
+NUMBER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
+
+
+class HostInputs:
+    """Keeps the inputs of the decoder layers ``chosen``, by number, in host memory.
+
+    Must be installed before surgery, which copies the layers' modules.
+    """
+
+    def __init__(self, model, chosen: range):
+        self._chosen = chosen
+        self._number: int | None = None  # of the decoder layer called last
+        self._replaced: list[tuple[dict, str, Callable]] = []
+        layers = decoder_layers(lora.unwrapped(model))
+        for number, layer in layers.items():
+            layer.register_forward_pre_hook(functools.partial(self._begin, number))
+        kinds = {kind for layer in model.sublayers(include_self=True) for kind in type(layer).__mro__}
+        for module in {kind.__module__ for kind in kinds}:
+            scope = vars(sys.modules[module])
+            for name in NAMES:
+                if callable(upstream := scope.get(name)):
+                    self._replaced.append((scope, name, upstream))
+                    scope[name] = functools.partial(self._recompute, upstream)
+
+    def remove(self) -> None:
+        """Restore the modules of the model's classes."""
+        for scope, name, upstream in self._replaced:
+            scope[name] = upstream
+
+    def _begin(self, number: int, layer, inputs) -> None:
+        self._number = number
+
+    def _recompute(self, upstream: Callable, function: Callable, *args, **kwargs):
+        return upstream(self._moving(function), *args, **kwargs)
+
+    def _moving(self, function: Callable) -> Callable:
+        is_layer = isinstance(function, paddle.nn.Layer)
+
+        @functools.wraps(function.forward if is_layer else function)  # Paddle reads the signature
+        def call(*args, **kwargs):
+            hidden = next(filter(_is_activation, args), None)
+            if hidden is not None and hidden.place.is_cpu_place():
+                return self._again(function, hidden, args, kwargs)
+            if hidden is not None and (hidden.offset or not hidden.is_contiguous()):
+                # A part of other memory, such as a rank's rows. What autograd saves keeps the offset.
+                _refer(hidden, hidden.detach().clone())
+            outputs = function(*args, **kwargs)
+            number, self._number = self._number, None
+            if hidden is not None and number in self._chosen:
+                setattr(hidden, ON_HOST, True)
+                _refer(hidden, hidden._copy_to(HOST, True))
+            return outputs
+
+        return call
+
+    def _again(self, function: Callable, hidden, args, kwargs):
+        """Run the layer for the backward pass; its input comes back to the device."""
+        host = hidden._new_shared_tensor()
+        _refer(hidden, host._copy_to(paddle.framework._current_expected_place(), True))
+        outputs = function(*args, **kwargs)
+        if hasattr(hidden, ON_HOST):  # lives until the end of the backward pass; what is needed is saved
+            _refer(hidden, host)
+        return outputs
+
+
+def _is_activation(value: object) -> bool:
+    return isinstance(value, paddle.Tensor) and value.is_floating_point() and not value.stop_gradient
+
+
+def _refer(tensor, other) -> None:
+    """Make ``tensor`` refer to the memory of ``other``, with its offset."""
+    tensor.get_tensor()._share_data_with(other.get_tensor())
+
+
+def decoder_layers(model) -> Mapping[int, paddle.nn.Layer]:
+    """The decoder layers of this process by their number in the whole model."""
+    numbers = {
+        id(parameter): int(match[1])
+        for name, parameter in layout.parameters(model).items()
+        if (match := NUMBER.search(name))
+    }
+    counts = Counter(numbers.values())
+    layers: dict[int, paddle.nn.Layer] = {}
+    for layer in model.sublayers():
+        own = Counter(numbers.get(id(parameter)) for parameter in layer.parameters())
+        number = next((number for number in own if number is not None), None)
+        if number is not None and own[number] == counts[number]:
+            layers[number] = layer  # containers precede the layers in them
+    return layers

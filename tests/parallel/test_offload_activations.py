@@ -1,0 +1,57 @@
+"""--offload_activations by every method: the bits of the run with recompute alone."""
+
+import pytest
+import run_inputs
+from fused_models import adamw_runs
+from fused_models.adamw_runs import FLOAT16, FLOAT32
+
+from llm_npu.models import weights
+from llm_npu.models.families import config_class, new_model
+
+pytestmark = pytest.mark.slow
+TENSOR = "--tensor_parallel_degree 2"
+PIPELINE = "--pipeline_parallel_degree 2"
+LORA = "--finetuning_type lora --lora_rank 4"
+REENTRANT, HOOKS = "--recompute_use_reentrant true", "--recompute_use_reentrant false"
+DROPOUT = "--attention_probs_dropout_prob 0.1 --hidden_dropout_prob 0.1"
+RUNS = {  # {name: (the run whose checkpoint it begins with, flags)}
+    "without": (None, "--recompute"),
+    "all": (None, "--recompute --offload_activations --offload_optimizer"),
+    "some": ("without", "--recompute --offload_activations 1:4:2"),
+}
+# [processes, flags]
+METHODS = {
+    "one process, hooks": [1, HOOKS],
+    "one process, PyLayer": [1, REENTRANT],
+    "one process, float32": [1, FLOAT32],
+    "one process, float16": [1, FLOAT16],
+    "one process, O1": [1, "--fp16_opt_level O1 --amp_master_grad false"],
+    "one process, unfused layers": [1, "--use_fused_rms_norm false --use_npu_fusion_attention false"],
+    "one process, fused sums": [1, "--use_fused_add_rms_norm true"],
+    "one process, LoRA": [1, LORA],
+    "data parallel": [2, ""],
+    "sharding stage 1": [2, "--sharding stage1"],
+    "sharding stage 1, split_param": [2, "--sharding stage1 --sharding_parallel_config split_param"],
+    "tensor parallel": [2, TENSOR],
+    "sequence parallel": [2, f"{TENSOR} --sequence_parallel true"],
+    "sequence parallel, PyLayer": [2, f"{TENSOR} --sequence_parallel true {REENTRANT}"],
+    "pipeline": [2, PIPELINE],
+    "pipeline, PyLayer": [2, f"{PIPELINE} {REENTRANT}"],
+}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """Of a very small Llama with four layers and weights, on a little text."""
+    fields = {"num_attention_heads": 4, "num_hidden_layers": 4}
+    inputs = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields)
+    config = config_class("llama")(**{**run_inputs.LLAMA, **fields, "tie_word_embeddings": False})
+    weights.save(new_model(config), inputs["model_name_or_path"])
+    return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_run_is_the_same_bit_for_bit(method, arguments, tmp_path):
+    processes, flags = METHODS[method]
+    folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, RUNS)
+    adamw_runs.assert_equal(folder, RUNS)

@@ -35,6 +35,7 @@ METHODS = {
     "tensor parallel": [2, TENSOR],
     "sequence parallel": [2, f"{TENSOR} --sequence_parallel true"],
     "sequence parallel, PyLayer": [2, f"{TENSOR} --sequence_parallel true {REENTRANT}"],
+    "Ulysses": [2, "--sep_parallel_degree 2"],
     "pipeline": [2, PIPELINE],
     "pipeline, PyLayer": [2, f"{PIPELINE} {REENTRANT}"],
 }
@@ -50,7 +51,10 @@ def arguments(tmp_path_factory):
     return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=pytest.mark.paddlenlp) if name == "Ulysses" else name for name in METHODS],
+)
 def test_the_run_is_the_same_bit_for_bit(method, arguments, tmp_path):
     processes, flags = METHODS[method]
     folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, RUNS)

@@ -36,6 +36,7 @@ METHODS = {
     "sequence parallel": [2, f"{TENSOR} --sequence_parallel true"],
     "sequence parallel, PyLayer": [2, f"{TENSOR} --sequence_parallel true {REENTRANT}"],
     "Ulysses": [2, "--sep_parallel_degree 2"],
+    "ring": [2, "--context_parallel_degree 2"],
     "pipeline": [2, PIPELINE],
     "pipeline, PyLayer": [2, f"{PIPELINE} {REENTRANT}"],
 }
@@ -53,7 +54,10 @@ def arguments(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(name, marks=pytest.mark.paddlenlp) if name == "Ulysses" else name for name in METHODS],
+    [
+        pytest.param(name, marks=pytest.mark.paddlenlp) if name in ("Ulysses", "ring") else name
+        for name in METHODS
+    ],
 )
 def test_the_run_is_the_same_bit_for_bit(method, arguments, tmp_path):
     processes, flags = METHODS[method]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from llm_npu.core.cards import Card
 from llm_npu.plan.cost import StepTime, step_time
 from llm_npu.plan.shape import ModelShape
-from llm_npu.plan.step_model.operations import OFFLOAD, Operation
+from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.program import Program
 from llm_npu.plan.step_model.roofline import Efficiencies, memory_seconds
 from llm_npu.plan.step_model.stage import WIDTH

@@ -1,12 +1,12 @@
 """The contenders and their processes.
 
-Each contender is a separate process. While one is timed the others are stopped (SIGSTOP): spinning idle
-threads, such as OpenMP's, then take nothing from the one that is timed, and every contender keeps its default
-waiting policy. All contenders have the same number of threads.
+Each contender is a separate process. While one contender is timed, the others are stopped (SIGSTOP), so that
+their spinning idle threads (for example of OpenMP) use no CPU time and every contender keeps its default
+waiting policy. All contenders use the same number of threads.
 
-With the malloc setting the C library keeps freed memory instead of returning it to the system, which would
-have to clear every page again: page faults of large results are a large part of the cost of a memory-bound
-operator. Both sides of a comparison run with it, or both without.
+With the malloc setting, the C library keeps freed memory instead of returning it to the system, which would
+have to clear every page again. Page faults of large results are a large part of the cost of a memory-bound
+operator. Both sides of a comparison use the same setting.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ PR_SET_PDEATHSIG = 1
 
 
 class Failed(Exception):
-    """A contender's process ended, or an operator raised an error in it."""
+    """A contender's process exited, or an operator raised an error in it."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """``framework``: "paddle" or "torch"; ``worker``: the class of the object that answers in its process;
-    ``settings``: its arguments besides the threads.
+    """A contender.
+
+    Attributes:
+        framework: "paddle" or "torch".
+        worker: the class that answers requests in the contender's process.
+        settings: the arguments of ``worker``, except the threads.
     """
 
     name: str
@@ -47,7 +51,7 @@ class Contender:
 
     @property
     def kind(self) -> str:
-        """The name that Work.memory knows it by."""
+        """The contender's kind in Work.memory."""
         return dict(self.settings).get("contender", "torch")
 
 
@@ -106,14 +110,14 @@ class Process:
         self._process.send_signal(signal.SIGSTOP)
 
     def ask(self, do: str, timeout: float | None = None, **request) -> dict:
-        """The answer: {"ok": value} or {"unavailable": reason}. Failed if the contender ended or raised.
+        """Return the answer: {"ok": value} or {"unavailable": reason}. Raises Failed if the contender failed.
 
-        Without an answer within ``patience`` seconds the process is restarted, and the answer is that reason.
+        Without an answer within ``timeout`` seconds, the process is restarted and the answer is a timeout.
         """
         if self.unavailable:
             return {"unavailable": self.unavailable}
         self._process.send_signal(signal.SIGCONT)
-        with contextlib.suppress(BrokenPipeError):  # it has ended: reading reports it
+        with contextlib.suppress(BrokenPipeError):  # the process exited; reading the answer reports it
             print(json.dumps({"do": do, **request}), file=self._process.stdin, flush=True)
         answer = self._answer(timeout)
         if answer is None:
@@ -127,13 +131,13 @@ class Process:
         return answer
 
     def _answer(self, timeout: float | None = None) -> dict | None:
-        """The process's answer, or None after ``patience`` seconds."""
+        """The process's answer, or None after ``timeout`` seconds."""
         began = time.monotonic()
         wait = 0.5 if timeout is None else min(0.5, timeout)
         while not select.select([self._process.stdout], [], [], wait)[0]:
             if timeout is not None and time.monotonic() - began > timeout:
                 return None
-            self._process.send_signal(signal.SIGCONT)  # in case another process has stopped it
+            self._process.send_signal(signal.SIGCONT)  # in case the process is stopped
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)
@@ -150,7 +154,7 @@ class Process:
 
 
 class Processes:
-    """The processes of some contenders of ``table``, by name, started together."""
+    """The processes of the selected contenders of ``table``, by name, started together."""
 
     def __init__(
         self,
@@ -177,8 +181,8 @@ class Processes:
 
 
 def environment(framework: str, threads: int, malloc: str) -> dict[str, str]:
-    """The environment of a contender: threads, the malloc setting, and the modules' path."""
-    # Torch may use another Python.
+    """The environment of a contender: threads, the malloc setting, and the module path."""
+    # Torch may run in another Python.
     inherited = os.environ.get("PYTHONPATH", "") if framework == "paddle" else ""
     return {
         **os.environ,

@@ -16,14 +16,16 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 
 
 class Wrong(Exception):
-    """A contender's results are wrong: there is nothing to time."""
+    """A contender's results are wrong, so nothing is timed."""
 
 
 def run(arguments: argparse.Namespace, bench: Callable, draw: Callable | None = None) -> int:
-    """Measures, prints and writes; returns the exit status, 1 if a contender is wrong or fails.
+    """Measure, print and write; return the exit status, 1 if a contender is wrong or fails.
 
-    ``bench(arguments, malloc, records)`` adds its records with the malloc setting "on" or "off" and prints
-    them; ``draw(records)`` draws the picture of --chart.
+    Args:
+        bench: ``bench(arguments, malloc, records)`` adds its records with the malloc setting "on" or "off"
+            and prints them.
+        draw: ``draw(records)`` draws the picture of --chart.
     """
     records = []
     try:
@@ -46,7 +48,7 @@ def run(arguments: argparse.Namespace, bench: Callable, draw: Callable | None = 
 def record_machine(
     records: list[dict], threads: int, malloc: str, processes: Mapping[str, Process] | None = None, **more
 ) -> None:
-    """Adds and prints what the figures depend on: the machine, the versions of ``processes``, and
+    """Add and print the facts that the results depend on: the machine, the versions of ``processes``, and
     ``more``."""
     versions = {name: process.version or process.unavailable for name, process in (processes or {}).items()}
     records.append(
@@ -62,9 +64,9 @@ def run_here(
     text: Callable[[dict], str],
     check: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> int:
-    """Measures in this process: prints ``text`` of the result of ``bench`` for the parsed arguments.
+    """Measure in this process: print ``text`` of the result of ``bench`` for the parsed arguments.
 
-    ``check`` calls ``parser.error`` if it cannot be measured here.
+    ``check`` calls ``parser.error`` if the benchmark cannot run here.
     """
     parser.add_argument("--json", action="store_true", help="print JSON instead of the text")
     arguments = vars(parser.parse_args(words))

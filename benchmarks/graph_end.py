@@ -1,4 +1,4 @@
-"""Gradients that arrive as in training: from the next operator, without a copy."""
+"""Feeds gradients into a graph as in training: from the next operator, without a copy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class _End(paddle.autograd.PyLayer):
 
 
 def graph_end(outputs: list, gradients: list):
-    """A scalar at the end of the graph of ``outputs``, whose backward produces their ``gradients``.
+    """A scalar at the end of the graph of ``outputs``, whose backward pass produces their ``gradients``.
 
-    paddle.grad and Tensor.backward copy the gradients passed to them, on one thread.
+    paddle.grad and Tensor.backward would copy the gradients passed to them, on one thread.
     """
     return _End.apply(lambda: tuple(gradients), *outputs)  # a function: not inputs of the graph

@@ -1,4 +1,4 @@
-"""Facts about the machine that the figures depend on."""
+"""Facts about the machine that affect the results."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def available_memory() -> int:
 
 
 def threads_in_environment() -> int:
-    """The threads that OMP_NUM_THREADS gives to the kernels; 1 if it is not set: `import paddle` sets it."""
+    """The number of threads in OMP_NUM_THREADS; 1 if it is not set, because `import paddle` sets it to 1."""
     return int(os.environ.get("OMP_NUM_THREADS", "1").split(",")[0])
 
 

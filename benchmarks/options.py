@@ -1,4 +1,4 @@
-"""Options shared by benchmarks; invalid ones are reported before anything is measured."""
+"""Options shared by benchmarks; invalid options are reported before anything is measured."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PICTURES = ("chart", "growth")
 
 
 def bare(name: str, document: str) -> command_line.Parser:
-    """A parser for the benchmark ``name``, whose docstring is ``document``; without options."""
+    """A parser without options for the benchmark ``name`` with the docstring ``document``."""
     return command_line.of_document(f"python -m benchmarks {name}", document)
 
 
 def parser(name: str, document: str, torch: bool = True) -> command_line.Parser:
-    """A parser with the options of every benchmark that makes records. ``torch``: whether it may take
-    part."""
+    """A parser with the options of every benchmark that writes records. ``torch``: whether torch is a
+    contender."""
     new_parser = bare(name, document)
     new_parser.set_defaults(torch_python=sys.executable)
     if torch:
         new_parser.add_argument(
-            "--torch-python", default=sys.executable, help="an interpreter that has torch"
+            "--torch-python", default=sys.executable, help="a Python interpreter with torch"
         )
     new_parser.add_argument("--json", metavar="FILE", help="write the records as JSON lines")
     new_parser.add_argument("--compare", metavar="FILE", help="print ratios to the records of an older run")
@@ -45,7 +45,7 @@ def add_contest(
     quick: str,
     chart: str = "draw the shares of the limit",
 ) -> None:
-    """Adds the options of a contest among chosen contenders; the last three arguments are helps."""
+    """Add the options of a contest among selected contenders; the last three arguments are help texts."""
     parser.add_argument("--dtype", choices=DTYPES, help="default: both")
     parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"{turns} (default {rounds})")
@@ -56,13 +56,13 @@ def add_contest(
 
 
 def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespace:
-    """The checked arguments of a contest; ``contenders`` becomes a list, ``dtypes`` the selection of
+    """Parse and check the arguments of a contest; ``contenders`` becomes a list, ``dtypes`` the selection of
     --dtype."""
     arguments = parser.parse_args(words)
     arguments.contenders = [name.strip() for name in arguments.contenders.split(",")]
     for name in arguments.contenders:
         if name not in contenders:
-            parser.error(f"--contenders: {name!r} is none; accepted: {', '.join(contenders)}")
+            parser.error(f"--contenders: unknown {name!r}; accepted: {', '.join(contenders)}")
     if arguments.threads < 1 or arguments.rounds < 1:
         parser.error("--threads and --rounds must be at least 1")
     arguments.dtypes = (arguments.dtype,) if arguments.dtype else DTYPES
@@ -73,15 +73,15 @@ def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespac
 def need_paddlenlp(parser: argparse.ArgumentParser) -> None:
     """Calls ``parser.error`` in an environment without PaddleNLP, whose models the benchmark trains."""
     if (installed := library.installed_or_none()) != library.PADDLENLP:
-        has = other_library.TITLES.get(installed, "no library of models")
+        has = other_library.TITLES.get(installed, "no model library")
         parser.error(
             f"it measures PaddleNLP's models, and this environment has {has}; "
-            'in an environment of its own, run pip install ".[paddlenlp]"'
+            'install PaddleNLP in a separate environment: pip install ".[paddlenlp]"'
         )
 
 
 def check(parser, arguments) -> None:
-    """Calls ``parser.error`` if a result could not be written, or torch's Python not started.
+    """Call ``parser.error`` if a result cannot be written, or torch's Python cannot be started.
 
     ``older`` becomes the records in the file of --compare, or None.
     """
@@ -101,6 +101,6 @@ def check(parser, arguments) -> None:
             parser.error(f"--{name} {file}; accepted: a name that ends with .png")
     if shutil.which(arguments.torch_python) is None:
         parser.error(
-            f"--torch-python {arguments.torch_python} is not a program; accepted: an interpreter that has "
-            "torch; omit it to use this one"
+            f"--torch-python {arguments.torch_python} is not a program; accepted: a Python interpreter with "
+            "torch; omit the option to use this interpreter"
         )

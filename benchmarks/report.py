@@ -32,7 +32,7 @@ class Goal(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """The subject of a time or goal."""
+    """The subject of a time or goal record."""
 
     operator: str
     sizes: str
@@ -47,8 +47,8 @@ CASE = KEY[:-1]
 
 
 def time_record(of: Timed, seconds: list[float] | None, reason: str | None = None, **more) -> dict:
-    """A record of times, or of the ``reason`` why there are none; with ``limit``, in seconds, the share of
-    it."""
+    """A record of times, or of the ``reason`` why there are none. With ``limit``, in seconds, includes the
+    share of the limit."""
     record = {"kind": "time", **of._asdict(), **more}
     if seconds is None:
         return {**record, "skipped": reason}
@@ -194,7 +194,7 @@ def comparison(old: list[dict], new: list[dict]) -> Table:
 
 
 def show(*parts) -> None:
-    """Prints tables and lines; does not truncate tables to the terminal's width when printing to a file or a
+    """Print tables and lines. Tables are not truncated to the terminal's width when printing to a file or a
     pipe."""
     plain = {"markup": False, "emoji": False, "highlight": False}
     console = Console(**plain)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 TURN_SECONDS = 0.05  # minimum length of a round, so that the overhead of clock and pipes does not count
-SECONDS_EACH = 3.0  # a contender that takes longer in all its rounds gets fewer of them
+SECONDS_EACH = 3.0  # time limit of a contender over all rounds; slower contenders get fewer rounds
 
 
 class Summary(NamedTuple):
@@ -28,7 +28,7 @@ def interleaved(
     warm_up: int = 1,
 ) -> dict[Hashable, list[float]]:
     """Times of ``measure(name)`` for each of ``who``, alternating (A B A B ...), so that a slowdown of the
-    machine affects all of them. The first ``warm_up`` rounds of each do not count. ``rounds`` may differ by
+    machine affects all of them. The first ``warm_up`` rounds are not counted. ``rounds`` may differ by
     contender.
     """
     times = {name: [] for name in who}
@@ -44,7 +44,7 @@ def interleaved(
 
 
 def calls_of_a_turn(seconds: float) -> int:
-    """The number of calls for a long enough round, if one takes ``seconds``."""
+    """The number of calls for a sufficiently long round, if a call takes ``seconds``."""
     return max(1, math.ceil(TURN_SECONDS / seconds))
 
 

@@ -2,9 +2,10 @@
 
     python -m benchmarks.worker benchmarks.step.paddle_llama.PaddleLlama '{"device": "cpu", "threads": 2}'
 
-The object is constructed with these settings. A request ``{"do": "losses", "steps": 2}`` is answered by its
-method ``losses(steps=2)``, with ``{"ok": ...}``, ``{"unavailable": reason}`` or ``{"error": message}``; the
-first answer, sent unasked, announces the process: its ``version``, or why it is unavailable.
+The object is constructed with these settings. A request ``{"do": "losses", "steps": 2}`` calls its method
+``losses(steps=2)`` and is answered with ``{"ok": ...}``, ``{"unavailable": reason}`` or ``{"error":
+message}``. A first answer without a request reports that the process is ready: its ``version``, or why it is
+unavailable.
 """
 
 import importlib
@@ -17,7 +18,7 @@ from .work import Unavailable
 
 
 def serve(make):
-    """Answers the requests on stdin with the methods of the object that ``make`` returns, until stdin
+    """Answer the requests on stdin with the methods of the object that ``make`` returns, until stdin
     ends."""
     # Library output on stdout must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)

@@ -2,16 +2,16 @@
 
     python scripts/build_wheels.py --release 3.2.2 3.3.1 --processor x86_64 aarch64 --out dist
 
-A wheel requires exactly the release of Paddle that it was built for, and has the kernels for every
-instruction set that the compiler supports. Its libraries call none of Python's functions, so it serves every
-Python for which Paddle has a wheel. It is checked in an environment that has only the wheel, that Paddle and
-its requirements: one operator, on the host and on the virtual NPU, against its float64 golden. On the native
-processor that is a virtual environment for each Python named by --python. For aarch64 on another machine the
-compiler is a cross compiler, and the check runs on emulated aarch64.
+A wheel requires exactly the Paddle release that it was built for, and contains the kernels for every
+instruction set that the compiler supports. Its libraries call no function of Python, so one wheel works with
+every Python for which Paddle has a wheel. The check runs in an environment with only the wheel, Paddle and
+its requirements: one operator, on the host and on the virtual NPU, compared with its float64 golden value. On
+the native processor, it uses a virtual environment for each Python in --python. For aarch64 on another
+machine, a cross compiler is used, and the check runs on emulated aarch64.
 
-It needs the extra `test` and, to compile for aarch64, the packages g++-aarch64-linux-gnu and qemu-user of
-Debian and Ubuntu. Downloads, environments and compiled files are cached in $PADDLE_FUSED_CACHE, by default
-~/.cache/paddle_fused.
+The script needs the extra `test` and, to compile for aarch64, the packages g++-aarch64-linux-gnu and
+qemu-user of Debian and Ubuntu. Downloads, environments and compiled files are cached in $PADDLE_FUSED_CACHE,
+by default ~/.cache/paddle_fused.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def main(argv: list[str]) -> int:
     known = sorted({release for releases in RELEASES.values() for release in releases})
     parser = command_line.Parser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--release", nargs="+", default=None, help=f"of Paddle: {', '.join(known)}; default: all"
+        "--release", nargs="+", default=None, help=f"Paddle releases: {', '.join(known)}; default: all"
     )
     parser.add_argument(
         "--processor",
         nargs="+",
         default=[platform.machine()],
-        help=f"{', '.join(RELEASES)}; default: this one",
+        help=f"{', '.join(RELEASES)}; default: this machine's",
     )
     parser.add_argument(
-        "--python", nargs="+", default=[sys.executable], help="interpreters to check with; default: this one"
+        "--python", nargs="+", default=[sys.executable], help="interpreters for the check; default: this one"
     )
     parser.add_argument("--out", type=Path, default=Path("dist"), help="folder of the wheels; default: dist")
     options = parser.parse_args(argv)
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         for processor in options.processor
         for release in options.release or RELEASES.get(processor, known)
     ]
-    for target in targets:  # before the first one is built, which takes minutes
+    for target in targets:  # all targets first, because a build takes minutes
         target.check()
     for target in targets:
         make(target, options.python, options.out)
@@ -59,10 +59,10 @@ def main(argv: list[str]) -> int:
 
 
 def make(target: wheels.Target, pythons: list[str], folder: Path) -> None:
-    """Builds one wheel and checks it, with a line of output per step."""
+    """Build one wheel and check it, with a line of output per step."""
     begin = time.monotonic()
-    # With the Paddle of this Python, whichever Python checks it: newer files, although equal, cause a
-    # rebuild.
+    # Always with the Paddle of this Python, regardless of the Python of the check: newer files, even if
+    # equal, cause a rebuild.
     wheel = wheels.build(target, wheels.environment(target).site, folder)
     glibc = wheels.check_contents(wheel)
     seconds = time.monotonic() - begin

@@ -5,16 +5,18 @@
     git -C PaddleCustomDevice/Paddle checkout 2b49415204239cbfd4ad94003a667ee207f7b5f7
     python scripts/run_upstream_tests.py PaddleCustomDevice --report build/pages/upstream_tests.md
 
-The documentation's build shows the report from there. The third line selects a harness of January 2025: the
-pinned one is older than Paddle 3.0 and calls a function (core.get_attrtibute_type) that Paddle has renamed.
+The documentation's build shows the report from there. The third line selects a test harness of January 2025.
+The pinned harness is older than Paddle 3.0 and calls a function (core.get_attrtibute_type) that Paddle has
+renamed.
 
-Each test file is a separate process with a time limit, started as by upstream's CMake files: the same search
-path, the environment set in backends/npu/tests/unittests/CMakeLists.txt, in a copy of the test folder (as in
-upstream's build), so that the checkout stays unchanged. This project's additions are in
-upstream_tests/known.json: the groups of the table, environment variables for single files, and the reasons of
-the failures that are understood.
+Each test file runs in a separate process with a time limit, like upstream's CMake tests: with the same search
+path and the environment set in backends/npu/tests/unittests/CMakeLists.txt. It runs in a copy of the test
+folder (as in upstream's build), so that the checkout stays unchanged. This project's additions are in
+upstream_tests/known.json: the groups of the table, environment variables for single files, and the known
+reasons of failures.
 
-Exit status: 0 if every failure is explained there, 1 if one is not, 2 for an unusable checkout.
+Exit status: 0 if known.json explains every failure, 1 if a failure is unexplained, 2 for an unusable
+checkout.
 """
 
 import concurrent.futures
@@ -32,7 +34,7 @@ KNOWN = Path(__file__).resolve().parent / "upstream_tests" / "known.json"
 
 
 def run_all(execution, modules, jobs):
-    """The results of all modules, sorted by name, `jobs` at a time; an interruption ends what is running."""
+    """The results of all modules, sorted by name, `jobs` in parallel; an interruption ends all processes."""
     results = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         running = [pool.submit(execution.run, module) for module in modules]
@@ -55,11 +57,11 @@ def main(arguments=None):
     parser.add_argument(
         "--only", nargs="+", default=["*"], metavar="PATTERN", help="only these files, e.g. 'test_adam*'"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="test files that run in parallel (default 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="number of parallel test files (default 2)")
     parser.add_argument(
-        "--limit", type=float, default=1000, help="seconds for one file (default 1000, as upstream)"
+        "--limit", type=float, default=1000, help="time limit per file in seconds (default 1000, as upstream)"
     )
-    parser.add_argument("--report", type=Path, help="write the table to this file as well")
+    parser.add_argument("--report", type=Path, help="also write the table to this file")
     chosen = parser.parse_args(arguments)
     checkout = chosen.checkout.resolve()
     check_checkout(checkout)

@@ -7,11 +7,11 @@ difference is the plugin's own work: choosing the kernel, exposing the npu's ten
 
 Measured in one process: add, matmul and relu on 4x4 fp32 tensors in dygraph, and a training step (forward,
 backward, clipping, AdamW) of PaddleNLP's LlamaForCausalLM in fp32 with the fused operators off, hidden size
-512, 4 layers, 512 tokens. Both places must first give the same numbers. Then the places alternate (cpu npu
+512, 4 layers, 512 tokens. The results on both places are compared first. Then the places alternate (cpu npu
 cpu npu ...), so that a slowdown of the machine affects both.
 
-Goals: at most 3 us per operator and at most 1.05 times the CPU place's step. The exit status is 1 if the
-numbers differ, and 0 otherwise: a missed goal is printed, since a busy machine can miss it.
+Goals: at most 3 us per operator, and at most 1.05 times the step time of the CPU place. The exit status is 1
+if the results differ, and 0 otherwise. A missed goal is only printed, because a busy machine can miss it.
 """
 
 import gc
@@ -29,7 +29,7 @@ OP_GOAL_US = 3.0
 STEP_GOAL_RATIO = 1.05
 STEP_TOLERANCE = 1e-5  # relative difference of the losses; both places run the same fp32 kernels
 SIZE = LlamaSize(hidden=512, layers=4, vocabulary=4096, length=512, heads=8, intermediate=1408)
-# Many short batches: a batch that another process interrupts then does not affect the median.
+# Many short batches, so that an interruption by another process does not affect the median.
 OP_CALLS = 200
 OP_ROUNDS = 300
 
@@ -49,7 +49,7 @@ def operators(paddle):
 
 
 def bench_operators(rounds, calls=OP_CALLS):
-    """{operator: summary in microseconds per call}; Wrong unless both places agree to the bit."""
+    """{operator: summary in microseconds per call}; raises Wrong unless both places are bit-identical."""
     import numpy as np
     import paddle
 
@@ -102,7 +102,7 @@ def bench_step(rounds, size=SIZE, steps_to_verify=3):
 
 
 def bench(rounds, op_rounds=OP_ROUNDS, size=SIZE):
-    """The whole comparison as the dictionary that --json prints; ``rounds``: of the Llama's step."""
+    """The whole comparison as the dictionary that --json prints; ``rounds`` is for the Llama step."""
     virtual_npu.activate()
     import paddle
 
@@ -140,5 +140,5 @@ def text(result):
 
 def main(words):
     parser = options.bare("device", __doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="training steps of each place (default 15)")
+    parser.add_argument("--rounds", type=int, default=15, help="training steps per place (default 15)")
     return contest.run_here(parser, words, bench, text, options.need_paddlenlp)

@@ -2,13 +2,13 @@
 
     python -m benchmarks watch [--rounds N] [--json]
 
-The step is that of PaddleNLP's LlamaForCausalLM in fp32 on the virtual NPU, of the sizes of `device`, in one
-process: bare; watched at the kernels, as on the virtual NPU; watched at the operators that Python calls, as
-on a card; and watched for operators that CANN refuses (--check_acl_errors 1). Watched or not, the losses must
-be the same to the bit. Then they alternate. On a card a step takes a different time, and so do the hooks.
+Measures a step of PaddleNLP's LlamaForCausalLM in fp32 on the virtual NPU, with the sizes of `device`, in one
+process. The variants are: bare; kernels watched, as on the virtual NPU; operators called from Python watched,
+as on a card; and --check_acl_errors 1. The losses of all variants must be bit-identical. Then the variants
+alternate. On a card, both the step and the hooks take a different time.
 
-Goal: each dtype watch adds at most 2 % to the median, the watch for refused operators at most 3 %. The exit
-status is 1 if losses differ, and 0 otherwise: a missed goal is printed, since a busy machine can miss it.
+Goals: each dtype watch adds at most 2 % to the median, and --check_acl_errors at most 3 %. The exit status is
+1 if losses differ, and 0 otherwise. A missed goal is only printed, because a busy machine can miss it.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def _refuse(kernel, call):
 
 
 def bench(rounds, size=SIZE, steps_to_verify=3):
-    """Milliseconds of a step for each, and the watches' overheads; Wrong unless the losses agree."""
+    """Milliseconds per step of each variant, and the overheads; raises Wrong unless the losses agree."""
     virtual_npu.activate()
     import paddle
 

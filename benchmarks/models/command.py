@@ -18,11 +18,11 @@ Contenders, each a separate process, with the same PaddleNLP model, weights, tok
 
 Losses and logits must agree before anything is timed. Then the contenders of a group alternate (A B A B ...),
 including the unfused model; "x unfused" is the ratio of medians within a group. Memory is the peak of tensors
-on the device; launches are the kernels of a training step. The Llama has 110 million parameters; the other
-families have its layers' sizes, 4 layers, and grouped heads.
+on the device; launches are the kernels of a training step. The Llama has 110 million parameters. The other
+families use layers of the same size, 4 layers, and grouped-query attention.
 
-Exit status: 1 if losses or logits differ or a contender fails, 2 for wrong arguments, 130 after Ctrl-C; a
-missed goal is printed.
+Exit status: 1 if losses or logits differ or a contender fails, 2 for invalid arguments, 130 after Ctrl-C. A
+missed goal is only printed.
 """
 
 from functools import partial
@@ -34,7 +34,7 @@ from benchmarks.report import Goal
 
 
 class Aim(NamedTuple):
-    """``times``: speedup over the unfused model, in tokens per second."""
+    """``times``: the goal for the speedup over the unfused model, in tokens per second."""
 
     family: str
     way: str
@@ -50,7 +50,7 @@ def main(words):
 
 
 def bench(arguments, malloc, records):
-    """Adds the records with the malloc setting on or off; the tables are printed as they are ready."""
+    """Add the records with the malloc setting on or off; print each table when it is complete."""
     contest.record_machine(records, arguments.threads, malloc)
     start = (arguments.threads, malloc, arguments.torch_python)
     for family in arguments.families:
@@ -66,7 +66,7 @@ def bench(arguments, malloc, records):
 
 
 def goals(records):
-    """The goals for the records ``found`` of one family."""
+    """The goals for the records of one family."""
     return [
         report.goal_record(
             report.Timed(*(record[name] for name in report.KEY)),
@@ -86,7 +86,7 @@ def parse(words):
         parser,
         turns.CONTENDERS,
         5,
-        "turns of each contender in a group",
+        "rounds of each contender in a group",
         "tiny models",
         "draw the gain of each operator",
     )
@@ -102,6 +102,6 @@ def parse(words):
         chosen = [word.strip() for word in getattr(arguments, name).split(",")]
         for choice in chosen:
             if choice not in accepted:
-                parser.error(f"--{name}: {choice!r} is none; accepted: {', '.join(accepted)}")
+                parser.error(f"--{name}: unknown {choice!r}; accepted: {', '.join(accepted)}")
         setattr(arguments, name, chosen)
     return arguments

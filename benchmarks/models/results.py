@@ -20,7 +20,7 @@ def tokens(size: ModelSize, way: str) -> int:
 def records(size: ModelSize, dtype: str, malloc: str, groups: list[Turns]) -> list[dict]:
     """One record per way and contender.
 
-    ``gain``: the contender's tokens per second relative to the unfused model's, within its own group.
+    ``gain`` is the ratio of the contender's tokens per second to the unfused model's, within its group.
     """
     all_records = []
     for way in WAYS:
@@ -46,8 +46,8 @@ def records(size: ModelSize, dtype: str, malloc: str, groups: list[Turns]) -> li
 
 
 def table(records: list[dict], title: str) -> Table:
-    """Tokens per second (relative to the unfused model's), the peak memory of tensors on the device, and the
-    kernels that it launches in a training step.
+    """Tokens per second (relative to the unfused model), the peak memory of tensors on the device, and the
+    number of kernels launched in a training step.
     """
     left = ("model", "dtype", "way", "contender")
     rich_table = report.blank(
@@ -71,8 +71,8 @@ def table(records: list[dict], title: str) -> Table:
 
 
 def chart(file: str, records: list[dict]) -> None:
-    """The gain by operator, family and way: tokens per second relative to the unfused model's."""
-    from matplotlib.figure import Figure  # a late import: it takes a while
+    """The gain by operator, family and way: tokens per second relative to the unfused model."""
+    from matplotlib.figure import Figure  # imported late, because it is slow
     from matplotlib.patches import Rectangle
 
     times = [record for record in records if record["kind"] == "time" and record["contender"] != UNFUSED]

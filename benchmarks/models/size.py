@@ -13,7 +13,7 @@ DEVIATION = 0.02  # of the weights
 
 @dataclass(frozen=True)
 class ModelSize:
-    """``prompt`` tokens are prefilled before ``new_tokens`` are generated; training has ``length``."""
+    """``prompt`` tokens are prefilled before ``new_tokens`` are generated; training uses ``length``."""
 
     family: str
     hidden: int = 768
@@ -64,7 +64,7 @@ class ModelSize:
         return fields
 
     def fill(self, parameters: dict) -> None:
-        """Sets the parameters, by name, to weights that are the same in every process."""
+        """Set the parameters, by name, to weights that are the same in every process."""
         random = np.random.default_rng(0)
         for name in sorted(parameters):
             shape = tuple(parameters[name].shape)
@@ -72,7 +72,7 @@ class ModelSize:
                 parameters[name].set_value(random.standard_normal(shape, np.float32) * np.float32(DEVIATION))
 
     def samples(self) -> np.ndarray:
-        """Random tokens [B, S]; the labels are the same, shifted by one."""
+        """Random tokens [B, S]; the labels are the same tokens, shifted by one."""
         return np.random.default_rng(1).integers(3, self.vocabulary, (self.batch, self.length + 1))
 
     def prompts(self) -> np.ndarray:

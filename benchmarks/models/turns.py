@@ -1,4 +1,4 @@
-"""Runs the contenders of a family in alternating groups, after checking that their answers agree."""
+"""Runs the contenders of a family in alternating groups, after checking that their results agree."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OPERATORS = ("attention", "rms_norm", "rotary", "swiglu", "moe", OPTIMIZER)
 CONTENDERS = (UNFUSED, FUSED, *OPERATORS)
 WAYS = ("train", "prefill", "decode")
 OTHERS_IN_A_GROUP = 2  # besides the unfused model; limited by memory
-STEPS_TO_VERIFY = 2  # rounds, which also warm up
-SECONDS_EACH = 40.0  # a contender that takes longer in all its rounds gets fewer
-# Difference of logits, relative to the largest one. bfloat16 has 8 bits, and every operator of every layer
-# rounds to them.
+STEPS_TO_VERIFY = 2  # training steps, which also warm up
+SECONDS_EACH = 40.0  # time limit of a contender over all rounds; slower contenders get fewer rounds
+# Difference of logits, relative to the largest logit. bfloat16 has 8 bits of precision, and every operator of
+# every layer rounds.
 LOGITS_TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
 
 
@@ -28,8 +28,10 @@ LOGITS_TOLERANCE = {"float32": 1e-3, "bfloat16": 1e-1}
 class Turns:
     """The results of the contenders of one group.
 
-    ``seconds``: {way: {contender: [seconds]}}; ``memory``: {"train" or "generation": {contender: bytes}};
-    ``launches``: {contender: kernels of a training step}.
+    Attributes:
+        seconds: {way: {contender: [seconds]}}.
+        memory: {"train" or "generation": {contender: bytes}}.
+        launches: {contender: kernels of a training step}.
     """
 
     seconds: dict[str, dict[str, list[float]]]
@@ -38,7 +40,7 @@ class Turns:
 
 
 def groups(names: Sequence[str], has_experts: bool) -> list[list[str]]:
-    """Groups of those of ``names`` that a family supports; the unfused model is in every group."""
+    """Groups of the contenders that a family supports; the unfused model is in every group."""
     others = [name for name in names if name != UNFUSED and (has_experts or name != "moe")]
     step = OTHERS_IN_A_GROUP
     return [[UNFUSED, *others[i : i + step]] for i in range(0, len(others), step)] or [[UNFUSED]]
@@ -52,7 +54,7 @@ def kernels(name: str) -> list[str] | str:
 def of_group(
     size: ModelSize, dtype: str, names: Sequence[str], ways: Sequence[str], rounds: int, start
 ) -> Turns:
-    """Verifies and times the contenders ``names``, each in a separate process."""
+    """Verify and time the contenders ``names``, each in a separate process."""
     table = {name: _contender(name, size, dtype) for name in names}
     with Processes(names, *start, table) as processes:
         turns = Turns({}, {})
@@ -87,7 +89,7 @@ def _take_turns(processes: dict, way: str, rounds: int) -> dict[str, list[float]
 
 
 def verify_logits(dtype: str, logits: dict[str, list[list[float]]]) -> None:
-    """Raises Wrong unless the logits of all match those of the first."""
+    """Raise Wrong unless the logits of all contenders match those of the first."""
     (first, expected), *others = logits.items()
     largest = max(abs(value) for row in expected for value in row)
     for name, logits_of_other in others:

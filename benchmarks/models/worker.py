@@ -1,9 +1,11 @@
-"""The requests that a contender's process answers, see ``benchmarks.worker``.
+"""The requests that a contender's process answers (see ``benchmarks.worker``).
 
-``losses`` runs some training steps and returns their losses; ``train`` runs one and returns its seconds;
-``train_memory`` runs one and returns the peak bytes of tensors on the device; ``train_launches`` runs one and
-returns the kernels that the device launched; ``logits``, ``prefill``, ``decode`` and ``generation_memory`` do
-the same for generation.
+losses          runs training steps and returns their losses
+train           runs a training step and returns its seconds
+train_memory    runs a training step and returns the peak bytes of tensors on the device
+train_launches  runs a training step and returns the kernels launched on the device
+logits, prefill, decode, generation_memory
+                the same for generation
 """
 
 import time
@@ -13,9 +15,9 @@ from benchmarks.step import AdamWSettings
 
 
 class ModelWorker:
-    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; upstream without any.
+    """PaddleNLP's model on the virtual NPU with the fused operators ``kernels``; upstream if there are none.
 
-    ``fused_adamw``: the optimizer is ``paddle_fused.FusedAdamW``.
+    ``fused_adamw``: use ``paddle_fused.FusedAdamW`` as the optimizer.
     """
 
     def __init__(self, kernels: list[str] | str, fused_adamw: bool, threads: int, dtype: str, size: dict):
@@ -63,7 +65,7 @@ class ModelWorker:
         return sum(record.calls for record in virtual_npu.kernel_record())
 
     def logits(self):
-        """Some of those of the prompts' last tokens: [B][16]."""
+        """Some logits of the prompts' last tokens: [B][16]."""
         self.model.eval()
         with self.paddle.no_grad():
             answer = self.model(self.prompts)
@@ -76,7 +78,7 @@ class ModelWorker:
 
     def decode(self):
         """Seconds of the new tokens after the first one."""
-        ends = []  # of the model's calls, of which the first reads the prompts
+        ends = []  # end times of the model's calls; the first call reads the prompts
         hook = self.model.register_forward_post_hook(lambda *_: ends.append(self._now()))
         try:
             self._generate(1 + self.size.new_tokens)

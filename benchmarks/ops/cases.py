@@ -1,4 +1,4 @@
-"""Which work is measured at which sizes, and the goals."""
+"""The measured operators and sizes, and the goals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.work import ITEM_SIZE, OPERATORS, Cost, Work
 
 ROWS = ("rms_norm", "add_rms_norm", "swiglu", "dropout_add_layer_norm", "dropout_add_rms_norm")
 
-# Operator: sizes, in the order of its fields; the first line of each for --quick.
+# Operator: sizes, in the order of its fields; --quick uses the first line of each operator.
 QUICK = {
     **{operator: [(64, 256)] for operator in ROWS},
     "rotary": [(64, 4, 32)],
@@ -32,18 +32,18 @@ SIZES = {
     "linear": [(2048, 4096, 4096)],
     "linear_cross_entropy": [(2048, 1024, 32000)],
     "attention": [
-        (4096, 16, 128, "full"),  # before those that are compared with it
+        (4096, 16, 128, "full"),  # must precede the cases that are compared with it
         *((tokens, 16, 128, "causal") for tokens in (1024, 2048, 4096, 8192)),
         *((4096, 16, 128, mask) for mask in ("band", "prefix", "documents")),
     ],
     "moe": [(4096, 1024, 2816, 8, 2)],
 }
-FORWARD_ONLY = ("adamw", "decoder")  # what is a step in itself
+FORWARD_ONLY = ("adamw", "decoder")  # operators that are a complete step
 
 
 @dataclass(frozen=True)
 class Case:
-    """Work in one dtype, forward or forward and backward."""
+    """An operator in one dtype, forward only or forward and backward."""
 
     work: Work
     dtype: str
@@ -68,7 +68,7 @@ class Case:
     def record(
         self, malloc: str, contender: str, floor: float, seconds: list[float] | None, reason: str | None
     ) -> dict:
-        """The goal for a contender's times, see `time_record`."""
+        """A goal record for a contender's times, see `time_record`."""
         cost = {"limit": floor, "bytes": self.cost.bytes, "flops": self.cost.flops}
         return time_record(self.timed(malloc, contender), seconds, reason, **cost)
 
@@ -86,7 +86,7 @@ class Case:
 def cases(
     sizes: dict = SIZES, only: str | None = None, dtypes: tuple[str, ...] = tuple(ITEM_SIZE)
 ) -> Iterator[Case]:
-    """All cases, or those whose name (`str`) contains or matches ``only``, such as "swiglu" or "*8192*
+    """All cases, or those whose name (`str`) contains or matches ``only``, for example "swiglu" or "*8192*
     fwd"."""
     for operator, of in sizes.items():
         for numbers in of:
@@ -101,8 +101,13 @@ LIMITED_BY_MEMORY = (*ROWS, "rotary", "adamw", "cross_entropy")
 
 
 def goals(case: Case, fused: float, floor: float, torch: float | None, full: float | None) -> Iterator[Goal]:
-    """The goals of a case, in seconds: ``fused`` of a fused contender, ``floor`` of the machine's limit, the
-    better of both ``torch`` contenders (None if absent), and ``full`` of the same attention without a mask.
+    """The goals of a case.
+
+    Args:
+        fused: seconds of a fused contender.
+        floor: seconds at the machine's limit.
+        torch: seconds of the faster torch contender; None if absent.
+        full: seconds of the same attention without a mask.
     """
     operator = case.work.operator
     if operator in LIMITED_BY_MEMORY:

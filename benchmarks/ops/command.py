@@ -8,20 +8,20 @@
 
 Contenders, each a separate process: fused cpu and fused npu (this project's host kernels on the CPU place and
 on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own kernel if
-it has one), torch eager and torch compile. If torch is not installed (``pip install ".[bench]"``, or
-``--torch-python`` for another environment), its columns say so.
+it exists), torch eager and torch compile. If torch is not installed (``pip install ".[bench]"``, or
+``--torch-python`` for another environment), its columns report this.
 
-First the limits are measured: bandwidth of copies and updates, matrix products. Then for every case every
-contender's outputs and gradients are compared with float64 (samples of rows or columns), on the tensors that
-are timed afterwards, alternating (A B A B ...). "limit" is the larger of bytes / bandwidth and operations /
-rate of the fastest matrix product, where bytes and operations are the operator's minimum. Forward runs
-without recording for a backward; fwd+bwd ends with the gradients of all inputs.
+First the limits are measured: bandwidth of copies and updates, and matmuls. Then every contender's outputs
+and gradients are compared with float64 (samples of rows or columns) for every case. Finally the contenders
+are timed alternately (A B A B ...) on the same tensors. "limit" is the larger of bytes / bandwidth and
+operations / rate of the fastest matmul, where bytes and operations are the operator's minimum. "fwd" runs
+without recording a backward pass; "fwd+bwd" computes the gradients of all inputs.
 
-Idle contenders are stopped, so that their spinning threads take nothing from the one that is timed. --malloc
-on makes the C library keep freed memory, for all contenders alike.
+Idle contenders are stopped, so that their spinning threads use no CPU time. --malloc on makes the C library
+keep freed memory, for all contenders.
 
-Exit status: 1 if a contender computes something wrong or fails, 2 for wrong arguments, 130 after
-Ctrl-C; a missed goal is printed.
+Exit status: 1 if a contender is wrong or fails, 2 for invalid arguments, 130 after Ctrl-C. A missed goal is
+only printed.
 """
 
 import sys
@@ -33,8 +33,8 @@ from benchmarks.timing import summary
 
 from . import cases, growth, limits, measure
 
-GEMM_SIZE = {True: 256, False: 2048}  # whether it is a quick run
-GEMM_BY = ("paddle", "fused npu", "torch eager")  # limited by their products
+GEMM_SIZE = {True: 256, False: 2048}  # key: whether it is a quick run
+GEMM_BY = ("paddle", "fused npu", "torch eager")  # contenders for the measured matmul rate
 WITH_MEMORY = ("linear_cross_entropy",)
 
 
@@ -47,7 +47,7 @@ def main(words):
 
 
 def bench(arguments, malloc, records):
-    """Adds the records of all cases with the malloc setting on or off; prints the table."""
+    """Add the records of all cases with the malloc setting on or off; print the table."""
     quick, rounds, names = arguments.quick, arguments.rounds, arguments.contenders
     start = (arguments.threads, malloc, arguments.torch_python)
     chosen = list(cases.cases(cases.QUICK if quick else cases.SIZES, arguments.only, arguments.dtypes))
@@ -80,12 +80,12 @@ def bench(arguments, malloc, records):
 
 
 def sets(quick):
-    """Sizes, in MiB, of the sets whose bandwidth is measured."""
+    """Sizes, in MiB, of the working sets whose bandwidth is measured."""
     return (8, 32) if quick else limits.SETS_MIB
 
 
 def growth_of_costs(arguments, malloc, records):
-    """Prints and draws how the first contender's times, and the cost model's floor, grow with sizes."""
+    """Print and draw how the first contender's times, and the cost model's lower bound, grow with sizes."""
     name = arguments.contenders[0]
     bandwidth = limits.measure(arguments.threads, arguments.rounds, sets(arguments.quick))
     start = (arguments.threads, malloc, arguments.torch_python)
@@ -106,7 +106,7 @@ def growth_of_costs(arguments, malloc, records):
 
 
 def goal_records(case, malloc, floor, medians, full):
-    """``full`` collects the times of attention without a mask, for the later cases with one."""
+    """``full`` collects the times of attention without a mask, for later cases with a mask."""
     fused = {name: medians[name] for name in FUSED if name in medians}
     torch = min((medians[name] for name in TORCH if name in medians), default=None)
     mask = getattr(case.work, "mask", None)
@@ -133,15 +133,15 @@ def memory_records(case, malloc, names, start):
 
 def parse(words):
     parser = options.parser("ops", __doc__)
-    parser.add_argument("--only", metavar="PATTERN", help="cases whose name contains or matches this")
-    options.add_contest(parser, CONTENDERS, 9, "turns of each contender", "small sizes")
+    parser.add_argument("--only", metavar="PATTERN", help="cases whose name contains or matches PATTERN")
+    options.add_contest(parser, CONTENDERS, 9, "rounds of each contender", "small sizes")
     parser.add_argument("--growth", metavar="FILE.png", help="draw the growth of costs with sizes instead")
     arguments = options.parse_contest(parser, words, CONTENDERS)
     sizes = cases.QUICK if arguments.quick else cases.SIZES
     if not arguments.growth and not any(cases.cases(sizes, arguments.only, arguments.dtypes)):
         first = next(cases.cases(sizes, None, arguments.dtypes))
         parser.error(
-            f"--only {arguments.only!r} matches none of the cases; accepted: a part of a name, such as "
+            f"--only {arguments.only!r} matches no case; accepted: a part of a name, such as "
             f"'{first}', or a pattern with * for the whole name; operators: {', '.join(sizes)}"
         )
     return arguments

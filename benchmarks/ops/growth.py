@@ -1,4 +1,4 @@
-"""How the cost of an operator grows with one of its sizes, measured and by the cost model."""
+"""How the cost of an operator grows with one of its sizes, measured and in the cost model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICK = {
 
 
 def families(dtype: str, quick: bool) -> dict[tuple[str, str], list[Case]]:
-    """The cases of each family, each twice as large as the previous one."""
+    """The cases of each family; each case is twice as large as the previous one."""
     return {
         (operator, letter): [
             Case(OPERATORS[operator](*numbers), dtype, backward=operator != "adamw") for numbers in sizes
@@ -50,7 +50,7 @@ def lines(measured: dict[tuple[str, str], list[tuple[Case, float, float]]]) -> l
 
 def draw(measured: dict[tuple[str, str], list[tuple[Case, float, float]]], file: str) -> None:
     """A log-log chart of each family's measured times and the model's floor."""
-    from matplotlib.figure import Figure  # a late import: it takes a while
+    from matplotlib.figure import Figure  # imported late, because it is slow
 
     columns = 3
     rows = -(-len(measured) // columns)

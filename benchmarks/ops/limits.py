@@ -4,12 +4,12 @@
     copy_nontemporal  stores that bypass the caches: only the source is read
     update            a = a + b in place: two reads, and one write of a line that is already cached
 
-The copies are the C library's memcpy; GLIBC_TUNABLES selects its variant (read once at process start: hence
-two processes). The update is numpy's. Every thread works on its own part. A figure is (bytes read + bytes
-written) / second. If the tunables have no effect (another C library or processor), both copies use the
+The copies use the C library's memcpy. GLIBC_TUNABLES selects its variant and is read once at process start;
+hence the two processes. The update uses numpy. Every thread works on its own part. Results are (bytes read +
+bytes written) / second. If the tunables have no effect (another C library or processor), both copies use the
 default memcpy.
 
-As a program this measures one way of copying: ``python -m benchmarks.ops.limits THREADS ROUNDS``.
+As a program, this module measures one kind of copy: ``python -m benchmarks.ops.limits THREADS ROUNDS``.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks import ROOT
 
 MIB = 2**20
-SETS_MIB = (8, 32, 64, 128, 512)  # read and written together
+SETS_MIB = (8, 32, 64, 128, 512)  # bytes read and written together
 _NEVER = 2**40
 _VECTORS = f"glibc.cpu.x86_rep_movsb_threshold={_NEVER}"  # otherwise the processor's own string copy
 COPIES = {
@@ -58,7 +58,7 @@ def measure(threads: int, rounds: int, sets_mib: tuple[int, ...] = SETS_MIB) -> 
 
 
 def rate(of_sets: dict[int, float], size: int) -> float:
-    """Bytes per second of the measured set that is nearest to ``size`` bytes, on a logarithmic scale."""
+    """Bytes per second of the measured set closest to ``size`` bytes, on a logarithmic scale."""
     return of_sets[min(of_sets, key=lambda measured: abs(np.log(measured / max(size, 1))))]
 
 
@@ -75,7 +75,7 @@ def _rates(threads: int, rounds: int, sets_mib: list[int]) -> dict[str, dict[int
 
 def _copy(part):
     source, target = part
-    ctypes.memmove(target.ctypes.data, source.ctypes.data, source.nbytes)  # lets other threads run meanwhile
+    ctypes.memmove(target.ctypes.data, source.ctypes.data, source.nbytes)  # releases the GIL
 
 
 def _update(part):
@@ -84,8 +84,8 @@ def _update(part):
 
 
 def _median_seconds(pool, work, parts, rounds: int) -> float:
-    """Seconds of one pass over all parts. Small sets are passed several times, so that starting threads does
-    not count."""
+    """Seconds of one pass over all parts. Small sets are passed several times, to amortize the start of
+    threads."""
     passes = max(1, 256 * MIB // sum(source.nbytes * 2 for source, _ in parts))
 
     def several(part):

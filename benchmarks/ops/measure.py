@@ -17,8 +17,8 @@ MEMORY_SHARE = 0.7  # share of the available memory, for all processes together
 GEMM = {"float32": ("paddle", "fused npu", "torch eager"), "bfloat16": ("fused npu", "torch eager")}
 SMALL_GEMM = 256
 GEMM_ROUNDS = 5  # minimum
-TIMEOUT = 15.0  # time limit, in seconds, of a contender's first run; slower ones are not timed
-CONTEST = 4  # contenders this many times slower than the best on a small product skip the large one
+TIMEOUT = 15.0  # time limit, in seconds, of a contender's first run; slower contenders are not timed
+CONTEST = 4  # contenders this many times slower than the best on a small matmul skip the large one
 
 
 class Limits:
@@ -36,12 +36,12 @@ class Limits:
 
 
 def gemm_rates(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> dict[str, float]:
-    """Operations per second of the fastest matrix product of each dtype that a contender has."""
+    """Operations per second of the fastest contender's matmul, by dtype."""
     return fastest(gemm_contest(processes, size, rounds, dtypes))
 
 
 def gemm_contest(processes: dict, size: int, rounds: int, dtypes=tuple(GEMM)) -> dict[str, dict[str, float]]:
-    """{dtype: {contender: operations per second of a matrix product}}; small products for slow contenders."""
+    """{dtype: {contender: operations per second of a matmul}}; slow contenders only run a small matmul."""
     rates = {}
     for dtype in dtypes:
         contenders, rates[dtype] = {name: processes[name] for name in GEMM[dtype]}, {}
@@ -62,7 +62,7 @@ def fastest(rates: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def too_slow(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
-    """{contender: reason} of torch contenders whose matrix products alone would exceed the time limit."""
+    """{contender: reason} of torch contenders whose matmuls alone would exceed the time limit."""
     rate = rates[case.dtype].get("torch eager")
     if rate is None or case.cost.flops / rate <= TIMEOUT:
         return {}
@@ -73,7 +73,7 @@ def too_slow(case: Case, rates: dict[str, dict[str, float]]) -> dict[str, str]:
 def times(case: Case, processes: dict, rounds: int) -> dict:
     """{"seconds": {contender: [...]}, "skipped": {contender: reason}}.
 
-    All contenders hold the case's tensors at the same time and alternate. If memory does not suffice, they
+    All contenders hold the case's tensors at the same time and alternate. If there is not enough memory, they
     are split into groups that run one after the other. Raises Wrong and Failed.
     """
     result = {"seconds": {}, "skipped": {}}
@@ -89,7 +89,7 @@ def times(case: Case, processes: dict, rounds: int) -> dict:
                     result["skipped"][name] = reason
             _time(batch, processes, first_call, rounds, result)
         except KeyboardInterrupt:
-            raise  # a contender still owes its answer, which would be taken for that of another request
+            raise  # the contender's pending answer would be mistaken for the answer to another request
         except BaseException:
             _release(batch, processes)
             raise
@@ -118,7 +118,7 @@ def _batches(case: Case, processes: dict, skipped: dict) -> list[list[str]]:
 
 
 def prepare(case: Case, name: str, process, golden: verify.Golden) -> str | None:
-    """Creates the tensors, verifies one run on them; returns why the contender cannot do this, or None."""
+    """Create the tensors and verify one run; return why the contender does not support the case, or None."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.npz"
         for request in ({"do": "prepare", **case.request}, {"do": "verify", "file": str(file)}):
@@ -132,7 +132,7 @@ def prepare(case: Case, name: str, process, golden: verify.Golden) -> str | None
 def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
     """{contender: bytes that one run needs besides its inputs and results}.
 
-    The processes are fresh; ``small`` runs first, for everything that is loaded or created once.
+    The processes are fresh; ``small`` runs first, to exclude everything that is loaded or created once.
     """
     peaks, golden = {}, verify.Golden(small)
     for name, process in processes.items():
@@ -145,7 +145,7 @@ def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
 
 def _time(batch, processes, first_call, rounds, result):
     for name, seconds in first_call.items():
-        if seconds > timing.SECONDS_EACH:  # one is enough
+        if seconds > timing.SECONDS_EACH:  # one round is enough
             result["seconds"][name] = [seconds]
     calls = {name: timing.calls_of_a_turn(seconds) for name, seconds in first_call.items()}
     counts = {

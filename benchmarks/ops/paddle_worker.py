@@ -8,7 +8,7 @@ from paddle_fused import paddle_release
 
 
 class PaddleWorker(OperatorWorker):
-    """``device``: "cpu" or "npu". ``contender``: "fused", "composed" or "paddle", see Work.paddle."""
+    """``device``: "cpu" or "npu". ``contender``: "fused", "composed" or "paddle" (see Work.paddle)."""
 
     def __init__(self, device: str, contender: str, threads: int):
         import paddle_fused
@@ -30,7 +30,7 @@ class PaddleWorker(OperatorWorker):
 
     def function(self, work, arrays, dtype, backward):
         if self.contender == "paddle" and dtype != "float32":
-            raise Unavailable("Paddle's kernels for the CPU have no bfloat16")
+            raise Unavailable("Paddle's CPU kernels do not support bfloat16")
         tensors = {}
         for name in list(arrays):
             tensors[name] = self._tensor(arrays.pop(name), "float32" if name in work.keep_float32 else dtype)
@@ -65,7 +65,7 @@ class PaddleWorker(OperatorWorker):
         return refused_or_run
 
     def _gradients(self, outputs, variables, arriving):
-        """The gradients of ``variables``; ``arriving`` are the gradients of the outputs, or None for 1."""
+        """The gradients of ``variables``; ``arriving`` are the gradients of the outputs, None for ones."""
         from benchmarks.graph_end import graph_end
 
         if any(gradient is None for gradient in arriving):

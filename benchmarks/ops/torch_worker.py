@@ -43,7 +43,7 @@ class TorchWorker(OperatorWorker):
         return both
 
     def _or_unavailable(self, run):
-        """``run``; what torch.compile does not support is unavailable, not a failure of the benchmark."""
+        """Wrap ``run``: a case that torch.compile does not support is unavailable instead of a failure."""
         unsupported = self.torch._dynamo.exc.TorchDynamoException
 
         def guarded(tensors):

@@ -8,11 +8,11 @@ from benchmarks.contenders import FUSED
 from benchmarks.contest import Wrong
 from benchmarks.work import filled
 
-# The largest allowed relative error (2-norm of the difference / 2-norm of the golden value). Sums of some
-# thousand products of rounded numbers stay several times below; a formula that lacks a term is far above.
+# Maximum relative error (2-norm of the difference / 2-norm of the golden value). Sums of several thousand
+# products of rounded numbers are several times below; a formula with a missing term is far above.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1.5e-2}
-# Peers may be less accurate: torch 2.13 sums the gradients of biases in bfloat16 (5e-2 over 2048 rows). Their
-# results are compared to check that they do the same work.
+# Torch may be less accurate: torch 2.13 sums bias gradients in bfloat16 (5e-2 over 2048 rows). Its results
+# are only compared to check that it does the same work.
 PEERS_MAY = 10
 
 
@@ -31,7 +31,7 @@ class Golden:
         self._truth = None
 
     def check(self, who: str, file) -> None:
-        """Compares the samples in ``file`` with the golden values; raises Wrong."""
+        """Compare the samples in ``file`` with the golden values; raise Wrong if they differ."""
         case, outputs = self.case, samples(file)
         try:
             if self._truth is None or case.work.is_random:

@@ -15,10 +15,14 @@ from benchmarks.work import OPERATORS, Work, filled
 
 
 class OperatorWorker:
-    """Answers ``prepare``, which creates the tensors; ``verify``, which runs once on them and saves the
-    samples of outputs and gradients; ``time``, of ``calls`` runs on the same tensors; ``memory``, which one
-    run needs besides inputs and results; and ``release``, which drops all tensors. Several pieces of work can
-    be prepared at once, by ``slot``. A subclass creates tensors from arrays, and functions from work.
+    """Runs operators in a contender's process.
+
+    Requests: ``prepare`` creates the tensors; ``verify`` runs once and saves samples of outputs and
+    gradients;
+    ``time`` measures ``calls`` runs; ``memory`` measures the memory of a run besides inputs and results;
+    ``release`` drops all tensors. Several cases can be prepared at once, by ``slot``.
+
+    A subclass implements the creation of tensors and functions.
     """
 
     def __init__(self, version: str):
@@ -26,15 +30,15 @@ class OperatorWorker:
         self.prepared = {}
 
     def function(self, work: Work, arrays: dict, dtype: str, backward: bool) -> Callable[[], dict]:
-        """The timed function: it returns outputs and gradients by name. Empties ``arrays``."""
+        """The timed function, which returns outputs and gradients by name. Empties ``arrays``."""
         raise NotImplementedError
 
     def sample(self, work: Work, name: str, tensor) -> np.ndarray:
-        """The compared part of output or gradient ``name``."""
+        """The compared part of the output or gradient ``name``."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Waits until all started work has ended."""
+        """Wait until all started work has finished."""
 
     def prepare(self, operator, sizes, dtype, backward, slot=""):
         work = OPERATORS[operator](**sizes)
@@ -56,7 +60,7 @@ class OperatorWorker:
         return (time.perf_counter() - began) / calls
 
     def memory(self, slot=""):
-        """Peak of the resident memory during one run - before it - results, in bytes."""
+        """Peak resident memory during a run, minus the memory before it and the results, in bytes."""
         release_free_memory()
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         before = _status("VmRSS")
@@ -71,7 +75,7 @@ class OperatorWorker:
 
 
 def release_free_memory():
-    """Returns freed memory that the C library keeps to the system."""
+    """Return freed memory that the C library keeps to the system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)

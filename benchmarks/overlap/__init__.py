@@ -1,4 +1,4 @@
-"""Overlap of matrix products and communication, on two ranks of the virtual NPU.
+"""Overlap of matmuls and communication, on two ranks of the virtual NPU.
 
 cases.py     the cases: an operator in one direction, or the linear layers of a block
 jobs.py      starts two ranks with a link of given bandwidth, and reads their measurements

@@ -1,6 +1,6 @@
 """The measured cases.
 
-Sizes: ``rows`` of the product (on one rank, all that it multiplies), ``depth`` and ``columns`` of the weight.
+Sizes: ``rows`` of the matmul (all rows that one rank multiplies), ``depth`` and ``columns`` of the weight.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def width_sent(self) -> int:
-        """The width of the communicated rows: those of the input, or of the output."""
+        """The width of the communicated rows, which are rows of the input or of the output."""
         comes_in = self.kind == "all_gather"
         return self.depth if comes_in == (self.way == FORWARD) else self.columns
 
@@ -70,5 +70,5 @@ def link_speed(sent: int, compute: float, ratio: float) -> float | None:
 
 
 def rows_for(seconds: float, of_some_rows: float, rows: int) -> int:
-    """Rows, a multiple of 64, whose product takes ``seconds``, given that ``rows`` take ``of_some_rows``."""
+    """Rows, a multiple of 64, whose matmul takes ``seconds``, if ``rows`` take ``of_some_rows`` seconds."""
     return max(64, round(rows * seconds / of_some_rows / 64) * 64)

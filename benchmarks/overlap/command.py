@@ -3,21 +3,21 @@
     python -m benchmarks overlap --json overlap.jsonl --chart overlap.png
     python -m benchmarks overlap --only all_gather_matmul --dtype bfloat16 --ratios 1
 
-Every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen weights; the
-two linear layers of a tensor or sequence parallel block, forward and backward; and ring attention. Sizes are
-such that a product, or the attention of a rank, takes --milliseconds (two ranks, --threads threads each: with
-no more threads than cores each computes undisturbed); links such that the collective, or all transfers, take
---ratios times as long, 0 for one without limit.
+Measures every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen
+weights; the two linear layers of a tensor- or sequence-parallel block, forward and backward; and ring
+attention. Sizes are chosen so that a matmul, or a rank's attention, takes --milliseconds on two ranks with
+--threads threads each. Links are chosen so that the collective, or all transfers, take --ratios times as
+long; 0 means no limit. If there are no more threads than cores, the ranks do not disturb each other.
 
 Settings are verified against serial first and then alternate. The table has medians and spreads, exposed
-time, the bound of a pipeline with as many chunks, the achieved share of what it allows to hide, and the
-planner's prediction. The bound includes the time that copying and adding take from a concurrent product, as
-measured with a link without limit, which nothing can hide if every core multiplies; "ideal" is the bound of a
-device whose transfers cost it nothing. Goals: at ratio 1 and products of about 100 ms the best pipeline and
-mc2 hide at least 90 %; the planner's choice is at most 3 % slower than the best setting.
+time, the bound of a pipeline with the same number of chunks, the share of that bound that is reached, and the
+planner's prediction. The bound includes the slowdown of a concurrent matmul by copying and adding, measured
+with an unlimited link. No pipeline can hide this work if every core multiplies. "ideal" is the bound of a
+device with free transfers. Goals: at ratio 1 and with matmuls of about 100 ms, the best pipeline and mc2 hide
+at least 90 %; the planner's choice is at most 3 % slower than the best setting.
 
-Exit status: 1 if a result is wrong or a rank fails, 2 for wrong arguments, 130 after Ctrl-C; a missed goal is
-printed.
+Exit status: 1 if a result is wrong or a rank fails, 2 for invalid arguments, 130 after Ctrl-C. A missed goal
+is only printed.
 """
 
 from fnmatch import fnmatch
@@ -32,13 +32,13 @@ QUICK_SECONDS = 0.002
 
 def main(words):
     arguments = parse(words)
-    from benchmarks.overlap import results  # a late import: it imports paddle, which takes seconds
+    from benchmarks.overlap import results  # imported late: it imports paddle, which takes seconds
 
     return contest.run(arguments, bench, partial(results.chart, arguments.chart))
 
 
 def bench(arguments, _, records):
-    """Adds the records of all work on all links; prints the tables."""
+    """Add the records of all cases on all links; print the tables."""
     from benchmarks.overlap import results
 
     contest.record_machine(records, arguments.threads, "on")
@@ -62,7 +62,7 @@ def bench(arguments, _, records):
 
 
 def handling(cases, arguments):
-    """Seconds that a case's collective without a limit takes from a concurrent product: copies and sums."""
+    """Seconds by which copies and sums of a case's collective slow a concurrent matmul."""
     cases = [case for case in cases if case.operator not in BLOCKS]
     names = ["product", "beside"]
     job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds, "only": names}
@@ -75,10 +75,10 @@ def handling(cases, arguments):
 
 
 def sizes(arguments):
-    """Seconds of a product by dtype, and the number of rows for that time."""
+    """The time of a matmul by dtype, in seconds, and the number of rows for that time."""
     seconds = QUICK_SECONDS if arguments.quick else arguments.milliseconds / 1e3
     multiply, rows = {}, dict.fromkeys(arguments.dtypes, 512)
-    for _ in range(2):  # a few rows, then the right number
+    for _ in range(2):  # first with a few rows, then with the final number
         cases = [
             Case("matmul_all_reduce", "forward", dtype, rows[dtype], arguments.width, arguments.width)
             for dtype in arguments.dtypes
@@ -98,16 +98,16 @@ def parse(words):
     work += [(RING, FORWARD), (RING, STEP)]
     parser = options.parser("overlap", __doc__, torch=False)
     parser.add_argument(
-        "--only", metavar="PATTERN", default="*", help='some work, such as "*gather* forward"'
+        "--only", metavar="PATTERN", default="*", help='cases to run, such as "*gather* forward"'
     )
     parser.add_argument("--dtype", choices=options.DTYPES, help="default: both")
-    parser.add_argument("--ratios", default="0,0.5,1,2", help="communication / product (default 0,0.5,1,2)")
-    parser.add_argument("--milliseconds", type=float, default=100.0, help="of a product (default 100)")
+    parser.add_argument("--ratios", default="0,0.5,1,2", help="communication / matmul (default 0,0.5,1,2)")
+    parser.add_argument("--milliseconds", type=float, default=100.0, help="time of a matmul (default 100)")
     parser.add_argument(
         "--width", type=int, default=2048, help="depth and columns of the weight (default 2048)"
     )
-    parser.add_argument("--threads", type=int, default=1, help="of each rank (default 1)")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each setting (default 7)")
+    parser.add_argument("--threads", type=int, default=1, help="threads per rank (default 1)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds per setting (default 7)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, as a smoke test")
     parser.add_argument("--chart", metavar="FILE.png", help="draw time over serial by link")
     parser.set_defaults(malloc="on")

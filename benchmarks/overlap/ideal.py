@@ -1,8 +1,8 @@
-"""A lower bound for any pipeline of a product and its collective.
+"""A lower bound for any pipeline of a matmul and its collective.
 
-There are two lanes, compute and link. A chunk of the product must exist before its collective starts
-(reduce), or vice versa (gather). Collectives follow each other on the link, products on the compute lane.
-Times are in seconds.
+There are two lanes, compute and link. A chunk of the matmul must be complete before its collective starts
+(reduce), or vice versa (gather). Collectives run sequentially on the link, matmuls on the compute lane. Times
+are in seconds.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from llm_npu.parallel.overlap import Product
 from llm_npu.parallel.overlap.product import GATHER, item_size
 
-# Chunks chosen by the virtual NPU's fused operators (mm_operands.cc). A card's operators do not report
+# Number of chunks of the virtual NPU's fused operators (mm_operands.cc). A card's operators do not report
 # theirs.
 MC2_CHUNKS, MC2_ROWS, MC2_BYTES = 8, 32, 1 << 16
 
 
 def reduce_lanes(products: list[float], collectives: list[float], beside: float = 0.0) -> float:
-    """The end of a pipeline of products, each followed by a collective, and of ``beside``, computed last."""
+    """End time of a pipeline of matmuls, each followed by a collective; ``beside`` is computed last."""
     computed = travelled = 0.0
     for product, collective in zip(products, collectives, strict=True):
         computed += product
@@ -25,7 +25,7 @@ def reduce_lanes(products: list[float], collectives: list[float], beside: float 
 
 
 def gather_lanes(own: float, products: list[float], collectives: list[float]) -> float:
-    """The end of a pipeline of collectives, each followed by a product; ``own`` is computed first."""
+    """End time of a pipeline of collectives, each followed by a matmul; ``own`` is computed first."""
     computed, travelled = own, 0.0
     for product, collective in zip(products, collectives, strict=True):
         travelled += collective
@@ -41,11 +41,14 @@ def bound(
     handled: float = 0.0,
     beside: float = 0.0,
 ) -> float:
-    """The end of an ideal pipeline of ``chunks``: the whole product takes ``multiply``, its collective
-    ``communicate``, and both are cut without loss. ``beside`` is the time of the product beside, if any.
+    """End time of an ideal pipeline of ``chunks``, which are split without loss.
 
-    ``handled``: seconds that the processor itself spends on the collective, copying and adding. It computes
-    no products meanwhile; a card's transfers cost it none.
+    Args:
+        multiply: the whole matmul.
+        communicate: its collective.
+        beside: a concurrent matmul, if any.
+        handled: the time that the processor itself spends on the collective, copying and adding. It computes
+            no matmul meanwhile; a card's transfers cost the processor nothing.
     """
     communicated, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
     if product.kind != GATHER:
@@ -66,7 +69,7 @@ def _reduced(products: list[float], communicated: list[float], worked: list[floa
 
 
 def mc2_chunks(product: Product) -> int:
-    """The number of chunks that a fused operator makes; 1 if its product runs whole, beside another."""
+    """The number of chunks of a fused operator; 1 if its whole matmul runs concurrently with another one."""
     if product.beside:
         return 1
     width = product.depth if product.kind == GATHER else product.columns

@@ -19,7 +19,7 @@ TIMEOUT = 600  # seconds
 
 
 def run(job: dict, threads: int, gbps: float | None = None, latency_us: float = 0.0) -> dict:
-    """Rank 0's measurements. ``gbps``: gigabytes per second of a rank's link, None for no limit."""
+    """Return rank 0's measurements. ``gbps``: gigabytes per second of a rank's link, None for no limit."""
     with tempfile.TemporaryDirectory() as folder:
         question, answer = Path(folder) / "job.json", Path(folder) / "answer.json"
         question.write_text(json.dumps(job))
@@ -39,7 +39,7 @@ def run(job: dict, threads: int, gbps: float | None = None, latency_us: float = 
         except subprocess.TimeoutExpired as error:
             raise Failed(f"two ranks did not end within {TIMEOUT} s.\n{_logs(folder)}") from error
         if done.returncode or not answer.exists():
-            logs = _logs(folder) or done.stderr[-2000:]  # the launcher's, where it has started none
+            logs = _logs(folder) or done.stderr[-2000:]  # the launcher's output, if it started no rank
             raise Failed(f"two ranks ended with {done.returncode}.\n{logs}")
         return json.loads(answer.read_text())
 
@@ -50,7 +50,7 @@ def _environment(threads: int, gbps: float | None, latency_us: float) -> dict[st
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         changed[name] = str(threads)
     changed |= {"VIRTUAL_NPU_QUIET": "1", "GLOG_minloglevel": "2", "KMP_BLOCKTIME": "0"}
-    # Waiting for a core would count as time of the link.
+    # Otherwise waiting for a core would count as link time.
     changed["VIRTUAL_NPU_REALTIME"] = "1"
     for name, value in (("VIRTUAL_NPU_LINK_GBPS", gbps), ("VIRTUAL_NPU_LINK_US", latency_us)):
         changed.pop(name, None)

@@ -1,12 +1,13 @@
 """Records, goals, the table and the chart.
 
-A record of kind "time" is one contender on one case with one link, in seconds. Settings have:
+A record of kind "time" is one contender on one case with one link, in seconds. Settings also have:
 
-    exposed     seconds beyond the products alone
-    gain        by how much shorter than serial, as a share of serial
-    ideal       the end of a pipeline of as many chunks that loses nothing (ideal.bound), from the
-                products in those chunks and the collective, both measured alone
-    bound       the same where the processor that multiplies also handles the collective's data
+    exposed     seconds beyond the matmuls alone
+    gain        1 - median / serial
+    ideal       end time of a lossless pipeline with the same number of chunks (ideal.bound), based on
+    separate
+                measurements of the chunks' matmuls and of the collective
+    bound       the same if the processor that multiplies also handles the collective's data
     hidden      (serial - median) / (serial - bound)
 """
 
@@ -25,7 +26,7 @@ NOT_SETTINGS = ("product", "gradient", "collective", "planned", "upstream")
 
 
 def records(case: Case, ratio: float, gbps: float | None, measurement: dict, handled: float) -> list[dict]:
-    """``handled``: seconds that the collective's copies and sums take from a concurrent product."""
+    """``handled``: seconds by which the collective's copies and sums slow a concurrent matmul."""
     seconds = {name: timing.summary(times) for name, times in measurement["seconds"].items()}
     all_records = []
     for name, (median, _) in seconds.items():
@@ -67,7 +68,7 @@ def _figures(case: Case, name: str, seconds: dict, measurement: dict, handled: f
         if chunks in (1, 2, 4, 8, 16)
         else alone
     )
-    # The weight's gradient needs all gathered rows, and comes last.
+    # The weight gradient needs all gathered rows, so it is computed last.
     beside, after = (0.0, weight) if case.kind == "all_gather" else (weight, 0.0)
     communicate = seconds["collective"].median
     figures["ideal"] = bound(product, chunks, multiplied, communicate, 0.0, beside) + after
@@ -78,7 +79,7 @@ def _figures(case: Case, name: str, seconds: dict, measurement: dict, handled: f
 
 
 def _goals(case: Case, ratio: float, seconds: dict, measurement: dict, records: list[dict]) -> list[dict]:
-    """The goals: the planner's choice is good, and the best pipeline and mc2 hide what can be hidden."""
+    """The goals: the planner's choice is good, and the best pipeline and mc2 hide the communication."""
     goals = []
 
     def goal(text, contender, value, at_most):
@@ -134,8 +135,8 @@ def _milliseconds(value: float | None) -> str:
 
 
 def chart(file: str, records: list[dict]) -> None:
-    """For each case and setting, the time relative to serial's over communication / product."""
-    from matplotlib.figure import Figure  # a late import: it takes a while
+    """The time relative to serial over communication / matmul, for each case and setting."""
+    from matplotlib.figure import Figure  # imported late, because it is slow
 
     cases: dict[tuple, list[dict]] = {}
     for record in records:

@@ -1,10 +1,11 @@
-"""Ring attention: its cases, and what its transfers can hide behind.
+"""Ring attention: its cases, and the bound for hidden transfers.
 
 Contenders: ``serial`` waits for every transfer, ``overlapped`` is the operator, ``blocks`` sends nothing.
 
-On two ranks the forward pass computes two blocks of equal work: the own keys, while the others travel, and
-the others. The backward pass computes a half of the own block while the keys travel, the other rank's block,
-and the second half of the own block while the gradients, in float32, return.
+On two ranks, the forward pass computes two blocks of equal work: the own keys (while the other keys are
+transferred) and the other keys. The backward pass computes half of the own block while the keys are
+transferred, then the other rank's block, then the second half of the own block while the float32 gradients
+return.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ GOAL, GOAL_SECONDS = 0.9, 0.08
 
 
 def case_of(dtype: str, way: str, tokens: int) -> Case:
-    """``tokens`` of a rank."""
+    """``tokens`` per rank."""
     return Case(RING, way, dtype, tokens, HEAD_DIM, HEADS)
 
 
 def sent(case: Case) -> list[int]:
-    """Bytes of each transfer of a rank: keys and values, and in a step those again and their gradients."""
+    """Bytes of each transfer of a rank: keys and values; in a step also a second transfer, and gradients."""
     numbers = 2 * case.rows * KEY_HEADS * HEAD_DIM * (RANKS - 1)
     keys = numbers * ITEM_SIZE[case.dtype]
     return [keys] if case.way == FORWARD else [keys, keys, 4 * numbers]
 
 
 def bound(case: Case, blocks: float, forward: float, transfers: float) -> float:
-    """The end if every transfer travels beside the blocks that do not need it.
+    """End time if every transfer overlaps the blocks that do not need it.
 
     Args:
-        blocks, forward: seconds of all blocks, and of those of the forward pass.
+        blocks: seconds of all blocks.
+        forward: seconds of the blocks of the forward pass.
         transfers: seconds of all transfers.
     """
     total = sum(sent(case))
@@ -48,7 +50,7 @@ def bound(case: Case, blocks: float, forward: float, transfers: float) -> float:
 
 
 def bench(arguments, records: list[dict]) -> None:
-    """Adds the records of all links."""
+    """Add the records of all links."""
     ways = [way for operator, way in arguments.work if operator == RING]
     for dtype in arguments.dtypes if ways else ():
         tokens = _tokens(arguments, dtype)
@@ -63,7 +65,7 @@ def bench(arguments, records: list[dict]) -> None:
 
 
 def _tokens(arguments, dtype: str) -> int:
-    """The tokens of a rank whose blocks take the time of a product in the forward pass."""
+    """The tokens per rank for which the forward blocks take the time of a matmul."""
     tokens = 128 if arguments.quick else 512
     for _ in range(0 if arguments.quick else 2):
         (seconds,) = _medians(arguments, [case_of(dtype, FORWARD, tokens)])

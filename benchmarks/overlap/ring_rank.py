@@ -17,7 +17,7 @@ from .ring import BLOCKS, FORWARD_BLOCKS, HEAD_DIM, HEADS, KEY_HEADS, OVERLAPPED
 
 
 class Ring:
-    """Causal attention, forward or in a whole step, on this rank's tokens."""
+    """Causal attention on this rank's tokens, forward or as a whole step."""
 
     def __init__(self, case: Case, group):
         self.case, self.group = case, group
@@ -66,12 +66,12 @@ class Ring:
 
 
 def _waited(tensors: list, call) -> ring.Pending:
-    """The transfer, which has arrived before anything else is computed."""
+    """The transfer, completed before anything else is computed."""
     return ring.Pending(_PASS_ON(tensors, call).wait(), [], [])
 
 
 def _kept(tensors: list, call) -> ring.Pending:
-    """No transfer: the tensors stay."""
+    """No transfer: the tensors stay on the rank."""
     return ring.Pending(tensors, [], [])
 
 

@@ -1,9 +1,9 @@
-"""One rank: ``worker.py job.json answer.json``. Verifies every setting, then times them all alternately.
+"""One rank: ``worker.py job.json answer.json``. Verifies every setting, then times all settings alternately.
 
-A job has ``cases`` and ``rounds``; with ``only``, a list of contenders, nothing else is timed. An answer has,
-for each case, the seconds of every contender and the plan. Contenders are settings, ``planned``, and
-separately ``collective``, ``product``, also in chunks, and ``gradient``, the product that is a weight's
-gradient; with ``only`` also ``beside``, the product and the collective at the same time.
+A job has ``cases`` and ``rounds``. With ``only``, a list of contenders, nothing else is timed. An answer has
+the seconds of every contender and the plan for each case. Contenders are the settings, ``planned``, and
+separately ``collective``, ``product`` (also in chunks) and ``gradient`` (the matmul of a weight gradient).
+With ``only`` there is also ``beside``: the matmul and the collective at the same time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def settings(case: Case) -> list[str]:
 
 
 class Operator:
-    """An operator in one way, on this rank's tensors."""
+    """An operator in one direction, on this rank's tensors."""
 
     def __init__(self, case: Case, group):
         self.case, self.group = case, group
@@ -59,7 +59,7 @@ class Operator:
         self.weight.stop_gradient = case.way in (FORWARD, FROZEN)
         rows = case.rows // RANKS if case.operator == "matmul_reduce_scatter" else case.rows
         self.gradient = self._tensor(random, rows, case.columns)
-        # The product and the collective by themselves.
+        # The matmul and the collective separately.
         self.left = self._tensor(random, case.rows, case.depth if case.way == FORWARD else case.columns)
         self.factor = self._tensor(random, case.rows, case.depth) if case.way == BACKWARD else None
         width = case.width_sent
@@ -72,7 +72,7 @@ class Operator:
         return [*settings(self.case), PLANNED, PRODUCT, *chunks, *of_weight, COLLECTIVE]
 
     def seconds(self, name: str) -> float:
-        """Seconds of one round: all ranks begin together, and wait for the device at the end."""
+        """Seconds of one round: all ranks start together, and synchronize with the device at the end."""
         run = self._prepared(name)
         dist.barrier(self.group)
         paddle.device.synchronize()
@@ -90,7 +90,7 @@ class Operator:
         return [gradient.astype("float32").numpy() for gradient in gradients]
 
     def plan(self) -> overlap.OverlapPlan:
-        """The planner's Product that communicates in this way."""
+        """The plan for the product that communicates in this direction."""
         return next(plan for plan in reversed(self.planner.plans) if plan.product.kind == self.case.kind)
 
     def _prepared(self, name: str):
@@ -99,7 +99,7 @@ class Operator:
         if name == GRADIENT:
             return lambda: paddle.matmul(self.factor, self.left, transpose_x=True)
         if name in (COLLECTIVE, BESIDE):
-            self.whole.zero_()  # sums of sums would overflow
+            self.whole.zero_()  # repeated sums would overflow
             return self._collective if name == COLLECTIVE else self._beside
         setting = self.planner if name == PLANNED else name
         if self.case.way == FORWARD:
@@ -116,7 +116,7 @@ class Operator:
             paddle.matmul(self.left[first:last], weight, transpose_y=self.case.way != FORWARD)
 
     def _cut(self, chunks: int) -> list[tuple[int, int]]:
-        """Row counts of the products that ``pipelined`` makes."""
+        """Row counts of the chunks of ``pipelined``."""
         rows = self.case.rows
         if self.case.kind != "reduce_scatter" or not in_pieces(rows // RANKS // chunks, rows // RANKS):
             return spans(rows, chunks)
@@ -145,8 +145,7 @@ class Operator:
 
 
 class Block:
-    """A column- and a row-parallel layer, forward and backward: the communication of a block's MLP in a
-    step."""
+    """A column- and a row-parallel layer, forward and backward: the communication of an MLP in a step."""
 
     def __init__(self, case: Case, group):
         self.case, self.group = case, group

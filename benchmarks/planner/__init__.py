@@ -1,4 +1,4 @@
-"""The planner's cost model against published runs, each predicted from others.
+"""The planner's cost model compared with published runs, each predicted from other runs.
 
 programs        how other programs run a step
 published.json  the runs, with their sources;  published.py  as shapes and layouts of the planner

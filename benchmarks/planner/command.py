@@ -2,8 +2,8 @@
 
     python -m benchmarks planner [--write]
 
-``--write`` writes the fitted efficiencies and the widths of families, which plans use, into
-llm_npu/plan/data/efficiencies.json. The documentation's build makes a page with a picture of the same
+``--write`` writes the fitted efficiencies and the error widths of families, which plans use, to
+llm_npu/plan/data/efficiencies.json. The documentation's build creates a page with a picture of the same
 results.
 """
 
@@ -18,12 +18,12 @@ from paddle_fused import strict_json
 from . import page
 from .validation import Validation, validation
 
-USED = ("cube", "attention", "hidden", "memory", "links")  # of what is fitted
+USED = ("cube", "attention", "hidden", "memory", "links")  # the fitted parameters that plans use
 
 
 def main(words):
     parser = options.bare("planner", __doc__)
-    parser.add_argument("--write", action="store_true", help="write what plans use")
+    parser.add_argument("--write", action="store_true", help="write the parameters that plans use")
     arguments = parser.parse_args(words)
     validated = validation()
     if arguments.write:
@@ -34,7 +34,7 @@ def main(words):
 
 
 def write(validation: Validation, data: Path) -> None:
-    """Writes the data file into the folder ``data``."""
+    """Write the data file to the folder ``data``."""
     values = {name: getattr(validation.efficiencies, name) for name in USED}
     families = {name: dataclasses.asdict(validation.families[name]) for name in (*FAMILIES, OTHER)}
     text = strict_json.dumps({"efficiencies": values, "families": families}, indent=2)

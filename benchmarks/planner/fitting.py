@@ -1,8 +1,8 @@
-"""Fits efficiencies to measured runs, within what theory and single kernels suggest.
+"""Fits efficiencies to measured runs, within priors from theory and single kernels.
 
 Least squares of r(log(predicted / measured) / NOISE) over the runs and of log(parameter / prior) / width over
 the parameters, by Gauss-Newton steps. r(x)^2 = 2 (sqrt(1 + x^2) - 1) grows as x^2 near 0 and as |x| beyond,
-so that a run which nothing explains does not pull all others. Eight parameters only; everything else is
+so that an unexplained run does not dominate the others. There are only eight parameters; everything else is
 counted or published.
 """
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from .programs.program import ProgramEfficiencies
 
-# The prior of a parameter, and the width of its logarithm. cube: 0.93 in a loop of one product
-# (roofline.py), less in a program whose operands are not in cache and whose card runs warm. attention: two
-# products at half their speed, as the vector unit computes their softmax meanwhile. hidden: for a chunked
-# collective beside a product, all but the first chunk or half of it. memory, links: small kernels, and
-# ranks that wait for each other, reach less than a loop of one large kernel. gather: an index of 8 bytes
-# and a read of 2 that is not of a whole line; little is known. earlier, later: nothing is known.
+# The prior of a parameter, and the width of its logarithm.
+# - cube: 0.93 in a loop of one matmul (roofline.py), less in a program with uncached operands on a warm card.
+# - attention: two matmuls at half speed, because the vector unit computes their softmax meanwhile.
+# - hidden: for a chunked collective next to a matmul, all but the first chunk or half of it.
+# - memory, links: small kernels, and ranks that wait for each other, are slower than a loop of one large
+# kernel. - gather: an index of 8 bytes and a 2-byte read of a partial line; little is known.
+# - earlier, later: nothing is known.
 PRIORS = {
     "cube": (0.8, 0.15),
     "attention": (0.45, 0.3),
@@ -41,9 +42,9 @@ Predict = Callable[[ProgramEfficiencies], Sequence[float]]
 def fit(
     predict: Predict, measured: Sequence[float], start: ProgramEfficiencies | None = None
 ) -> ProgramEfficiencies:
-    """The efficiencies for which ``predict`` comes nearest to ``measured``, both in tokens/s.
+    """The efficiencies for which ``predict`` is closest to ``measured``, both in tokens/s.
 
-    ``start``: efficiencies near the result, which save most steps.
+    ``start``: efficiencies near the result, which reduce the number of steps.
     """
     names = tuple(PRIORS)
     priors = np.log([PRIORS[name][0] for name in names])

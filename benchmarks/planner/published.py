@@ -24,7 +24,7 @@ FITTED, HELD_OUT, UNNAMED = "fitted", "held out", "card not named"
 
 @dataclass(frozen=True)
 class Point:
-    """A published run: its configuration, and what was published of it.
+    """A published run: its configuration and its published results.
 
     ``measured``: tokens/s of a card. ``half``: FITTED, HELD_OUT or UNNAMED.
     """
@@ -40,7 +40,7 @@ class Point:
     script: str
 
     def model(self) -> tuple[int, ...]:
-        """Sizes of the layers: a run predicts another one of the same model."""
+        """Sizes of the layers; runs with equal sizes belong to the same model."""
         shape = self.shape
         return shape.hidden_size, shape.intermediate_size, shape.num_hidden_layers
 
@@ -54,7 +54,7 @@ def data() -> dict:
 
 
 def half(run: dict) -> str:
-    """The half of a run, by the rule that the data file states."""
+    """The half of a run, by the rule in the data file."""
     if run.get("card_unnamed"):
         return UNNAMED
     odd = hashlib.sha256(run["name"].encode()).digest()[0] % 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .programs.layout import PublishedLayout
 from .published import data
 
-LARGE = 0.08  # an error beyond it needs a reason
+LARGE = 0.08  # a larger error needs a reason
 
 
 def percent(share: float) -> str:
@@ -14,7 +14,7 @@ def percent(share: float) -> str:
 
 
 def degrees(layout: PublishedLayout) -> str:
-    """The degrees of a layout, and what else decides its time and memory."""
+    """The degrees of a layout, and other settings that affect time and memory."""
     chunks = f" x {layout.virtual_pp_degree}" if layout.virtual_pp_degree > 1 else ""
     parts = [
         f"TP {layout.tensor_parallel_degree}",
@@ -28,6 +28,6 @@ def degrees(layout: PublishedLayout) -> str:
 
 
 def reason(name: str, error: float) -> str:
-    """Why the run ``name`` has its error, as the data file says; "" for a small one without a reason."""
+    """The reason for the error of run ``name`` from the data file; "" for a small error without a reason."""
     published_run = next(run for run in data()["points"] if run["name"] == name)
     return published_run.get("why") or ("unexplained" if abs(error) > LARGE else "")

@@ -1,4 +1,4 @@
-"""Published runs predicted from others, and the efficiencies and families that plans use."""
+"""Predictions of published runs from other runs, and the efficiencies and families that plans use."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from .fitting import fit
 from .programs.program import ProgramEfficiencies
 from .published import FITTED, HELD_OUT, UNNAMED, Point, timed
 
-SHARE = 0.9  # of the runs of a family, within its width
+SHARE = 0.9  # share of a family's runs within its width
 PROGRAMS = ("mindspeed", "modellink", "mindformers")
-CONTEXT = "context parallel"  # a family of its own, as this trainer has none of it
+CONTEXT = "context parallel"  # a separate family, because this trainer has no context parallelism
 
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """A published run and its prediction by efficiencies fitted on other runs."""
+    """A published run and its prediction with efficiencies fitted on other runs."""
 
     point: Point
     predicted: StepTime
 
     @property
     def error(self) -> float:
-        """Relative error of the seconds of a step."""
+        """Relative error of the step time."""
         return self.point.measured / self.predicted.tokens_per_second_per_card - 1
 
 
 @dataclass(frozen=True)
 class Family:
-    """Nine of ten of ``runs`` published runs were predicted within ``width``."""
+    """90 % of ``runs`` published runs were predicted within ``width``."""
 
     width: float
     runs: int
 
 
 def fitted_on(pool: Sequence[Point], start: ProgramEfficiencies | None = None) -> ProgramEfficiencies:
-    """The efficiencies that explain the runs of ``pool`` best."""
+    """The efficiencies that fit the runs of ``pool`` best."""
 
     def predict(efficiencies: ProgramEfficiencies) -> list[float]:
         return [point.predict(efficiencies).tokens_per_second_per_card for point in pool]
@@ -57,7 +57,7 @@ def program(point: Point) -> str:
 def cross_validated(
     pool: Sequence[Point], start: ProgramEfficiencies, group: Callable[[Point], Hashable] = Point.model
 ) -> tuple[PredictedRun, ...]:
-    """Every run of ``pool``, predicted from those of the other groups: by default, of other models."""
+    """Every run of ``pool``, predicted from the runs of other groups (by default, of other models)."""
     fits = {
         name: fitted_on([point for point in pool if group(point) != name], start)
         for name in dict.fromkeys(map(group, pool))
@@ -66,9 +66,9 @@ def cross_validated(
 
 
 def width(errors: Sequence[float]) -> float:
-    """The size that ``SHARE`` of future errors stay within, if they are like ``errors``.
+    """The error that a share ``SHARE`` of future runs stays within, if they are like ``errors``.
 
-    Of n, the one at place ceil(0.9 (n + 1)) in ascending order, or the largest of fewer than nine.
+    Of n errors in ascending order, number ceil(0.9 (n + 1)), or the largest if there are fewer than nine.
     """
     sizes = sorted(map(abs, errors))
     return sizes[min(math.ceil(SHARE * (len(sizes) + 1)), len(sizes)) - 1]
@@ -76,10 +76,15 @@ def width(errors: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Validation:
-    """``cross_validated``: the fitted half, each run predicted from those of other models. ``held_out``: the
-    other half, predicted from the whole fitted half. ``unseen``: the fitted half, each run predicted from
-    those of other programs. ``unnamed``: runs whose card no page names, predicted as ``held_out``; they count
-    nowhere. ``efficiencies``: what plans use."""
+    """The validation results.
+
+    Attributes:
+        cross_validated: the fitted half, each run predicted from runs of other models.
+        held_out: the other half, predicted from the whole fitted half.
+        unseen: the fitted half, each run predicted from runs of other programs.
+        unnamed: runs without a published card type, predicted like ``held_out``; not counted.
+        efficiencies: the parameters that plans use.
+    """
 
     cross_validated: tuple[PredictedRun, ...]
     held_out: tuple[PredictedRun, ...]
@@ -89,7 +94,7 @@ class Validation:
 
     @cached_property
     def errors(self) -> dict[str, list[PredictedRun]]:
-        """The runs of every family, none of which helped to predict itself."""
+        """The runs of every family; no run is part of its own prediction."""
         runs_of: dict[str, list[PredictedRun]] = {name: [] for name in (*FAMILIES, CONTEXT, *PROGRAMS)}
         for run in (*self.cross_validated, *self.held_out):
             for name in _families(run.point):
@@ -98,14 +103,14 @@ class Validation:
 
     @cached_property
     def families(self) -> dict[str, Family]:
-        """The widths from the errors of all runs; plans use those of the families that this trainer runs."""
+        """The widths from the errors of all runs; plans use the families that this trainer runs."""
         return {
             name: Family(round(width([run.error for run in runs]), 3), len(runs))
             for name, runs in self.errors.items()
         }
 
     def width(self, point: Point) -> float:
-        """The width that an answer for ``point`` would state if no run of its model had been published."""
+        """The width that an answer for ``point`` would state if no run of its model were published."""
         return max(
             width([run.error for run in self.errors[name] if run.point.model() != point.model()])
             for name in _families(point)

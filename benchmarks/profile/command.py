@@ -58,7 +58,7 @@ def text(result: dict) -> str:
     if result["events"] < GOAL_EVENTS:
         goal = "too few events for the goal"
     figures = (
-        f"{result['seconds']:.1f} s ({result['cpu_seconds']:.1f} s of CPU), {result['gb']:.2f} GB at most"
+        f"{result['seconds']:.1f} s ({result['cpu_seconds']:.1f} s of CPU), peak memory {result['gb']:.2f} GB"
     )
     return (
         f"{result['events']} events, {result['ranks']} ranks, {result['megabytes_read']:.0f} MB: {figures}. "

@@ -1,6 +1,6 @@
 """Writes a synthetic msprof profile of any size: steps of a small Llama on some ranks, with planted faults.
 
-Nothing in it was measured. It serves to time the report, and as a sample of a report.
+Nothing in it was measured. It is used to time the report, and as a sample of a report.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ EVENTS_OF_A_TASK = 4  # its launch, itself, and the two ends of the arrow betwee
 
 
 def write(folder: Path, events: int, ranks: int = 1, seed: int = 0) -> int:
-    """Creates ``folder``/rank_N with about ``events`` events in total; returns the number of their tasks.
+    """Create ``folder``/rank_N with about ``events`` events in total; return the number of tasks.
 
-    The last rank computes a tenth more slowly, and the others wait for it.
+    The last rank computes 10 % more slowly, and the others wait for it.
     """
     count = events // EVENTS_OF_A_TASK // ranks
     for rank in range(ranks):
@@ -83,7 +83,7 @@ def _write_rank(folder: Path, rank: int, count: int, slow: bool, choose: random.
                 length -= round(length / 3)
             now += gap
             _write_task((table, timeline), rank, number, operator, now, length + longer, gap)
-            # Every other collective overlaps with the next operators.
+            # Every other collective overlaps the next operators.
             now += length // 4 if collective and number % 2 else length + longer
             if (number + 1) % len(step) == 0:
                 borders.append(now)

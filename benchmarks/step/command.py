@@ -14,17 +14,17 @@ A step is forward, backward, clipping by the global norm, AdamW. Contenders, eac
     torch eager     the same Llama in plain torch with its scaled_dot_product_attention and fused AdamW
     torch compile   through torch.compile
 
-All start from the same weights and see the same tokens; the losses of the first steps must agree. Then the
-contenders of a group alternate (A B A B ...): not all at once, because of memory. The others are stopped
-meanwhile. "share" is of the machine's limit: operations of a step / rate of the fastest matrix product,
-measured first. Goals compare medians of one group. --malloc on makes the C library keep freed memory, for all
-alike.
+All contenders start from the same weights and train on the same tokens; the losses of the first steps must
+agree. Then the contenders of a group alternate (A B A B ...) while the others are stopped. Memory does not
+suffice for all contenders at once. "share" is the share of the machine's limit: operations of a step / rate
+of the fastest matmul, which is measured first. Goals compare medians of one group. --malloc on makes the C
+library keep freed memory, for all contenders.
 
-In bfloat16 the Paddle side keeps master weights and moments in float32, torch everything in bfloat16. On a
-processor without bfloat16 instructions torch would take hours and is skipped with that reason.
+In bfloat16, Paddle keeps master weights and moments in float32, torch keeps everything in bfloat16. On a
+processor without bfloat16 instructions, torch would take hours and is skipped with that reason.
 
-Exit status: 1 if losses differ or a contender fails, 2 for wrong arguments, 130 after Ctrl-C; a missed
-goal is printed.
+Exit status: 1 if losses differ or a contender fails, 2 for invalid arguments, 130 after Ctrl-C. A missed goal
+is only printed.
 """
 
 import statistics
@@ -39,9 +39,9 @@ from benchmarks.report import Goal
 from benchmarks.step import LlamaSize
 
 QUICK = LlamaSize(hidden=64, layers=2, vocabulary=128, length=32, heads=2, intermediate=96)
-GEMM_SIZE = {True: 256, False: 2048}  # whether it is a quick run
+GEMM_SIZE = {True: 256, False: 2048}  # key: whether it is a quick run
 OURS = "fused npu"  # subject of the goals
-# Groups that alternate, by dtype.
+# Contenders that alternate, by dtype.
 GROUPS = {
     "float32": ((OURS, "fused cpu", "paddle cured", "paddle"), (OURS, "torch eager", "torch compile")),
     "bfloat16": ((OURS, "torch eager", "torch compile"),),
@@ -51,12 +51,12 @@ WORKERS = {
     "paddle": ("paddle", "benchmarks.step.paddle_llama.PaddleLlama"),
     "torch": ("torch", "benchmarks.step.torch_llama.TorchLlama"),
 }
-STEPS_TO_VERIFY = 2  # rounds, which also warm up
-SECONDS_EACH = 40.0  # a contender that takes longer in all its rounds gets fewer
+STEPS_TO_VERIFY = 2  # training steps, which also warm up
+SECONDS_EACH = 40.0  # time limit of a contender over all rounds; slower contenders get fewer rounds
 
 
 class Aim(NamedTuple):
-    """``times``: speedup over ``against``, in tokens per second."""
+    """``times``: the goal for the speedup over ``against``, in tokens per second."""
 
     dtype: str
     against: str
@@ -78,7 +78,7 @@ def main(words):
 
 
 def bench(arguments, malloc, records):
-    """Adds the records with the malloc setting on or off; prints the table."""
+    """Add the records with the malloc setting on or off; print the table."""
     size = QUICK if arguments.quick else LlamaSize()
     start = (arguments.threads, malloc, arguments.torch_python)
     with contenders.Processes(("paddle", "fused npu", "torch eager"), *start) as processes:
@@ -91,7 +91,7 @@ def bench(arguments, malloc, records):
         for group in GROUPS[dtype]:
             group = [name for name in group if name in arguments.contenders]
             if group in ([], [OURS]) and times:
-                continue  # timed with another group already
+                continue  # already timed with another group
             group_results = of_group(size, dtype, group, arguments.rounds, start)
             skipped |= group_results["skipped"]
             for name, turns in group_results["turns"].items():

@@ -1,6 +1,6 @@
-"""PaddleNLP's LlamaForCausalLM: upstream on the CPU, or its weights run by the fused operators.
+"""PaddleNLP's LlamaForCausalLM: upstream on the CPU, or its weights with the fused operators.
 
-In 16 bits, the weights also have float32 master weights, and the moments are float32, as in the trainer.
+In 16 bits, weights have float32 master weights, and the moments are float32, as in the trainer.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ EPSILON = 1e-6
 
 
 class PaddleLlama(Training):
-    """``model``: "upstream" or "fused"; ``device``: "cpu" or "npu". ``cured``: apply the virtual NPU's
-    patches of upstream Paddle on the CPU place too: MKL's fast path on processors that are not Intel's.
-    ``threads``: None leaves them unchanged.
+    """A training step of PaddleNLP's Llama.
+
+    Args:
+        model: "upstream" or "fused".
+        device: "cpu" or "npu".
+        cured: apply the virtual NPU's patches of upstream Paddle on the CPU place as well: MKL's fast path on
+            processors of other vendors than Intel.
+        threads: None leaves the setting unchanged.
     """
 
     def __init__(
@@ -82,7 +87,7 @@ class PaddleLlama(Training):
         return self.model(inputs, labels=labels)[0]
 
     def step(self):
-        self.paddle.set_device(self.device)  # another model may have trained in this process
+        self.paddle.set_device(self.device)  # another model in this process may have changed it
         loss = self.loss(self.inputs, self.labels)
         loss.backward()
         self.optimizer.step()
@@ -114,7 +119,7 @@ def _named(model) -> dict:
 
 
 class FusedLoss:
-    """The loss for the model's weights, by the fused operators."""
+    """Computes the loss with the model's weights and the fused operators."""
 
     def __init__(self, model, size: LlamaSize):
         import paddle

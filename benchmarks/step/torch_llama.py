@@ -50,9 +50,9 @@ class TorchLlama(Training):
         self.inputs, self.labels = samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
 
     def _refuse_slow_products(self):
-        """On processors without bfloat16 instructions torch multiplies elements one by one.
+        """Raise Unavailable if matmuls are slow, as in bfloat16 on processors without bfloat16 instructions.
 
-        A slow product is repeated for a while: contenders that start at the same time slow it down.
+        A slow matmul is measured repeatedly, because contenders that start at the same time slow it down.
         """
         a = self.torch.ones(PROBE, PROBE, dtype=self.dtype)
         seconds, end = math.inf, time.perf_counter() + PROBE_SECONDS
@@ -64,7 +64,7 @@ class TorchLlama(Training):
         if seconds > LONGEST_STEP:
             rate = self.size.flops / seconds
             raise Unavailable(
-                f"a step would take about {seconds:.0f} s: products run at {rate / 1e9:.2g} GF/s here"
+                f"a step would take about {seconds:.0f} s: matmuls run at {rate / 1e9:.2g} GF/s here"
             )
 
     def _angles(self):

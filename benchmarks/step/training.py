@@ -1,4 +1,4 @@
-"""Common parts of all contenders: the optimizer's settings, and the answers of their processes."""
+"""Common parts of all contenders: the optimizer's settings, and the requests of their processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class AdamWSettings(NamedTuple):
 
 
 class Training:
-    """Answers ``losses``, of some steps, and ``time``, seconds and page faults of one."""
+    """Answers ``losses`` (of several steps) and ``time`` (seconds and page faults of one step)."""
 
     def step(self) -> float:
-        """Runs one step and waits for it; returns the loss before it."""
+        """Run one step and wait for it; return the loss before the step."""
         raise NotImplementedError
 
     def losses(self, steps: int) -> list[float]:

@@ -3,20 +3,20 @@
     python -m benchmarks varlen
     python -m benchmarks varlen --width 256 --depth 4 --json varlen.jsonl
 
-A batch of sequences with lengths uniform below --longest is evaluated (bidirectional attention), and trained
-(causal attention, one step of SGD), in float32. Strategies: padding to the maximum length, dynamic padding to
-the longest of the batch, and packing the sequences into one row, where attention gets the lengths (varlen) or
-a block-diagonal mask, or is called per sequence (loop). Padded sequences run in PyTorch (eager and compiled)
-and in plain Paddle, packed ones with paddle_fused on the CPU place and on the virtual NPU, and in PyTorch as
-a loop, since it has no other way to train on a CPU.
+A batch of sequences with lengths uniform below --longest is evaluated (bidirectional attention) and trained
+(causal attention, one step of SGD), in float32. Strategies: padding to the maximum length; dynamic padding to
+the longest sequence of the batch; and packing the sequences into one row. For packing, attention receives the
+lengths (varlen) or a block-diagonal mask, or is called per sequence (loop). Padded sequences run in PyTorch
+(eager and compiled) and in plain Paddle. Packed sequences run with paddle_fused on the CPU place and on the
+virtual NPU, and in PyTorch as a loop, its only way to train on a CPU.
 
-All losses, before and after the first step of training, must agree with each other, and the first with one
-computed in float64. Then all alternate. The floor is the arithmetic without padding at the rate of the
-fastest matrix product. Goals: the packed strategies of paddle_fused at least 2.6 times (evaluation) and 2.1
-times (training) as fast as PyTorch's padding.
+All losses, before and after the first training step, must agree with each other, and the first with a float64
+reference. Then all contenders alternate. The floor is the arithmetic without padding at the rate of the
+fastest matmul. Goals: the packed strategies of paddle_fused are at least 2.6 times (evaluation) and 2.1 times
+(training) as fast as PyTorch's padding.
 
-Exit status: 1 if the losses differ or a contender fails, 2 for wrong arguments, 130 after
-Ctrl-C; a missed goal is printed.
+Exit status: 1 if the losses differ or a contender fails, 2 for invalid arguments, 130 after Ctrl-C. A missed
+goal is only printed.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ TABLE = {  # strategy: contenders that support it
     "packed mask": FUSED,
 }
 BASELINE = ("padding", "torch eager")
-GOALS = {False: 2.6, True: 2.1}  # for training or not
+GOALS = {False: 2.6, True: 2.1}  # key: whether it is training
 AFTER_A_STEP = 1e-4  # relative difference of the losses after one step, computed in float32 throughout
 GEMM_SIZE = 1024
 
@@ -57,7 +57,7 @@ def bench(arguments, malloc, records):
 
 
 def measure_all(arguments, processes, records):
-    """Adds the records of evaluation and training; prints their tables."""
+    """Add the records of evaluation and training; print their tables."""
     flops = measure.gemm_rates(processes, GEMM_SIZE, arguments.rounds, ("float32",))
     contest.record_machine(records, arguments.threads, arguments.malloc, processes, gemm=flops)
     for is_training in (False, True):
@@ -84,7 +84,7 @@ def case(strategy, is_training, arguments):
 
 
 def prepare(cases, who, processes):
-    """Prepares and verifies; returns {(strategy, contender): reason} of unsupported ones."""
+    """Prepare and verify; return {(strategy, contender): reason} of unsupported combinations."""
     work = cases["padding"].work
     truth = float(work.golden(filled(work, "float32"), {}, False)["loss"])
     skipped, after = {}, {}
@@ -115,14 +115,14 @@ def prepare(cases, who, processes):
 
 def agree(what, loss, expected, tolerance):
     if not abs(loss - expected) <= tolerance * abs(expected):  # also true for NaN
-        raise Wrong(f"{what}: the loss is {loss:.7f} and should be {expected:.7f}.")
+        raise Wrong(f"{what}: the loss is {loss:.7f}, expected {expected:.7f}.")
 
 
 def take_turns(who, processes, rounds):
     def seconds(key):
         return processes[key[1]].ask("time", calls=1, slot=key[0])["ok"]
 
-    return timing.interleaved(seconds, who, rounds, warm_up=0)  # verifying has warmed up
+    return timing.interleaved(seconds, who, rounds, warm_up=0)  # the verification was the warm-up
 
 
 def goals(cases, seconds, malloc):
@@ -157,15 +157,15 @@ def parse(words):
     parser = options.parser("varlen", __doc__)
     for name, default, what in (
         ("batch", 32, "sequences"),
-        ("longest", 1024, "their lengths are uniform below this"),
+        ("longest", 1024, "upper limit of the uniform lengths"),
         ("width", 128, "a multiple of 64, the head size"),
         ("depth", 2, "layers"),
         ("vocabulary", 1024, "tokens"),
-        ("rounds", 3, "turns of each"),
+        ("rounds", 3, "rounds per contender"),
         ("threads", machine.cores(), "all cores"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} (default {default})")
-    parser.add_argument("--malloc", choices=("on", "off"), default="on", help="as of `ops`; default on")
+    parser.add_argument("--malloc", choices=("on", "off"), default="on", help="as for `ops`; default on")
     arguments = parser.parse_args(words)
     smallest = {"batch": 1, "longest": 2, "width": 64, "depth": 1, "vocabulary": 2, "rounds": 1, "threads": 1}
     for name, least in smallest.items():

@@ -36,7 +36,7 @@ def main(words):
     expected = losses[BASELINE]
     for key, loss in losses.items():
         if not abs(loss - expected) <= AGREE * expected:
-            print(f"{' '.join(key)}: the loss is {loss:.7f} and should be {expected:.7f}", file=sys.stderr)
+            print(f"{' '.join(key)}: the loss is {loss:.7f}, expected {expected:.7f}", file=sys.stderr)
             return 1
     times = timing.interleaved(lambda key: steps[key].seconds(), steps, arguments.rounds)
     print(f"{arguments.batch} sequences of 1 to {arguments.longest - 1} tokens, {int(lengths.sum())} in all;")
@@ -47,7 +47,7 @@ def main(words):
 
 
 def contenders():
-    """(strategy, layers, way); upstream's attention takes no documents, so that it is only padded."""
+    """(strategy, layers, way). Upstream attention does not support documents, so it is only padded."""
     yield from ((strategy, "upstream", "eager") for strategy in STRATEGIES[:2])
     yield from ((strategy, "fused", way) for way in ("eager", "captured") for strategy in STRATEGIES)
 
@@ -104,7 +104,7 @@ class Step:
         loss.backward()
         self.optimizer.step()
         self.optimizer.clear_grad()
-        float(loss)  # waits for the device
+        float(loss)  # synchronizes with the device
         return time.perf_counter() - begin
 
 
@@ -121,11 +121,11 @@ def parse(words):
     parser = options.bare("varlen.gpt2", __doc__)
     for name, default, what in (
         ("batch", 8, "sequences"),
-        ("longest", 512, "their lengths are uniform below this"),
+        ("longest", 512, "upper limit of the uniform lengths"),
         ("width", 256, "a multiple of 64, the head size"),
         ("depth", 4, "layers"),
         ("vocabulary", 1024, "tokens"),
-        ("rounds", 5, "turns of each"),
+        ("rounds", 5, "rounds per contender"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} (default {default})")
     arguments = parser.parse_args(words)

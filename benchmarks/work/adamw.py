@@ -1,7 +1,7 @@
 """One step of AdamW over the tensors of a Llama's layers. L layers, H hidden, I intermediate.
 
-torch's fused AdamW has no master weights; its step in bfloat16 is the usual recipe: widen the gradient,
-update the masters, copy the weights from them.
+torch's fused AdamW has no master weights. Its step in bfloat16 is the usual recipe: cast the gradient to
+float32, update the master weights, and copy them to the weights.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class AdamW(Work):
         return (spread_over(self.hidden, 64),)
 
     def golden(self, arrays, outputs, backward):
-        """After the first step both moments, corrected, equal the gradient and its square."""
+        """After the first step, both corrected moments equal the gradient and its square."""
         truth = {}
         for name in self.outputs:
             i, rows = self._index(name), self.samples(name)

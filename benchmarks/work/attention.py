@@ -1,6 +1,6 @@
 """Attention of one sequence. S tokens, N heads of D; masks: full, causal, band, prefix, documents.
 
-Under a mask only blocks with a visible score count.
+With a mask, only blocks with a visible score count.
 """
 
 import functools
@@ -31,7 +31,7 @@ class Attention(Work):
 
     @property
     def lengths(self) -> list[int]:
-        """The lengths of the documents: of all sizes, and the same in every run."""
+        """The lengths of the documents: various sizes, the same in every run."""
         whole = self.tokens
         parts = [whole // 4, whole // 8, whole // 3, whole // 16, whole // 10]
         return [*parts, whole - sum(parts)]
@@ -99,7 +99,7 @@ class Attention(Work):
         return {**sizes, "computed": self.computed()}
 
     def memory(self, contender, item_size, backward):
-        if contender in ("composed", "paddle"):  # several matrices of scores
+        if contender in ("composed", "paddle"):  # several score matrices
             return self.heads * self.tokens**2 * item_size * (5 if backward else 3)
         return 3 * self.cost(item_size, backward).bytes
 
@@ -141,7 +141,7 @@ class Attention(Work):
         return np.array(self.visible(np.arange(self.tokens)[:, None], np.arange(self.tokens)[None]))
 
     def from_torch(self, name, array):
-        """Its layout is [B, N, S, D]."""
+        """Convert from torch's layout [B, N, S, D]."""
         return array.swapaxes(1, 2)
 
     to_torch = from_torch

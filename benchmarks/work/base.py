@@ -1,4 +1,4 @@
-"""The common interface of all work."""
+"""The common interface of all measured operators."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ SAMPLES = 16  # rows, or columns, compared with the golden value
 
 
 class Unavailable(Exception):
-    """A contender cannot do this work; the message says why."""
+    """A contender does not support this operator; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One operator on tensors of one size.
+    """An operator on tensors of one size.
 
-    ``outputs``: names of the results. ``variables``: the inputs whose gradients are computed; the gradient of
-    input ``x`` is named ``dx``, and the array ``dout`` is the gradient of output ``out`` (1 if there is no
-    such array).
+    Attributes:
+        outputs: names of the results.
+        variables: the inputs whose gradients are computed. The gradient of input ``x`` is named ``dx``; the
+            array ``dout`` is the gradient of output ``out`` (1 if there is no such array).
     """
 
     operator: ClassVar[str]
@@ -58,7 +59,7 @@ class Work:
         raise NotImplementedError
 
     def golden(self, arrays: dict, outputs: dict, backward: bool) -> dict[str, np.ndarray]:
-        """Golden samples in float64. ``found`` holds a contender's results, which show the elements that it
+        """Golden samples in float64. ``outputs`` are a contender's results, which show the elements that it
         dropped."""
         raise NotImplementedError
 
@@ -67,7 +68,7 @@ class Work:
         return registry.find(self.registered or self.operator).cost(item_size, backward, **self.cost_sizes)
 
     def memory(self, contender: str, item_size: int, backward: bool) -> int:
-        """About how many bytes ``contender`` needs at a time."""
+        """The approximate number of bytes that ``contender`` needs at once."""
         return 3 * self.cost(item_size, backward).bytes
 
     def paddle(self, tensors: dict, contender: str) -> Callable[[], tuple]:
@@ -121,6 +122,6 @@ def spread_over(size: int, count: int = SAMPLES) -> np.ndarray:
 
 
 def blocks(rows: int, width: int) -> list[slice]:
-    """Slices of the rows with some million elements each: a whole tensor in float64 would be too large."""
+    """Slices of the rows with a few million elements each: a whole float64 tensor would be too large."""
     step = max(1, 2**22 // width)
     return [slice(start, start + step) for start in range(0, rows, step)]

@@ -160,7 +160,7 @@ class Linear(Work):
 
 
 def losses(logits_of, labels, vocabulary):
-    """(loss, log of the sum of exponentials) of every token; ``logits_of(rows)`` gives float64 rows."""
+    """(loss, log of the sum of exponentials) of every token; ``logits_of(rows)`` returns float64 rows."""
     loss, sums = np.empty(len(labels)), np.empty(len(labels))
     for rows in blocks(len(labels), vocabulary):
         logits = logits_of(rows)

@@ -119,7 +119,7 @@ class Decoder(Work):
         return np.einsum("nqk,knd->qnd", weights, v, optimize=True).reshape(length, -1)
 
     def cost(self, item_size, backward):
-        """FLOPs without padding: the products with the weights, and attention of each sequence with
+        """FLOPs without padding: the matmuls with the weights, and the attention of each sequence to
         itself."""
         lengths = self.arrays(np.random.Generator(np.random.PCG64(0)))["lengths"].astype(float)
         weights = sum(np.prod(shape) for name, shape in self.shapes.items() if len(shape) == 2)
@@ -144,9 +144,9 @@ class Decoder(Work):
         return run.compiled()
 
     def refuse(self, strategies):
-        """Raises Unavailable if a contender does not support the strategy."""
+        """Raise Unavailable if a contender does not support the strategy."""
         if self.strategy not in strategies:
-            raise Unavailable("no such function")
+            raise Unavailable("not supported")
 
 
 def _norm(x):
@@ -155,7 +155,7 @@ def _norm(x):
 
 
 def _gelu(x):
-    """x times the normal distribution's cumulative function."""
+    """x times the cumulative distribution function of the normal distribution."""
     from math import erf
 
     return x * 0.5 * (1 + np.vectorize(erf, otypes=[float])(x / 2**0.5))

@@ -5,7 +5,7 @@ import paddle.nn.functional as F
 
 
 def step(work, tensors, contender):
-    """One evaluation or one step of training."""
+    """One evaluation or one training step."""
     is_fused = contender != "paddle"
     work.refuse(("packed varlen", "packed mask") if is_fused else work.padded)
     make = paddle.base.framework.EagerParamBase.from_tensor
@@ -69,7 +69,7 @@ def _mlp(p, i, x):
 
 
 def _fused(work, p, lengths):
-    """The loss of packed sequences [T]: attention, and residuals with their norms, are paddle_fused's."""
+    """The loss of packed sequences [T], with paddle_fused for attention and for residuals with norms."""
     from paddle_fused import dropout_add_layer_norm, flash_attention, masks
 
     lengths = lengths.tolist()

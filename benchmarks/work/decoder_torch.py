@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 
 class Step:
-    """One evaluation or one step of training."""
+    """One evaluation or one training step."""
 
     def __init__(self, work, tensors):
         work.refuse((*work.padded, "packed loop"))

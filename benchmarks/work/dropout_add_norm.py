@@ -31,14 +31,14 @@ class DropoutAddLayerNorm(Work):
         return (spread_over(self.hidden if name in ("dweight", "dbias") else self.tokens),)
 
     def golden(self, arrays, outputs, backward):
-        """pre shows the dropped elements. weight's gradient needs all of pre: not compared."""
+        """Dropped elements are visible in pre. weight's gradient needs all of pre, so it is not compared."""
         rows = self.samples("out")[0]
         x0, residual, dout, dpre = (
             arrays[name][rows].astype(np.float64) for name in ("x0", "residual", "dout", "dpre")
         )
         weight = arrays["weight"].astype(np.float64)
         kept = np.abs(outputs["pre"] - residual) > np.abs(x0) / (1 - DROPOUT) / 2
-        # Elements hidden by the rounding of pre show in the gradient of x0.
+        # Dropped elements that rounding hides in pre are visible in the gradient of x0.
         is_seen = np.abs(x0) > np.abs(outputs["pre"]) / 32
         kept = np.where(is_seen, kept, outputs["dx0"] != 0) if backward else kept
         fraction = kept[is_seen].mean()
@@ -47,7 +47,7 @@ class DropoutAddLayerNorm(Work):
             raise ValueError(f"dropout kept {fraction:.4f} of the elements instead of {1 - DROPOUT:g}")
         factor = kept / (1 - DROPOUT)
         pre = x0 * factor + residual
-        seen = outputs["pre"].astype(np.float64)  # the norm is that of the rounded sum
+        seen = outputs["pre"].astype(np.float64)  # the norm is computed from the rounded sum
         centred = seen if self.is_rms else seen - seen.mean(-1, keepdims=True)
         rstd = 1 / np.sqrt((centred * centred).mean(-1, keepdims=True) + EPSILON)
         normal, dnormal = centred * rstd, dout * weight

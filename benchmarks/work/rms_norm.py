@@ -63,8 +63,8 @@ class AddRmsNorm(RmsNorm):
         }
 
     def golden(self, arrays, outputs, backward):
-        # The sum is rounded before its norm is taken: found["sum"] is compared with the exact sum, and the
-        # norm with that of the rounded sum, which adding in float32 gives for both dtypes.
+        # The sum is rounded before its norm is computed. outputs["sum"] is compared with the exact sum, and
+        # the norm with that of the rounded sum, which float32 addition produces for both dtypes.
         rows = self.samples("out")[0]
         total = arrays["x"] + arrays["residual"]
         out, dx = norm_rows(total, arrays["weight"], arrays["dout"], rows)

@@ -54,7 +54,7 @@ class MachineCheck(Feature):
         by_name = comparison.by_name(here.all, [facts[machine.ranks[0]] for machine in here.all])
         if table := comparison.table(by_name):
             raise ErrorOfAllRanks(
-                f"the machines of this run differ; make them equal, or leave some out:\n{table}"
+                f"the machines of this run differ; make them equal, or exclude some:\n{table}"
                 if ranks.is_first()
                 else f"the machines of this run differ; the table is in the log of rank 0, on {here.all[0]}."
             )

@@ -88,23 +88,23 @@ def place(variables: Mapping[str, str]) -> Place:
     if error := bind_error(host, 0):
         raise UserError(f"HOST_IP is {host}, which is not an IPv4 address of this machine ({error}).")
     if machines > 1 and (unreachable := _unreachable(first, host)):
-        raise UserError(f"{unreachable}, which no other machine can reach{OWN_NAME}, or give it here.")
+        raise UserError(f"{unreachable}, which no other machine can reach{OWN_NAME}, or specify it here.")
     # Paddle's launcher starts the master only if HOST_IP is the address in MASTER.
     if rank == 0 and first != host:
         raise UserError(
-            f"MASTER is {variables['MASTER']}, but HOST_IP of the first machine is {host}; give "
-            f"MASTER={host}:PORT to all."
+            f"MASTER is {variables['MASTER']}, but HOST_IP of the first machine is {host}; use "
+            f"MASTER={host}:PORT on all machines."
         )
     if rank > 0 and first == host:
         raise UserError(
-            f"MASTER is {variables['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; give "
+            f"MASTER is {variables['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; use "
             "the address of the machine with NODE_RANK 0" + (OWN_NAME if is_loopback(host) else "") + "."
         )
     # Paddle's launcher mistakes any program that listens on the port for the master.
     if rank == 0 and machines > 1 and (error := bind_error(*endpoint)):
         raise UserError(
-            f"port {port} of {host}, MASTER's, cannot be used ({error}); end the program that uses it, or "
-            "give all machines a MASTER with another port."
+            f"port {port} of {host}, MASTER's, cannot be used ({error}); stop the program that uses it, or "
+            "set MASTER to another port on all machines."
         )
     return Place(machines, rank, endpoint, host, limit, secret(variables))
 
@@ -316,8 +316,8 @@ def _already_complete(here: Place) -> str:
 def _duplicate_ranks(here: Place, registered: list[int]) -> str:
     return (
         f"the machines connected to {here.master[0]}:{here.master[1]} have the NODE_RANKs "
-        f"{', '.join(map(str, registered))}; give {here.machines} machines the numbers from 0 to "
-        f"{here.machines - 1}, each once."
+        f"{', '.join(map(str, registered))}; set unique numbers from 0 to {here.machines - 1} on "
+        f"{here.machines} machines."
     )
 
 

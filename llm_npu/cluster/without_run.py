@@ -116,7 +116,7 @@ def _addresses(hostfile: str) -> list[str]:
             raise UserError(f"{hostfile} has the line {line!r}; accepted: HOST, or HOST slots=8.")
     hosts = [words[0] for words in lines if words]
     if len(hosts) < 2:
-        raise UserError(f"{hostfile} names {len(hosts)} host(s); give two or more, one per line.")
+        raise UserError(f"{hostfile} names {len(hosts)} host(s); use two or more, one per line.")
     addresses = []
     for host in hosts:
         try:

@@ -48,9 +48,12 @@ def _parser() -> argparse.ArgumentParser:
 def _cann(folder: Path | None) -> Cann:
     cann = find_cann(os.environ, Path("/")) if folder is None else read_cann(folder)
     if cann is None:
-        raise UserError("no CANN is installed in the usual folders; give its folder with --cann")
+        raise UserError("no CANN was found in the default folders; specify its folder with --cann")
     if not cann.folder.is_dir():
-        raise UserError(f"{cann.folder} ({cann.named_by or '--cann'}) is not a folder; give that of a CANN")
+        source = cann.named_by or "--cann"
+        raise UserError(
+            f"{cann.folder} ({source}) is not a folder; specify the folder of a CANN installation"
+        )
     return cann
 
 

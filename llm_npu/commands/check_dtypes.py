@@ -70,7 +70,7 @@ def of_function(name: str):
     """The model and the sample that FILE.py:FUNCTION returns."""
     file, _, function = name.rpartition(":")
     if not Path(file).is_file():
-        raise UserError(f"{file} is not a file; give FILE.py:FUNCTION")
+        raise UserError(f"{file} is not a file; specify FILE.py:FUNCTION")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

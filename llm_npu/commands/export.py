@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     export.check_target(arguments.folder, arguments.backend)
     if arguments.shape is None and (degree > 1 or arguments.backend == "ascend"):
         reason = "several ranks need programs" if degree > 1 else "--backend ascend needs a program"
-        raise UserError(f"{reason} of one shape; give --shape ROWS TOKENS")
+        raise UserError(f"{reason} of one shape; set --shape ROWS TOKENS")
     mesh.check(arguments.checkpoint)
     return ranks.run("export", argv, arguments.device, arguments.nproc, lambda on: write(arguments, mesh, on))
 

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     prompts = arguments.prompt or lines_of(arguments.batch)
     if any("\ud800" <= letter <= "\udfff" for prompt in prompts for letter in prompt):
-        raise UserError("a prompt is not valid Unicode; give text in the terminal's encoding")
+        raise UserError("a prompt is not valid Unicode; use text in the terminal's encoding")
     mesh = mesh_of(arguments)
     return ranks.run(
         "generate",
@@ -98,7 +98,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "checkpoint", type=paths.expanded, help="folder with config.json, safetensors files, tokenizer"
     )
     prompts = parser.add_mutually_exclusive_group(required=True)
-    prompts.add_argument("--prompt", action="append", help="text to continue; may be given several times")
+    prompts.add_argument("--prompt", action="append", help="text to continue; can be repeated")
     prompts.add_argument("--batch", type=paths.path_argument, help="text file with a prompt in each line")
     parser.add_argument("--chat", action="store_true", help="prompts are messages to the assistant")
     parser.add_argument("--batch_size", type=ranks.positive, default=8, help="prompts per batch (default: 8)")

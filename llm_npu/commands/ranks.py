@@ -60,7 +60,7 @@ def check_processes(mesh: Mesh, nproc: int) -> None:
     if mesh.ranks != processes:
         raise UserError(
             f"--tensor_parallel_degree {mesh.tensor} times --pipeline_parallel_degree {mesh.pipeline} is "
-            f"{mesh.ranks}, but there are {processes} processes; give --nproc {mesh.ranks}, or other degrees"
+            f"{mesh.ranks}, but there are {processes} processes; set --nproc {mesh.ranks}, or other degrees"
         )
 
 

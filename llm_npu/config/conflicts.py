@@ -51,18 +51,18 @@ TRACKERS |= names.TRACKERS
 def check(run: Namespace) -> None:
     """Raise UserError if the flags of ``run`` contradict each other."""
     if not run.output_dir:  # Path("") is the current folder
-        raise UserError("--output_dir is empty; give a folder, or leave it out")
+        raise UserError("--output_dir is empty; specify a folder, or remove it")
     if not run.do_train:
         raise UserError("--do_train false leaves nothing to do: this script trains")
     if run.do_eval != (run.evaluation_strategy != "no"):
         raise UserError(
             f"--do_eval {written(run.do_eval)} contradicts --evaluation_strategy "
-            f"{run.evaluation_strategy}; give one of the two"
+            f"{run.evaluation_strategy}; use only one of them"
         )
     if run.max_restarts and run.resume_from_checkpoint != "auto":
         raise UserError(
             f"--max_restarts is {run.max_restarts}, but a restarted run continues only with "
-            "--resume_from_checkpoint auto; give both"
+            "--resume_from_checkpoint auto; set both"
         )
     _check_preference(run)
     for name in other_library.ONLY_PADDLENLP:
@@ -89,7 +89,7 @@ def _check_samples(run: Namespace) -> None:
     if run.packing == "stream":
         raise UserError(
             "--packing stream cuts text every max_seq_length tokens, but --stage "
-            f"{run.stage} keeps {content} whole; give first_fit, length_grouped or none"
+            f"{run.stage} keeps {content} whole; use first_fit, length_grouped or none"
         )
 
 
@@ -105,8 +105,8 @@ def _check_preference(run: Namespace) -> None:
     for name in ("tensor_parallel_degree", "pipeline_parallel_degree"):
         if run.processes > 1 and getattr(run, name) > 1:
             raise UserError(
-                f"--{name} is {getattr(run, name)}, but --stage dpo does not split the model because the "
-                "loss of pairs needs all logits of a process's rows; leave it out, or give --sharding"
+                f"--{name} is {getattr(run, name)}, but --stage dpo cannot split the model, because its "
+                "loss needs all logits of a process's rows; remove it, or set --sharding"
             )
 
 
@@ -114,9 +114,9 @@ def _check_observation(run: Namespace) -> None:
     """Check profiling, layer comparison and dumps."""
     for name in ("check_nan_inf", "compare_with", "dump_tensors"):
         if getattr(run, name) and run.enable_auto_parallel:
-            raise UserError(f"--{name} needs undistributed layers; leave --enable_auto_parallel out")
+            raise UserError(f"--{name} needs undistributed layers; remove --enable_auto_parallel")
         if getattr(run, name) and run.pipeline_parallel_degree > 1:
-            raise UserError(f"--{name} does not work in a pipeline; leave --pipeline_parallel_degree out")
+            raise UserError(f"--{name} does not work in a pipeline; remove --pipeline_parallel_degree")
     switches = {field.name: getattr(run, field.name) for field in dataclasses.fields(FusedArguments)}
     if run.compare_with and not any(FusedArguments(**switches).of_layers().values()):
         raise UserError(
@@ -146,7 +146,7 @@ def _check_trackers(trackers: list[str]) -> None:
         if importlib.util.find_spec(TRACKERS[name]) is None:
             raise UserError(
                 f"--report_to {name} needs the package {TRACKERS[name]}, which is not installed here; "
-                "install it, or leave the tracker out"
+                "install it, or remove the tracker"
             )
 
 
@@ -160,7 +160,7 @@ def _check_precision(run: Namespace) -> None:
         )
     if run.to_static and not run.enable_auto_parallel:
         raise UserError(
-            "--to_static does not work with PaddleNLP's Trainer; give --enable_auto_parallel as well, or "
+            "--to_static does not work with PaddleNLP's Trainer; add --enable_auto_parallel, or "
             "train in dynamic mode"
         )
 
@@ -168,34 +168,34 @@ def _check_precision(run: Namespace) -> None:
 def _check_auto_parallel(run: Namespace) -> None:
     """Reject what ``llm_npu.parallel`` does not support."""
     if run.fp16:
-        raise UserError("--enable_auto_parallel trains in float32 or bfloat16; give --bf16 instead of --fp16")
+        raise UserError("--enable_auto_parallel trains in float32 or bfloat16; set --bf16 instead of --fp16")
     if run.bf16 and (run.fp16_opt_level != "O2" or not run.amp_master_grad):
         raise UserError(
-            "--enable_auto_parallel with --bf16 keeps low-precision weights and float32 gradients; leave "
-            "--fp16_opt_level and --amp_master_grad out"
+            "--enable_auto_parallel with --bf16 keeps low-precision weights and float32 gradients; remove "
+            "--fp16_opt_level and --amp_master_grad"
         )
     if run.finetuning_type != "full":
-        raise UserError("--enable_auto_parallel trains all weights; leave --finetuning_type out")
+        raise UserError("--enable_auto_parallel trains all weights; remove --finetuning_type")
     if run.packing != "stream" or run.reset_attention_mask:
         raise UserError(
-            "--enable_auto_parallel splits rows of equal length without masks; give --packing stream, "
+            "--enable_auto_parallel splits rows of equal length without masks; set --packing stream, "
             "without --reset_attention_mask"
         )
     if run.to_static and run.nonfinite == "skip":
         raise UserError(
             "--nonfinite skip does not work with --to_static, whose program updates the weights before the "
-            "loss is known; leave one of the two out"
+            "loss is known; remove one of the two"
         )
     if run.pipeline_parallel_degree > 1 and run.hybrid_parallel_topo_order == "sharding_first":
         raise UserError(
-            "--enable_auto_parallel places the processes of a stage side by side; leave "
-            "--hybrid_parallel_topo_order out, or give pp_first"
+            "--enable_auto_parallel makes the processes of a stage adjacent; remove "
+            "--hybrid_parallel_topo_order, or use pp_first"
         )
     if run.pipeline_parallel_degree > 1 and paddle_release.before(3, 1):
         raise UserError(
             "--enable_auto_parallel with --pipeline_parallel_degree needs Paddle 3.1 or later for pipeline "
             f"schedules; this is {paddle_release.installed_paddle().version}. "
-            "Leave --enable_auto_parallel out to use the pipeline of PaddleNLP's Trainer."
+            "Remove --enable_auto_parallel to use the pipeline of PaddleNLP's Trainer."
         )
 
 
@@ -253,7 +253,7 @@ def _check_offload(run: Namespace) -> None:
             f"{flags[0]} does not move distributed tensors; leave one of it and --enable_auto_parallel out"
         )
     if run.processes > 1 and (stages := {"stage2", "stage3"} & set(run.sharding.split())):
-        raise UserError(f"{flags[0]} does not support --sharding {stages.pop()}; give --sharding stage1")
+        raise UserError(f"{flags[0]} does not support --sharding {stages.pop()}; set --sharding stage1")
     if run.offload_optimizer is not None and (run.disable_fused_options or not run.use_fused_adamw):
         off = "--disable_fused_options" if run.disable_fused_options else "--use_fused_adamw false"
         raise UserError(
@@ -263,7 +263,7 @@ def _check_offload(run: Namespace) -> None:
     if activations is not None and granularity != "full":
         raise UserError(
             f"{flags[-1]} keeps the inputs of whole layers, but --recompute_granularity is {granularity}; "
-            "give full, or leave one of the two out"
+            "use full, or leave one of the two out"
         )
     if activations is not None and getattr(run, "refined_recompute", ""):
         raise UserError(
@@ -282,13 +282,13 @@ def check_parallel(run: Namespace) -> None:
     for name in UNSUPPORTED_PARALLELISM:
         if (value := getattr(run, name) or 0) is True or value > 1:
             raise UserError(
-                f"--{name} is {value}, but this script does not support that parallelism; give "
+                f"--{name} is {value}, but this script does not support that parallelism; use "
                 "--tensor_parallel_degree, --sequence_parallel, --pipeline_parallel_degree or --sharding"
             )
     degrees = {name: getattr(run, name) for name in DEGREES if getattr(run, name) not in (-1, 1)}
     if {"sharding_degree", "sharding_parallel_degree"} <= degrees.keys():
         raise UserError(
-            "--sharding_degree is the old name of --sharding_parallel_degree; give the new one only"
+            "--sharding_degree is the old name of --sharding_parallel_degree; use only the new name"
         )
     for name, degree in degrees.items():
         if degree < 1:
@@ -296,15 +296,15 @@ def check_parallel(run: Namespace) -> None:
         if name.startswith("sharding") and not run.sharding:
             # PaddleNLP would only warn, and these processes would train separate models.
             raise UserError(
-                f"--{name} is {degree}, but --sharding does not say what to split; give --sharding stage1, "
-                f"stage2 or stage3 as well, or leave --{name} out"
+                f"--{name} is {degree}, but --sharding does not select what to split; set --sharding stage1, "
+                f"stage2 or stage3 as well, or remove --{name}"
             )
     product = math.prod(degrees.values())
     if run.processes % product:
         factors = " times ".join(f"--{name} {degree}" for name, degree in degrees.items())
         equals = f", {product}," if len(degrees) > 1 else ""
         raise UserError(
-            f"{factors}{equals} does not divide the {run.processes} processes of this run; give degrees "
+            f"{factors}{equals} does not divide the {run.processes} processes of this run; use degrees "
             f"whose product divides {run.processes}, or start a multiple of {product} processes"
         )
     _check_machines(degrees.get("tensor_parallel_degree", 1), machines.read())
@@ -314,8 +314,8 @@ def check_parallel(run: Namespace) -> None:
         if run.overlap:
             raise UserError(
                 f"--overlap {run.overlap} is for the layers of --tensor_parallel_degree without "
-                "--enable_auto_parallel; leave one of the two out (in Python, "
-                "llm_npu.parallel.overlap.apply_overlap takes a model of distributed tensors)"
+                "--enable_auto_parallel; remove one of the two (in Python, "
+                "llm_npu.parallel.overlap.apply_overlap accepts a model of distributed tensors)"
             )
         return
     _check_sharding(run, degrees, run.processes > product)
@@ -330,7 +330,7 @@ def _check_machines(degree: int, of_run: machines.Machines) -> None:
     fitting = math.gcd(*(len(machine.ranks) for machine in of_run.all))
     raise UserError(
         f"--tensor_parallel_degree is {degree}, which puts ranks {crossing[0]} to {crossing[-1]} into one "
-        f"group, but these ranks span several machines: {', '.join(map(str, of_run.all))}; give a degree "
+        f"group, but these ranks span several machines: {', '.join(map(str, of_run.all))}; specify a degree "
         f"that divides {fitting}, and --pipeline_parallel_degree or --sharding to split the model across "
         "machines"
     )
@@ -343,7 +343,7 @@ def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
         # Its trainer splits the batches, but no model exchanges heads.
         raise UserError(
             f"{degree} splits the sequences of PaddleNLP's models, but this environment has PaddleFormers; "
-            "leave it out, or train in an environment with PaddleNLP"
+            "remove it, or train in an environment with PaddleNLP"
         )
     for flag, why in WITHOUT_SPLIT_SEQUENCES.items():
         if getattr(run, flag):
@@ -351,13 +351,13 @@ def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
     if stages := {"stage2", "stage3"} & set(run.sharding.split()):
         raise UserError(
             f"--sharding {stages.pop()} does not sum gradients over the ranks of {degree}, so their weights "
-            "would drift apart; give --sharding stage1"
+            "would drift apart; set --sharding stage1"
         )
     if options := run.sharding_parallel_config or run.tensor_parallel_config:
         raise UserError(f"{degree} was not tested with the options {options!r}; leave them out")
     if "pipeline_parallel_degree" in degrees:
         raise UserError(
-            f"{degree} needs positions in every stage, which --pipeline_parallel_degree does not send; give "
+            f"{degree} needs positions in every stage, which --pipeline_parallel_degree does not send; use "
             "--tensor_parallel_degree or --sharding stage1"
         )
     if run.stage == "dpo":
@@ -370,7 +370,7 @@ def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
             "use_npu_fusion_attention on"
         )
     if not run.split_inputs_sequence_dim:
-        raise UserError(f"{degree} always splits its batches; leave --split_inputs_sequence_dim out")
+        raise UserError(f"{degree} always splits its batches; remove --split_inputs_sequence_dim")
     shares = degrees.get("sep_parallel_degree", 1)
     if run.sequence_parallel:
         shares *= degrees.get("tensor_parallel_degree", 1)
@@ -380,7 +380,7 @@ def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
     if run.max_seq_length % parts:
         raise UserError(
             f"{degree}{' with --sequence_parallel' * run.sequence_parallel} splits sequences into {parts} "
-            f"parts, but --max_seq_length is {run.max_seq_length}; give a multiple of {parts}"
+            f"parts, but --max_seq_length is {run.max_seq_length}; specify a multiple of {parts}"
         )
 
 
@@ -393,18 +393,18 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
     if "offload" in run.sharding.split():
         raise UserError(
             f'--sharding is "{run.sharding}", but Paddle\'s offload of sharded states does not support '
-            "AdamW's master weights on this device; give --sharding stage1 --offload_optimizer"
+            "AdamW's master weights on this device; set --sharding stage1 --offload_optimizer"
         )
     if "stage3" in stages and "tensor_parallel_degree" in degrees:
         raise UserError(
-            f"{names.TITLE} does not support --sharding stage3 with --tensor_parallel_degree; give stage1, "
+            f"{names.TITLE} does not support --sharding stage3 with --tensor_parallel_degree; use stage1, "
             "stage2, or one of the two flags only"
         )
     flag = next((name for name in degrees if name.startswith("sharding")), None)
     if stages and flag and replicated and run.amp_master_grad:
         raise UserError(
             f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) needs all processes in "
-            f"{names.TITLE}; leave --{flag} out, or give --sharding stage1"
+            f"{names.TITLE}; remove --{flag}, or set --sharding stage1"
         )
 
 

@@ -198,7 +198,7 @@ def _text(text: str) -> str:
     except UnicodeEncodeError:
         raise ArgumentTypeError(f"{_shown(text)} has a character that UTF-8 cannot encode") from None
     if "\0" in text:
-        raise ArgumentTypeError(f"{_shown(text)} has a NUL character; leave it out")
+        raise ArgumentTypeError(f"{_shown(text)} has a NUL character; remove it")
     return text
 
 

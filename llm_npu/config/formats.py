@@ -27,7 +27,7 @@ def check_device(device: str) -> None:
     nearest = difflib.get_close_matches(device, DEVICES, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     raise UserError(
-        f"--device {device} is unknown: give npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu{hint}"
+        f"--device is {device}; accepted: npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu{hint}"
     )
 
 
@@ -86,10 +86,10 @@ def profile_window(text: str) -> ProfileWindow:
         else:
             raise UserError(f"--profile is {text!r}, but {part!r} is invalid; accepted: {PROFILE_ACCEPTED}")
         if fields.keys() & new.keys():
-            raise UserError(f"--profile is {text!r}, which gives {part.partition('=')[0]} twice")
+            raise UserError(f"--profile is {text!r}, which sets {part.partition('=')[0]} twice")
         fields |= new
     if "first" not in fields:
-        raise UserError(f"--profile is {text!r}, which names no steps; accepted: {PROFILE_ACCEPTED}")
+        raise UserError(f"--profile is {text!r}, which lacks steps; accepted: {PROFILE_ACCEPTED}")
     if not 1 <= fields["first"] <= fields["last"]:
         raise UserError(
             f"--profile is {text!r}, which selects no step: steps count from 1, and the step after the colon "
@@ -104,7 +104,7 @@ def dumped_steps(text: str) -> range:
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
         raise UserError(
-            f"--dump_tensors is {text}; give one step, or the first and the last step, such as 1:3"
+            f"--dump_tensors is {text}; use one step, or the first and the last step, such as 1:3"
         )
     return range(first, last + 1)
 

@@ -41,7 +41,7 @@ class LibraryFlags:
     )
     gradient_accumulation_steps: int = flag(1, "Micro batches per optimizer step.", at_least=1)
     skip_data_intervals: list[list[int]] | None = flag(
-        None, "First and last step of a range whose data is skipped; can be given several times."
+        None, "First and last step of a range whose data is skipped; can be repeated."
     )
     dataloader_drop_last: bool = flag(False, "Drop the last batch if it is incomplete.")
     dataloader_num_workers: int = flag(
@@ -198,7 +198,7 @@ class LibraryFlags:
         "steps",
         "When to save checkpoints.",
         choices=("no", "steps"),
-        hint=lambda value: " The whole run is one epoch; give --save_steps instead." * (value == "epoch"),
+        hint=lambda value: " The whole run is one epoch; set --save_steps instead." * (value == "epoch"),
     )
     overwrite_output_dir: bool = flag(False, "Replace the checkpoints of an earlier run in --output_dir.")
     ignore_data_skip: bool = flag(False, "Start a resumed run at the beginning of the data.")

@@ -30,25 +30,25 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     )
     if length > positions:
         raise UserError(
-            f"--max_seq_length is {length}, but {name} has {positions} positions; give at most {positions}"
+            f"--max_seq_length is {length}, but {name} has {positions} positions; use at most {positions}"
         )
     window = getattr(config, "sliding_window", None)
     if family.has_sliding_window and window and length > window:
         raise UserError(
             f"--max_seq_length is {length}, but {name} has a sliding window of {window} tokens, which "
-            f"PaddleNLP does not support; give at most {window}"
+            f"PaddleNLP does not support; use at most {window}"
         )
     slides = "sliding_attention" in (getattr(config, "layer_types", None) or ())
     if run.data.stage == "dpo" and slides and length > window:
         raise UserError(
             "--stage dpo places both answers of a pair in one row, so the rejected answer is further from "
-            f"the prompt than its positions say, but {name} has a sliding window of {window} tokens; give "
+            f"the prompt than its positions say, but {name} has a sliding window of {window} tokens; use "
             f"--max_seq_length {window} or less"
         )
     if run.data.padding == "none" and getattr(config, "rope_scaling_type", None) == "dynamic_ntk":
         raise UserError(
             "--padding none joins samples into one row, which the dynamic rotary scaling of "
-            f"{name} treats as one long text; give --padding longest"
+            f"{name} treats as one long text; set --padding longest"
         )
     layers = run.training.offload_activations
     if layers is not None and not range(config.num_hidden_layers)[layer_range(layers)]:
@@ -71,19 +71,19 @@ def _check_tensor_parallel(run: RunConfig, config, family: Family) -> None:
     if training.sequence_parallel and not family.sequence_parallel:
         raise UserError(
             f"--sequence_parallel is not available for {family.title}: {names.TITLE} does not split its "
-            "layers along the sequence; leave it out"
+            "layers along the sequence; remove it"
         )
     degrees.check_tensor_parallel(family, config, degree, name)
     if family.has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
-            f"{names.TITLE} draws identical dropout masks on all ranks; set it to 0 in config.json, or leave "
-            "--tensor_parallel_degree out"
+            f"{names.TITLE} draws identical dropout masks on all ranks; set it to 0 in config.json, or "
+            "remove --tensor_parallel_degree"
         )
     if training.sequence_parallel and run.data.max_seq_length % degree:
         raise UserError(
             f"--sequence_parallel splits rows into {degree} parts, but --max_seq_length is "
-            f"{run.data.max_seq_length}; give a multiple of {degree}"
+            f"{run.data.max_seq_length}; specify a multiple of {degree}"
         )
     if training.sequence_parallel and run.data.packing != "stream":
         raise UserError(
@@ -100,12 +100,12 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
     if not family.pipeline:
         cut = titles_of(lambda other: other.pipeline)
         raise UserError(
-            f"--pipeline_parallel_degree is {stages}, but pipelines support only {cut}; leave it "
-            f"out, or train a {cut}"
+            f"--pipeline_parallel_degree is {stages}, but pipelines support only {cut}; remove "
+            f"it, or train a {cut}"
         )
     if run.data.packing != "stream" or run.data.reset_attention_mask:
         raise UserError(
-            "--pipeline_parallel_degree does not pass masks between stages; give --packing stream without "
+            "--pipeline_parallel_degree does not pass masks between stages; set --packing stream without "
             "--reset_attention_mask"
         )
     experts = family.experts
@@ -113,14 +113,14 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
     if spread and not training.sequence_parallel:
         raise UserError(
             f"--tensor_parallel_degree splits the experts of {name}, which in a pipeline also needs "
-            "--sequence_parallel; add it, or leave one of the degrees out"
+            "--sequence_parallel; add it, or remove one of the degrees"
         )
     degrees.check_stages(config, stages, name)
     parts = stages * (training.virtual_pp_degree or 1)
     if parts > stages and layers % parts:
         raise UserError(
             f"--pipeline_parallel_degree {stages} times --virtual_pp_degree {training.virtual_pp_degree} is "
-            f"{parts}, which does not divide the {layers} layers of {name}; give degrees whose product does"
+            f"{parts}, which does not divide the {layers} layers of {name}; use degrees whose product does"
         )
 
 
@@ -134,12 +134,12 @@ def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
     if not family.splits_sequences:
         raise UserError(
             f"{split} splits sequences, but only those of "
-            f"{titles_of(lambda other: other.splits_sequences)} can be split; leave it out"
+            f"{titles_of(lambda other: other.splits_sequences)} can be split; remove it"
         )
     heads = config.num_attention_heads // max(training.tensor_parallel_degree, 1)
     if heads < shared:
         raise UserError(
-            f"--sep_parallel_degree is {shared}, but attention of {name} has {heads} heads to exchange; give "
+            f"--sep_parallel_degree is {shared}, but attention of {name} has {heads} heads to exchange; use "
             f"at most {heads}"
         )
     if getattr(config, "attention_dropout", 0.0):
@@ -150,7 +150,7 @@ def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
         )
     if getattr(config, "rope_scaling_type", None) == "dynamic_ntk" and run.data.packing != "stream":
         raise UserError(
-            f"{split} pads rows, and the dynamic rotary scaling of {name} depends on their length; give "
+            f"{split} pads rows, and the dynamic rotary scaling of {name} depends on their length; use "
             "--packing stream"
         )
 
@@ -160,18 +160,18 @@ def _check_lora(run: RunConfig, family: Family) -> None:
     split = max(training.tensor_parallel_degree, training.pipeline_parallel_degree) > 1
     if split and lora:
         raise UserError(
-            "--finetuning_type lora trains with data parallel and sharding only; leave "
-            "--tensor_parallel_degree and --pipeline_parallel_degree out"
+            "--finetuning_type lora supports data parallelism and sharding only; remove "
+            "--tensor_parallel_degree and --pipeline_parallel_degree"
         )
     if lora and any(kind.value == "stage3" for kind in training.sharding):
         raise UserError(
             "--finetuning_type lora merges A and B into whole weights on each process at the end, but "
-            "--sharding stage3 splits the weights; give stage1 or stage2, or leave --sharding out"
+            "--sharding stage3 splits the weights; use stage1 or stage2, or remove --sharding"
         )
     if lora and family.stored_as:
         raise UserError(
             f"--finetuning_type lora cannot write an adapter of {family.title}, which has a different "
-            "file layout; give --finetuning_type full"
+            "file layout; set --finetuning_type full"
         )
 
 
@@ -181,5 +181,5 @@ def _check_recompute(run: RunConfig, family: Family) -> None:
     if run.training.recompute and run.training.recompute_granularity == "full" and is_upstream:
         raise UserError(
             f"--recompute_granularity is full, but with {switch} off {names.TITLE}'s {family.title} "
-            f"recomputes nothing with it; give full_attn or core_attn, or leave {switch} on"
+            f"recomputes nothing with it; use full_attn or core_attn, or leave {switch} on"
         )

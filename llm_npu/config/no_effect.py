@@ -54,7 +54,7 @@ NO_PIPELINE = (
     ONE_PROCESS,
     NoEffect("--pipeline_parallel_degree is 1", lambda run: run.pipeline_parallel_degree <= 1),
 )
-NOT_SHARDED = (ONE_PROCESS, NoEffect("--sharding is not given", lambda run: not run.sharding))
+NOT_SHARDED = (ONE_PROCESS, NoEffect("--sharding is not set", lambda run: not run.sharding))
 ONE_SHARD = (
     ONE_PROCESS,
     NoEffect("the other degrees leave no processes to shard over", lambda run: sharding_degree(run) == 1),
@@ -111,7 +111,7 @@ MEMORY_MAPPED = NoEffect("samples are cut from memory-mapped files, in the train
 
 # Other services
 NO_WANDB = NoEffect(
-    "--report_to does not name wandb", lambda run: not {"wandb", "all"} & set(run.report_to or [])
+    "--report_to does not include wandb", lambda run: not {"wandb", "all"} & set(run.report_to or [])
 )
 PADDLE_CLOUD = NoEffect("it belongs to PaddleCloud")
 ONLY_TRAINS = NoEffect("this script only trains")
@@ -147,7 +147,7 @@ NEAR = 0.9
 
 
 def ineffective_variables(kind: str, environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """(name, why) of each variable in ``environ`` that seems intended for this run but has no effect.
+    """(name, reason) of each variable in ``environ`` that seems intended for this run but has no effect.
 
     ``kind`` is the device's kind (``llm_npu.device.Device``): card, virtual or cpu.
     """
@@ -165,4 +165,4 @@ def _misspelt(name: str) -> str | None:
 
 def _absent(name: str, kind: str) -> str | None:
     unused = name in OF_A_CARD and kind != "card"
-    return "only a card's libraries read it, and this run uses no card" if unused else None
+    return "only a card's libraries read it, and this run does not use a card" if unused else None

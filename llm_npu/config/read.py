@@ -249,9 +249,7 @@ def _check_model(run: Namespace) -> None:
     reasons = {"--finetuning_type lora": run.finetuning_type == "lora", "--stage dpo": run.stage == "dpo"}
     needs_weights = [flag for flag, holds in reasons.items() if holds]
     if needs_weights and has_weights(name) and not run.continue_training:
-        raise UserError(
-            f"{needs_weights[0]} starts from trained weights; leave --continue_training false out"
-        )
+        raise UserError(f"{needs_weights[0]} starts from trained weights; remove --continue_training false")
     if has_weights(name):
         return
     if run.continue_training:
@@ -259,13 +257,13 @@ def _check_model(run: Namespace) -> None:
     pickle = None if is_preset(name) else pickles.first(name)
     refusal = f"{pickle.name} {pickles.REASON}; {pickles.WEIGHTS}" if pickle else ""
     if needs_weights:
-        lacks = "is a preset, which has no weights" if is_preset(name) else "holds no .safetensors"
+        lacks = "is a preset, which has no weights" if is_preset(name) else "contains no .safetensors"
         raise UserError(
             f"{needs_weights[0]} needs a directory with a model's weights, but {name!r} "
             f"{': '.join(filter(None, (lacks, refusal)))}"
         )
     if pickle and "continue_training" not in run.explicit:
         raise UserError(
-            f"--model_name_or_path {name}: {refusal}, or give --continue_training false to start from random "
+            f"--model_name_or_path {name}: {refusal}, or set --continue_training false to start from random "
             "weights"
         )

@@ -41,8 +41,8 @@ class TrainingFlags:
     )
     max_restarts: int = flag(
         0,
-        "How often to restart all processes after one failed, was killed, or was stopped (SIGSTOP) for "
-        "4 s. Needs --nproc and --resume_from_checkpoint auto.",
+        "Maximum number of restarts of all processes after one failed, was killed, or was stopped (SIGSTOP) "
+        "for 4 s. Needs --nproc and --resume_from_checkpoint auto.",
         at_least=0,
         no_effect=NoEffect(
             "--nproc starts no ranks to restart",
@@ -171,7 +171,7 @@ class TrainingFlags:
     )
     check_acl_errors: int | None = flag(
         None,
-        "Stop at an operator that CANN refuses: read the error message after each operator of every N-th "
+        "Stop at an operator that CANN rejects: read the error message after each operator of every N-th "
         "step and of steps with new shapes, and at the end of the others. 0 turns it off. By default 1 on a "
         "card, 0 on other devices.",
         at_least=0,
@@ -191,7 +191,7 @@ class TrainingFlags:
     )
     dump_tensors: str | None = flag(
         None,
-        "Write all layer outputs and gradients of these steps, such as 1 or 1:3, into <output_dir>/tensors, "
+        "Write all layer outputs and gradients of these steps, such as 1 or 1:3, to <output_dir>/tensors, "
         "for llm-npu numerics compare.",
         check_format=dumped_steps,
     )
@@ -235,7 +235,7 @@ class TrainingFlags:
         "When to evaluate.",
         choices=("no", "steps"),
         aliases=("eval_strategy",),
-        hint=lambda value: " The whole run is one epoch; give --eval_steps instead." * (value == "epoch"),
+        hint=lambda value: " The whole run is one epoch; set --eval_steps instead." * (value == "epoch"),
     )
     eval_steps: int = flag(100, "Steps between evaluations.", at_least=1, no_effect=no_effect.NO_EVALUATION)
     max_evaluate_steps: int = flag(
@@ -248,8 +248,8 @@ class TrainingFlags:
         no_effect=(
             no_effect.NO_EVALUATION,
             NoEffect(
-                f"the pipeline of {names.TITLE} evaluates with the number of samples that one process trains "
-                "on in a step",
+                f"the pipeline of {names.TITLE} evaluates with the number of samples per process and "
+                "training step",
                 lambda run: (
                     run.processes > 1 and run.pipeline_parallel_degree > 1 and not run.enable_auto_parallel
                 ),

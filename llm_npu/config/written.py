@@ -26,10 +26,10 @@ NULLS = ("", "~", "null", "Null", "NULL")
 # A tagged scalar stays text, which is parsed as the flag's type.
 SCALARS = tuple(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp"))
 COLLECTIONS = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
-SHARDING = f"give --sharding stage1, stage2 or stage3, as in {names.TITLE}, and --nproc"
-SWITCHES = "give --use_npu_fusion_attention true or false"
-DATA = "give the path of the data in --input_dir"
-FORMAT = "the format of the data is read from its records; leave it out"
+SHARDING = f"set --sharding stage1, stage2 or stage3, as in {names.TITLE}, and --nproc"
+SWITCHES = "set --use_npu_fusion_attention true or false"
+DATA = "set --input_dir to the path of the data"
+FORMAT = "the format of the data is read from its records; remove it"
 # Flag of another launcher -> what to use here.
 REFUSED: Mapping[str, str] = {
     "deepspeed": SHARDING,
@@ -39,30 +39,30 @@ REFUSED: Mapping[str, str] = {
     "attn_implementation": SWITCHES,
     "enable_liger_kernel": "the fused operators are on by default; --use_fused_rms_norm, ... switch each",
     "use_v1_kernels": "the fused operators are on by default; --disable_fused_options switches them off",
-    "torch_dtype": "give --bf16 or --fp16",
-    "template": "give --chat_template, or leave it out for the tokenizer's own",
-    "neat_packing": "give --packing first_fit",
-    "dataset_dir": "give the path of the data in --input_dir",
-    "val_size": "give the weights of training, validation and test data in --split, such as 949,50,1",
-    "max_samples": "give --max_steps",
+    "torch_dtype": "set --bf16 or --fp16",
+    "template": "set --chat_template, or remove it for the tokenizer's own",
+    "neat_packing": "set --packing first_fit",
+    "dataset_dir": "set --input_dir to the path of the data",
+    "val_size": "set --split to the weights of training, validation and test data, such as 949,50,1",
+    "max_samples": "set --max_steps",
     "overwrite_cache": "delete the folder in --data_cache",
-    "preprocessing_num_workers": "the tokenizer uses all cores; leave it out",
-    "plot_loss": "the loss curve is always drawn into loss.png in --output_dir; leave it out",
-    "save_only_model": "checkpoints can always be resumed from; leave it out",
-    "trust_remote_code": f"models are {names.TITLE}'s, and no code is loaded with weights; leave it out",
-    "ddp_timeout": "only torch.distributed reads it; leave it out",
-    "framework": "the framework is Paddle; leave it out",
-    "lora": "give --finetuning_type lora",
-    "fine_tuning": "give --finetuning_type full or lora",
+    "preprocessing_num_workers": "the tokenizer uses all cores; remove it",
+    "plot_loss": "the loss curve is always drawn into loss.png in --output_dir; remove it",
+    "save_only_model": "checkpoints can always be resumed from; remove it",
+    "trust_remote_code": f"models are {names.TITLE}'s, and no code is loaded with weights; remove it",
+    "ddp_timeout": "only torch.distributed reads it; remove it",
+    "framework": "the framework is Paddle; remove it",
+    "lora": "set --finetuning_type lora",
+    "fine_tuning": "set --finetuning_type full or lora",
     "dataset_name_or_path": DATA,
     "train_dataset_path": DATA,
-    "eval_dataset_path": "give the shares of training, validation and test data in --split",
+    "eval_dataset_path": "set --split to the shares of training, validation and test data",
     "train_dataset_type": FORMAT,
     "eval_dataset_type": FORMAT,
-    "compute_type": "give --bf16 or --fp16",
-    "src_length": "give --max_seq_length, which includes prompt and answer",
-    "max_prompt_len": "give --max_seq_length, which includes prompt and answer",
-    "zero_padding": "give --packing first_fit",
+    "compute_type": "set --bf16 or --fp16",
+    "src_length": "set --max_seq_length, which includes prompt and answer",
+    "max_prompt_len": "set --max_seq_length, which includes prompt and answer",
+    "zero_padding": "set --packing first_fit",
 }
 
 
@@ -84,7 +84,7 @@ def split_file(argv: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
             raise UserError("--config: expected an argument file")
         files.append(file)
     if len(files) > 1:
-        raise UserError(f"{' and '.join(files)} are two argument files; give one")
+        raise UserError(f"{' and '.join(files)} are two argument files; use one")
     return (read_file(files[0]) if files else {}), flags
 
 
@@ -127,9 +127,9 @@ def _unique(pairs: list[tuple[object, object]], name: str) -> dict[str, object]:
     arguments = {}
     for key, value in pairs:
         if not isinstance(key, str):
-            raise UserError(f"{name}: {key!r:.40} is not an argument's name")
+            raise UserError(f"{name}: {key!r:.40} is not an argument name")
         if key in arguments:
-            raise UserError(f"{name} gives {key:.80} twice")
+            raise UserError(f"{name} sets {key:.80} twice")
         arguments[key] = value
     return arguments
 
@@ -168,7 +168,7 @@ def _yaml(text: str, name: str) -> object:
 def _node(event: yaml.Event, events: Iterator[yaml.Event], name: str, depth: int) -> object:
     """The node that begins with ``event``, followed by ``events``."""
     if isinstance(event, yaml.AliasEvent):
-        raise yaml.YAMLError(f"it has an alias (*{event.anchor:.40}); write the value out")
+        raise yaml.YAMLError(f"it has an alias (*{event.anchor:.40}); write the value instead")
     scalar = isinstance(event, yaml.ScalarEvent)
     if event.tag not in (None, "!", *(SCALARS if scalar else COLLECTIONS)):
         raise yaml.YAMLError(f"the tag {event.tag:.80} has no meaning here")

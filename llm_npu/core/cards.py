@@ -106,11 +106,11 @@ def card(name: str, dtype: str = "bfloat16") -> Card:
     full = full if full in data["cards"] else f"ascend{full}"
     reason = data["unsupported"].get(full)
     if reason is not None:
-        raise UserError(f"--card is {name}: {reason}; give one of {', '.join(names())}")
+        raise UserError(f"--card is {name}: {reason}; accepted: {', '.join(names())}")
     if full not in data["cards"]:
         nearest = difflib.get_close_matches(short, names(), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise UserError(f"--card is {name or 'empty'}: give one of {', '.join(names())}{hint}")
+        raise UserError(f"--card is {name or 'empty'}; accepted: {', '.join(names())}{hint}")
     entry = data["cards"][full]
     return Card(
         full,

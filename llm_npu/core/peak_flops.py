@@ -57,7 +57,7 @@ def stated(text: str, dtype: str = "bfloat16") -> float | None:
         nearest = difflib.get_close_matches(text.lower(), (*PEAKS, MEASURED), n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
         raise UserError(
-            f"--peak_tflops is {text}: give a number, {MEASURED}, or one of {', '.join(PEAKS)}{hint}"
+            f"--peak_tflops is {text}; accepted: a number, {MEASURED}, or one of {', '.join(PEAKS)}{hint}"
         ) from None
     if not (tflops > 0 and math.isfinite(tflops)):
         raise UserError(f"--peak_tflops is {text}, but must be greater than 0")

@@ -102,8 +102,8 @@ def tokenizer_for(model: ModelArguments, source: Corpus | Path, vocab_size: int,
         tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
     else:
         raise UserError(
-            f"{source}.bin contains token ids, but {tokenizer_beside(source)} does not exist; give the "
-            "tokenizer that made them with --tokenizer_name_or_path"
+            f"{source}.bin contains token ids, but {tokenizer_beside(source)} does not exist; specify the "
+            "tokenizer that created them with --tokenizer_name_or_path"
         )
     if (size := vocabulary_size(tokenizer)) > vocab_size:
         raise UserError(
@@ -314,7 +314,7 @@ def _too_short(limits: Sequence[int], length: int, needed: Needed) -> list[int]:
 def _refuse_short(part: int, tokens: str, length: int, name: str) -> NoReturn:
     other = ", or --do_eval false" if part == 1 else ""
     raise UserError(
-        f"the {PARTS[part]} split of {name} has {tokens}, but one sample needs {length + 1}; give "
+        f"the {PARTS[part]} split of {name} has {tokens}, but one sample needs {length + 1}; use "
         f"more text, a smaller --max_seq_length or another --split{other}"
     )
 
@@ -336,7 +336,7 @@ def _split_records(
             raise UserError(
                 f"the {PARTS[part]} split of {source.name} has none of its {total} {source.content} "
                 f"(--split {split}); "
-                "give more data, or another --split" + (", or --do_eval false" if part == 1 else "")
+                "use more data, or another --split" + (", or --do_eval false" if part == 1 else "")
             )
     parts = [(train, folder, *limit) for limit in itertools.pairwise(limits)]
     for part, files in enumerate(held_out, start=1):

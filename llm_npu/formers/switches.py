@@ -89,7 +89,7 @@ def check(arguments: list[str]) -> None:
     for name in _given(arguments):
         if known and name not in known:
             meant = nearest_name(str(name), known)
-            hint = f"did you mean {meant}?" if meant else "leave it out"
+            hint = f"did you mean {meant}?" if meant else "remove it"
             raise UserError(f"{arguments[0]}: {str(name)!r:.80} is not a key of PaddleFormers; {hint}")
 
 
@@ -133,7 +133,7 @@ def _recompute(settings: Mapping[object, object]) -> list[str]:
         return []
     return [
         f"recompute_granularity: 'selective' does nothing. PaddleFormers' {model} only recomputes whole "
-        "layers; give full, with recompute_method: uniform and recompute_num_layers: 1."
+        "layers; use full, with recompute_method: uniform and recompute_num_layers: 1."
     ]
 
 

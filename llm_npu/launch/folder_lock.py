@@ -105,7 +105,7 @@ def _refusal(folder: Path, content: bytes, error: OSError) -> UserError | None:
         return None
     return UserError(
         f"{folder} is in use by another run ({_owner(content)}); wait until it ends, "
-        "or give another --output_dir."
+        "or use another --output_dir."
     )
 
 

@@ -38,7 +38,7 @@ _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1  # <linux/prctl.h>
 LOOPBACK = "127.0.0.1"  # for rank 0's store: no other machine connects to it
 GLOO = (
     "--device cpu runs in one process: Paddle's gloo backend lacks subgroups, averages and 16-bit types, "
-    "and trains some meshes wrongly without an error. Give --device npu or virtual_npu."
+    "and trains some meshes wrongly without an error. Set --device npu or virtual_npu."
 )
 
 
@@ -56,7 +56,7 @@ def prepare_rank(early: Early, device: Device) -> None:
     if early.nproc not in (1, local):
         raise UserError(
             f"--nproc is {early.nproc}, but paddle.distributed.launch has started {local} processes here; "
-            "leave --nproc out, or start the script without the launcher"
+            "remove --nproc, or start the script without the launcher"
         )
     _check(device, local)
     selected = os.environ.get("PADDLE_RANK_IN_NODE") or os.environ.get("PADDLE_LOCAL_RANK") or "0"
@@ -86,7 +86,7 @@ def start(program: Sequence[str], early: Early, device: Device, *explained: Expl
         return fake_process_group.start([*program, *argv], count)
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
-        raise UserError(f"--output_dir is {output_dir}, which is a file; give a folder.")
+        raise UserError(f"--output_dir is {output_dir}, which is a file; specify a folder.")
     folder_lock.refuse_if_taken(
         output_dir
     )  # before that run's logs are overwritten; rank 0 acquires the lock
@@ -131,7 +131,7 @@ def reserved_port(port: int) -> Iterator[None]:
 def _check(device: Device, count: int) -> None:
     if ":" in device.name:
         raise UserError(
-            f"--device {device.name} selects one device, but {count} processes need one each; give npu, "
+            f"--device {device.name} selects one device, but {count} processes need one each; use npu, "
             "npu:card or virtual_npu"
         )
     if device.kind == "virtual" and not device.dry and count > virtual_npu.device_count():

@@ -52,7 +52,7 @@ def check_tensor_parallel(family: Family, config, degree: int, name: str | Path)
     experts = family.experts
     if experts and not experts.tensor_parallel:
         raise UserError(
-            f"the experts of {name} are not split over processes here; leave --tensor_parallel_degree out"
+            f"the experts of {name} are not split over processes here; remove --tensor_parallel_degree"
         )
     split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
     if experts:
@@ -61,7 +61,7 @@ def check_tensor_parallel(family: Family, config, degree: int, name: str | Path)
         if (size := getattr(config, field, 0) or 0) % degree:
             raise UserError(
                 f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is not a "
-                f"multiple of it; give a degree that divides {size}"
+                f"multiple of it; specify a degree that divides {size}"
             )
 
 
@@ -70,5 +70,5 @@ def check_stages(config, stages: int, name: str | Path) -> None:
     layers = getattr(config, "num_hidden_layers", stages)
     if stages > layers:
         raise UserError(
-            f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; give at most {layers}"
+            f"--pipeline_parallel_degree is {stages}, but {name} has {layers} layers; use at most {layers}"
         )

@@ -190,7 +190,7 @@ def _chosen(model, wanted: str) -> list[str]:
     for name in chosen:
         if name not in known:
             raise UserError(
-                f"--lora_target names {name!r}, but the model has the projections {', '.join(known)}; give "
+                f"--lora_target names {name!r}, but the model has the projections {', '.join(known)}; use "
                 "some of these, separated by commas, or all"
             )
     return chosen

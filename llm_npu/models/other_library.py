@@ -16,10 +16,10 @@ from .family import Family
 TITLES = {library.PADDLENLP: "PaddleNLP", library.PADDLEFORMERS: "PaddleFormers"}
 # Flags that this project supports only with PaddleNLP, and what to use with PaddleFormers.
 ONLY_PADDLENLP = {
-    "enable_auto_parallel": "give --tensor_parallel_degree, --pipeline_parallel_degree or --sharding",
-    "explain_parallel": "leave it out",
-    "to_static": "leave it out",
-    "overlap": "leave it out",
+    "enable_auto_parallel": "set --tensor_parallel_degree, --pipeline_parallel_degree or --sharding",
+    "explain_parallel": "remove it",
+    "to_static": "remove it",
+    "overlap": "remove it",
 }
 
 

@@ -47,7 +47,7 @@ class GradientSums:
 
 
 def _copied(placements: list) -> list:
-    """Copies of placements; those of a tensor are freed with the tensor."""
+    """Copy placements, because a tensor's placements are freed with the tensor."""
 
     def copied(placement):
         if placement.is_partial():
@@ -60,7 +60,7 @@ def _copied(placements: list) -> list:
 def reduce(model) -> None:
     """All-reduce each gradient over the processes once; otherwise clipping and the optimizer both do it.
 
-    With sharding, a process keeps its part of the sum. A static program needs no call of this.
+    With sharding, a process keeps its part of the sum. Static programs do not need this call.
     """
     for parameter in model.parameters():
         gradient = parameter.grad

@@ -30,7 +30,7 @@ class Degrees:
     def __post_init__(self, mp):
         if mp is not None:
             if self.tp not in (1, mp):
-                raise UserError(f"tp is {self.tp} and mp, its alias, {mp}; give one of them.")
+                raise UserError(f"tp is {self.tp} and mp, its alias, {mp}; use only one of them.")
             object.__setattr__(self, "tp", mp)
         for axis, degree in dataclasses.asdict(self).items():
             if not isinstance(degree, int) or degree < 1:

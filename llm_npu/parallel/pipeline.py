@@ -1,8 +1,8 @@
 """Pipeline parallelism in dygraph: micro batches pass through stages on separate processes.
 
 Paddle's auto-parallel has two implementations. In the first, every process runs the whole model and skips
-operators if it does not have their tensors; but custom operators, including the fused ones, are not skipped
-and read missing tensors. This module uses the second, ``paddle.distributed.auto_parallel.pipelining``: a
+operators whose tensors it does not hold. Custom operators, including the fused operators, are not skipped and
+read missing tensors. This module uses the second, ``paddle.distributed.auto_parallel.pipelining``: a
 process has one stage (``llm_npu.parallel.stages``) and sends to the next. The schedule is 1F1B: once a stage
 has received enough micro batches to keep later stages busy, it alternates forward and backward passes.
 
@@ -135,7 +135,7 @@ class Pipeline:
         tensor = dtensor_from_local(paddle.zeros(shape, dtype), self._mesh, placed)
         tensor.stop_gradient = tensor.dtype == paddle.int64
         meta = TensorMeta(tensor)
-        meta.placements = placed  # those of the tensor are freed with it
+        meta.placements = placed  # the tensor's own placements are freed with the tensor
         return meta
 
 

@@ -101,8 +101,8 @@ class Session:
         """The loss of a batch, in dygraph. A static pipeline's program must have been built."""
         if self._pipeline is not None and self.settings.to_static and self._program is None:
             raise UserError(
-                "the process has no stage to evaluate until the pipeline's program is built; build it, or "
-                "run a step, first."
+                "evaluation needs the pipeline's program, which is not built yet; build it, or run a step, "
+                "first."
             )
         batch = self.batch(input_ids, labels)
         if self._pipeline is not None:

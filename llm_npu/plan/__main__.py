@@ -39,7 +39,7 @@ def _overlap(word: str) -> str:
     """An overlap mode; for the script's pipelined:N, N must be the modelled number of chunks."""
     name, _, chunks = word.partition(":")
     if chunks and (name, chunks) != ("pipelined", str(CHUNKS)):
-        raise argparse.ArgumentTypeError(f"{word} cannot be planned; give pipelined:{CHUNKS} or another mode")
+        raise argparse.ArgumentTypeError(f"{word} cannot be planned; use pipelined:{CHUNKS} or another mode")
     return name
 
 
@@ -82,13 +82,13 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     if options.global_batch_size == 0:  # Layout's value for the default
         raise UserError("--global_batch_size is 0, but must be a whole number of 1 or more")
     if options.recompute_granularity and not options.recompute and not options.search:
-        raise UserError("--recompute_granularity has no effect without --recompute; give --recompute as well")
+        raise UserError("--recompute_granularity has no effect without --recompute; add --recompute")
     if options.search:
         for name in SEARCHED:
             if name in fields:
                 raise UserError(f"--search chooses --{name} itself; omit one of the two")
         if "global_batch_size" not in fields:
-            raise UserError("--search needs --global_batch_size; give the number of samples per step")
+            raise UserError("--search needs --global_batch_size; specify the number of samples per step")
         fields["recompute"] = options.offload_activations is True  # which needs it; the search tries both
         # A single replica accepts any number of samples.
         fields["tensor_parallel_degree"] = max(options.cards, 1)

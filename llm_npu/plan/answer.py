@@ -133,7 +133,7 @@ def planned(
             raise UserError(
                 f"{shape.name} does not fit on {layout.cards} {'card' if layout.cards == 1 else 'cards'} "
                 f"with {limit / GIB:.1f} GiB for a program: the smallest of {result.considered} layouts "
-                f"needs {result.smallest / GIB:.1f} GiB per card; give more --cards, or a smaller "
+                f"needs {result.smallest / GIB:.1f} GiB per card; increase --cards, or use a smaller "
                 f"--max_seq_length{more}"
             )
         layout = result.best[0].layout

@@ -94,7 +94,7 @@ class Layout:
         degree = self.replica
         for name, most in MOST.items():
             if isinstance(value := getattr(self, name), int) and value > most:
-                raise UserError(f"--{name} is {value}, but the planner accepts at most {most}; give less")
+                raise UserError(f"--{name} is {value}, but the planner accepts at most {most}; reduce it")
         if not self.global_batch_size and degree > 0:
             rows = max(self.cards // degree, 1) * self.per_device_train_batch_size
             object.__setattr__(self, "global_batch_size", rows)
@@ -134,7 +134,7 @@ class Layout:
                 "omit --tensor_parallel_degree"
             )
         if self.sequence_parallel and self.tensor_parallel_degree == 1:
-            raise UserError("--sequence_parallel needs tensor-parallel layers; give --tensor_parallel_degree")
+            raise UserError("--sequence_parallel needs tensor-parallel layers; set --tensor_parallel_degree")
         self._check_offload()
         if self.virtual_pp_degree > 1:
             self._check_interleaved()
@@ -142,9 +142,9 @@ class Layout:
     def _check_offload(self) -> None:
         name = "offload_optimizer" if self.offload_optimizer else "offload_activations"
         if (self.offload_optimizer or self.offload_activations) and self.sharding in ("stage2", "stage3"):
-            raise UserError(f"--{name} does not support --sharding {self.sharding}; give stage1")
+            raise UserError(f"--{name} does not support --sharding {self.sharding}; use stage1")
         if self.offload_activations and not (self.recompute and self.recompute_granularity == "full"):
-            raise UserError("--offload_activations keeps the inputs of recomputed layers; give --recompute")
+            raise UserError("--offload_activations keeps the inputs of recomputed layers; set --recompute")
 
     def _check_interleaved(self) -> None:
         """Check Paddle's constraints on interleaved pipelines.
@@ -156,7 +156,7 @@ class Layout:
             now = f"--pipeline_parallel_degree is {stages}" if stages > 1 else "this run has no pipeline"
             raise UserError(
                 f"--virtual_pp_degree is {self.virtual_pp_degree}, which needs a pipeline of 3 stages or "
-                f"more, but {now}; give --pipeline_parallel_degree 3 or more"
+                f"more, but {now}; set --pipeline_parallel_degree 3 or more"
             )
         if micro_batches % stages or micro_batches < 2 * stages:
             raise UserError(

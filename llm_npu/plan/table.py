@@ -55,7 +55,7 @@ def sentences(answer: Answer) -> list[str]:
     if not change:
         return [
             *speeds,
-            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; give more --cards.",
+            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; increase --cards.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
     limit = f"{usable(answer.card, change.layout) / GIB:.1f} GiB"
@@ -152,7 +152,7 @@ def notes(answer: Answer) -> list[str]:
     if answer.shape.planned_only:
         elsewhere = "" if answer.shape.model_type in FAMILIES else other_library.hint(answer.shape.model_type)
         lines.append(
-            f"{answer.shape.name}: only the planner has its sizes built in; to train it, give the script a "
+            f"{answer.shape.name}: only the planner has its sizes built in; to train it, pass the script a "
             f"directory with its config.json.{elsewhere}"
         )
     if layout.cards % CARDS_OF_SERVER and layout.cards > CARDS_OF_SERVER:

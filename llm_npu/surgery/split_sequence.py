@@ -92,5 +92,5 @@ def refuse_weights(layer) -> None:
     if SPLIT in layer.__dict__:
         raise UserError(
             "output_attentions: no rank has the attention weights of a sequence that is split over ranks; "
-            "leave it out."
+            "remove it."
         )

@@ -220,7 +220,7 @@ def _check_finite(parts: Sequence[np.ndarray]) -> None:
             pair = int(np.flatnonzero(~np.isfinite(logps).all(axis=1))[0])
             raise UserError(
                 f"the reference model's log-probabilities of pair {pair} are {logps[pair].tolist()}; check "
-                "the weights in --model_name_or_path, or give --bf16 instead of --fp16"
+                "the weights in --model_name_or_path, or set --bf16 instead of --fp16"
             )
 
 

@@ -34,8 +34,8 @@ def config_for(run):
         config = presets.model_config(named, num_hidden_layers=layers)
     if run.model.model_type not in (None, config.model_type):
         raise UserError(
-            f"--model_type is {run.model.model_type}, but {named} is of type {config.model_type}; leave "
-            "--model_type out, or give another --model_name_or_path"
+            f"--model_type is {run.model.model_type}, but {named} is of type {config.model_type}; remove "
+            "--model_type, or use another --model_name_or_path"
         )
     check_model(run, config)
     adapter.copy_to(config, run.training)

@@ -117,7 +117,7 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
         raise UserError(
             f"{output_dir} contains {earlier[-1].name} of an earlier run; "
             "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
-            "or give another --output_dir."
+            "or use another --output_dir."
         )
     return folder
 
@@ -238,7 +238,7 @@ def _check_same_flag(of_ranks: list[bool | str | None]) -> None:
         for value, names in machines_of.items()
     ]
     raise ErrorOfAllRanks(
-        f"--resume_from_checkpoint differs between the machines: {', '.join(values)}; give the same value on "
+        f"--resume_from_checkpoint differs between the machines: {', '.join(values)}; use the same value on "
         "all."
     )
 
@@ -248,7 +248,7 @@ def _check_folder(output_dir: Path) -> None:
     for path in (output_dir, *output_dir.absolute().parents):
         if path.exists():
             if not path.is_dir():
-                raise UserError(f"--output_dir is {output_dir}, but {path} is a file; give a folder.")
+                raise UserError(f"--output_dir is {output_dir}, but {path} is a file; specify a folder.")
             break
     for name in FILES:
         own_file.check(output_dir / name)

@@ -24,7 +24,7 @@ ONE_FILE = Path(__file__).resolve().parent / "one_file.py"
 
 @dataclass
 class FileResult:
-    """The results of one test file; `ended`: how its process was killed or crashed, "" if it was not."""
+    """The results of one test file. `ended`: how its process was killed or crashed; "" for a normal end."""
 
     name: str
     tests: dict = field(default_factory=dict)  # test id -> (outcome, message)
@@ -53,7 +53,7 @@ class FileResult:
 def check_checkout(checkout):
     """Raises UserError for a folder that is not a PaddleCustomDevice checkout with its Paddle submodule."""
     if not (checkout / UNITTESTS).is_dir():
-        raise UserError(f"{checkout} has no {UNITTESTS}: give the root of a PaddleCustomDevice checkout.")
+        raise UserError(f"{checkout} has no {UNITTESTS}: specify the root of a PaddleCustomDevice checkout.")
     for needed in ("python/tests/op_test.py", "python/tools/static_mode_white_list.py"):
         if not (checkout / needed).is_file():
             raise UserError(
@@ -69,7 +69,7 @@ def modules_of(checkout, patterns):
 
 
 def cmake_environment(checkout):
-    """The variables that upstream's CMakeLists.txt sets for single tests: {module: {name: value}}."""
+    """The variables that upstream's CMakeLists.txt sets for individual tests: {module: {name: value}}."""
     lists = checkout / UNITTESTS / "CMakeLists.txt"
     pattern = r"set_tests_properties\(\s*(\w+)\s+PROPERTIES\s+ENVIRONMENT\s+(\w+)=([^\s)]+)\s*\)"
     variables = {}
@@ -79,7 +79,7 @@ def cmake_environment(checkout):
 
 
 class Execution:
-    """Runs files of one checkout; several threads may call `run`, and `stop` kills their processes."""
+    """Runs files of one checkout. Several threads may call `run`, and `stop` kills their processes."""
 
     def __init__(self, checkout, limit, additions):
         """`limit`: seconds for each file; `additions`: [{"files": patterns, "set": variables}, ...]."""
@@ -90,7 +90,7 @@ class Execution:
         self.sessions = set()
 
     def environment(self, module, folder):
-        """The virtual NPU's environment, upstream's search path, one thread; nothing is written into the
+        """The virtual NPU's environment, upstream's search path, and one thread. Nothing is written to the
         checkout."""
         environment = {**os.environ, **virtual_npu.environment()}
         python = self.checkout / "python"
@@ -123,7 +123,7 @@ class Execution:
         return result
 
     def wait_for(self, module, folder, record, output):
-        """The exit status, None if the limit was reached; no child process is left running."""
+        """The exit status; None if the limit was reached. No child process is left running."""
         with output.open("w") as sink:
             process = subprocess.Popen(
                 [sys.executable, str(ONE_FILE), module, str(record)],
@@ -132,7 +132,7 @@ class Execution:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # multi-card tests start processes: they are ended together
+                start_new_session=True,  # multi-card tests start processes, which are ended together
             )
             self.sessions.add(process.pid)
             try:

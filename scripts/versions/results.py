@@ -57,10 +57,10 @@ FEATURES = (
 )
 BEGINNING = """# Releases of Paddle
 
-`nox` writes this page from its results (`noxfile.py`); nothing here ran on a card. On each release the
+`nox` writes this page from its results (`noxfile.py`); nothing here ran on a card. On each release, the
 project is installed as a user would: `pip install paddlepaddle==3.0.0`, then, in a clone,
 `pip install ".[paddlenlp,test]"`. Each row is tested with a command of the guide, or with the tests of the
-feature. A cell says yes, with the result, or no, with the sentence that refuses or the failure.
+feature. A cell contains yes with the result, or no with the error message or the failure.
 """
 ENDING = """
 The rows of the operators and of the virtual NPU's runtime are tests, part of the suite. The other rows are
@@ -74,7 +74,7 @@ must end with exactly the loss of an uninterrupted run.
 
 
 class Outcome(NamedTuple):
-    """Whether a feature works (YES), is refused in a sentence, or failed; and the evidence."""
+    """Whether a feature works (YES), is rejected with an error message, or failed; and the evidence."""
 
     state: str
     words: str
@@ -90,7 +90,7 @@ class Results:
         self.losses: dict[str, dict] = known.get("losses", {})
 
     def add(self, outcomes: dict[str, Outcome], **about: str) -> None:
-        """Replaces older outcomes of the same features, and writes the file."""
+        """Replace older outcomes of the same features, and write the file."""
         for name, outcome in outcomes.items():
             self.features[name] = {**outcome._asdict(), **about}
         content = {"release": self.release, "features": self.features, "losses": self.losses}
@@ -98,9 +98,9 @@ class Results:
         self.file.write_text(json_rows.dumps(content))
 
     def add_file(self, junit: Path, **about: str) -> list[str]:
-        """Adds the outcomes of a junit file, and the main job's last loss; returns the failed features.
+        """Add the outcomes of a junit file, and the main job's last loss; return the failed features.
 
-        An interrupted run may have no file, or one without a test.
+        An interrupted run may have no file, or a file without tests.
         """
         cases = list(ElementTree.parse(junit).iter("testcase")) if junit.is_file() else []
         if not cases:
@@ -152,7 +152,7 @@ def of_suite(cases: Collection[Element], is_quick: bool) -> dict[str, Outcome]:
 
 
 def kept(before: dict[str, str], after: dict[str, str]) -> Outcome:
-    """Whether Paddle is unchanged after an installation, and the other changed packages."""
+    """Whether an installation left Paddle unchanged, and the other changed packages."""
     changed = [
         f"{name} {version} became {after.get(name, 'none')}"
         for name, version in sorted(before.items())
@@ -193,7 +193,7 @@ def page(results: Sequence[Results]) -> str:
 
 
 def missing(results: Sequence[Results]) -> dict[str, list[str]]:
-    """{release: its untested features}, without the releases that are complete."""
+    """{release: its untested features}, without complete releases."""
     names = {known.release: [name for name in FEATURES if name not in known.features] for known in results}
     return {release: features for release, features in names.items() if features}
 
@@ -237,7 +237,7 @@ def _cell(known: Results, feature: str) -> str:
 
 
 def _loss(known: Results, steps: int, results: Sequence[Results]) -> str:
-    """The loss and its distance from the reference's; another Python trains on another text."""
+    """The loss, and its distance from the reference. Another Python version trains on a different text."""
     record = known.losses.get(str(steps))
     if record is None:
         return NOT_RUN

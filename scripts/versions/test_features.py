@@ -1,7 +1,7 @@
 """The features that docs/versions.md lists, tested on the installed Paddle; noxfile.py runs this file.
 
-A test records ``words`` as its evidence. ``pytest.xfail`` means that the program refuses a feature in a
-sentence. Tests marked ``quick`` are the sample of a quick run.
+A test records ``words`` as its evidence. ``pytest.xfail`` means that the program rejects a feature with an
+error message. Tests marked ``quick`` are the sample of a quick run.
 """
 
 import importlib.metadata
@@ -44,7 +44,7 @@ class Trial:
         )
 
     def run(self, name: str, *words: object, limit: float = 1800, **variables: str) -> str:
-        """The output of a program; xfail if it refuses in a sentence, fail if it fails otherwise."""
+        """The output of a program; xfail if it rejects the feature with an error message, else fail."""
         log = self.folder / f"{name}.txt"
         command, environment = [sys.executable, *map(str, words)], {**os.environ, **variables}
         failure = process.run(command, log, environment, limit, 0, lambda: 0)

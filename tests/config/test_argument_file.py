@@ -118,8 +118,8 @@ def test_truth_values_of_text_flags_that_have_two_meanings(tmp_path):
         ("report_to: [--max_steps=5]", "--report_to is '--max_steps=5'"),
         ("skip_data_intervals: [[[1]]]", "skip_data_intervals must be a plain value"),
         ("report_to: [[wandb]]", "is a list, but must be a single value"),
-        ("~: x", "None is not an argument's name"),
-        ("? [a]\n: 1", "is not an argument's name"),
+        ("~: x", "None is not an argument name"),
+        ("? [a]\n: 1", "is not an argument name"),
     ],
 )
 def test_values_that_could_mean_something_else_are_refused(tmp_path, text, words):
@@ -209,7 +209,7 @@ def test_hints_are_misspelt_names_only(given_name, meant):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("lora", "give --finetuning_type lora"),
+        ("lora", "set --finetuning_type lora"),
         ("dataset_name_or_path", "--input_dir"),
         ("train_dataset_path", "--input_dir"),
         ("fine_tuning", "--finetuning_type"),

@@ -246,7 +246,7 @@ def test_fine_tuning_has_smaller_learning_rates(tmp_path):
     assert config.parse([]).model.lora_alpha == 16
     assert config.parse(["--lora_rank", "4"]).model.lora_alpha == 8
     assert config.read([*lora, "--lora_rank", "4"]).ineffective() == ()
-    refused([*lora, "--continue_training", "false"], "leave --continue_training false out")
+    refused([*lora, "--continue_training", "false"], "remove --continue_training false")
 
 
 def test_resume_without_a_folder_means_the_newest_checkpoint(tmp_path):

@@ -33,13 +33,13 @@ def test_lora_does_not_train_weights_that_are_split():
         run.training.sharding = [ShardingOption(stage)]
         config.check_model(run, model)
     run.training.sharding = [ShardingOption("stage3")]
-    with pytest.raises(ValueError, match=r"--finetuning_type lora .* give stage1 or stage2"):
+    with pytest.raises(ValueError, match=r"--finetuning_type lora .* use stage1 or stage2"):
         config.check_model(run, model)
     for degree in ("tensor_parallel_degree", "pipeline_parallel_degree"):
         run = config.parse([])
         run.model.finetuning_type = "lora"
         setattr(run.training, degree, 2)
-        with pytest.raises(ValueError, match=r"lora .* data parallel and sharding"):
+        with pytest.raises(ValueError, match=r"lora .*sharding only"):
             config.check_model(run, model)
 
 
@@ -74,7 +74,7 @@ def test_what_gpt_cannot_do_is_refused():
     with pytest.raises(ValueError, match=r"lora .* GPT"):
         config.check_model(run, model)
     upstream = [*gpt, "--recompute", "--disable_fused_options"]
-    with pytest.raises(ValueError, match=r"recomputes nothing .* give full_attn or core_attn"):
+    with pytest.raises(ValueError, match=r"recomputes nothing .* use full_attn or core_attn"):
         config_for(config.parse(upstream))
     config_for(config.parse([*upstream, "--recompute_granularity", "full_attn"]))
     config_for(config.parse([*gpt, "--recompute"]))
@@ -84,7 +84,7 @@ def test_what_gpt_cannot_do_is_refused():
     ("flags", "shared", "sentence"),
     [
         ("", {"tensor_parallel_degree": 5}, r"llama-tiny has num_\w+ \d+"),
-        ("", {"pipeline_parallel_degree": 7}, "has 6 layers; give at most 6"),
+        ("", {"pipeline_parallel_degree": 7}, "has 6 layers; use at most 6"),
         (
             "",
             {"pipeline_parallel_degree": 3, "virtual_pp_degree": 4},
@@ -118,7 +118,7 @@ def test_what_gpt_cannot_do_is_refused():
         (
             "--max_seq_length 33",
             {"tensor_parallel_degree": 2, "sequence_parallel": True},
-            "--max_seq_length is 33; give a multiple of 2",
+            "--max_seq_length is 33; specify a multiple of 2",
         ),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",

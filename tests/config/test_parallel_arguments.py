@@ -53,7 +53,7 @@ def check(processes, **degrees):
         ({"sharding_parallel_degree": 2}, "--sharding_parallel_degree is 2, but --sharding "),
         ({"sharding": "stage1", "sharding_degree": 2, "sharding_parallel_degree": 2}, "is the old name of"),
         ({"sharding": "stage3 offload", "tensor_parallel_degree": 2}, "not support --sharding stage3 with"),
-        ({"sharding": "stage2", "sharding_parallel_degree": 2}, "leave --sharding_parallel_degree out"),
+        ({"sharding": "stage2", "sharding_parallel_degree": 2}, "remove --sharding_parallel_degree"),
         ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
         ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),
         ({"sep_parallel_degree": 3}, "--sep_parallel_degree 3 does not divide the 4 processes"),
@@ -71,10 +71,10 @@ def check(processes, **degrees):
         ({**SPLIT, "use_npu_fusion_attention": False}, "use_npu_fusion_attention"),
         ({**SPLIT, "disable_fused_options": True}, "use_npu_fusion_attention"),
         ({**SPLIT, "split_inputs_sequence_dim": False}, "--split_inputs_sequence_dim"),
-        ({**SPLIT, "max_seq_length": 31}, "--max_seq_length is 31; give a multiple of 2"),
+        ({**SPLIT, "max_seq_length": 31}, "--max_seq_length is 31; specify a multiple of 2"),
         (
             {**SPLIT, "max_seq_length": 30, "tensor_parallel_degree": 2, "sequence_parallel": True},
-            "--max_seq_length is 30; give a multiple of 4",
+            "--max_seq_length is 30; specify a multiple of 4",
         ),
         ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "at least 3 stages"),
         (
@@ -88,7 +88,7 @@ def check(processes, **degrees):
         ({"context_parallel_degree": 3}, "--context_parallel_degree 3 does not divide the 4 processes"),
         ({**RING, "sharding": "stage2"}, "--sharding stage2 does not sum"),
         ({**RING, "fp16": True}, "--fp16"),
-        ({**RING, "max_seq_length": 30}, "--max_seq_length is 30; give a multiple of 4"),
+        ({**RING, "max_seq_length": 30}, "--max_seq_length is 30; specify a multiple of 4"),
         (
             {**SPLIT, **RING, "max_seq_length": 31},
             "2 and --context_parallel_degree 2 splits sequences into 4",

@@ -47,7 +47,7 @@ def test_logits_of_two_ranks_are_those_of_one(run_python, tmp_path, on_npu, kind
     ("words", "sentence"),
     [
         (["--nproc", "2", "--shape", "1", "8"], "there are 2 processes"),
-        ([*TWO], "give --shape"),
+        ([*TWO], "set --shape"),
         (["--backend", "ascend"], "--backend ascend "),
         (["--backend", "cuda"], "accepted: native, ascend"),
         (["--shape", "0", "8"], "--shape"),

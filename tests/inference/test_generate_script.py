@@ -112,8 +112,8 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
         (["--prompt", "x", "--decode", "sampling", "--temperature", "1e-40"], "accepted: 0.0001 or more"),
         (["--prompt", "x", "--decode", "beam", "--length_penalty", "nan"], "accepted: a finite number"),
         (["--prompt", "x", "--nproc", "3", *TENSOR, "3"], "has num_attention_heads 4"),
-        (["--prompt", "x", *TENSOR, "2"], "give --nproc 2"),
-        (["--prompt", "x", "--nproc", "2", *TENSOR, "2", "--device", "cpu"], "Give --device npu"),
+        (["--prompt", "x", *TENSOR, "2"], "set --nproc 2"),
+        (["--prompt", "x", "--nproc", "2", *TENSOR, "2", "--device", "cpu"], "Set --device npu"),
         (["--prompt", "x", "--nproc", "2", *TENSOR, "2", "--tokenizer", "none"], "is not a local directory"),
     ],
 )

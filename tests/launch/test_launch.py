@@ -353,7 +353,7 @@ def test_the_environment_of_the_ranks_is_written_nowhere(run_program, tmp_path):
 
 
 def test_a_restart_needs_checkpoints_to_go_on_from():
-    with pytest.raises(ValueError, match=r"--max_restarts is 2, but .* give both"):
+    with pytest.raises(ValueError, match=r"--max_restarts is 2, but .* set both"):
         config.parse(["--nproc", "2", "--max_restarts", "2"])
     arguments = config.read(["--max_restarts", "2", "--resume_from_checkpoint", "auto"])
     assert "--nproc" in dict(arguments.ineffective())["max_restarts"]

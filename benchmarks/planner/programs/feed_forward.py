@@ -10,8 +10,8 @@ from llm_npu.plan.step_model.stage import EXPERTS, WIDTH, Layer, Stage
 from .layout import PublishedLayout
 from .software import Software
 
-# Megatron core until 0.7 picks tokens by torch.gather and torch.scatter_add with an int64 index for every
-# element: those of the rank's experts, in the order of the experts, back, and into the sum of all tokens.
+# Until 0.7, Megatron core uses torch.gather and torch.scatter_add with an int64 index for every element to
+# select the tokens of the rank's experts, in the order of the experts, to restore them, and to add them up.
 PICK = (4 * (8 + 2 * WIDTH), 4)
 GATHER = "gather"  # the kind of such a kernel
 
@@ -34,7 +34,7 @@ class FeedForward(Stage):
 
     @property
     def dispatches(self) -> bool:
-        """Whether a dispatcher, not the experts' layers, moves tokens between tensor-parallel ranks."""
+        """Whether a dispatcher (not the experts' layers) moves tokens between tensor-parallel ranks."""
         return bool(self.shape.num_experts and self.software.dispatcher)
 
     def routing(self, phase: str) -> Iterator[Operation]:
@@ -48,7 +48,7 @@ class FeedForward(Stage):
             yield self.vector("experts.permute", routed, PICK, phase=phase)._replace(kind=GATHER)
             yield self.vector("experts.scale", routed, (6, 1), phase=phase)
         else:
-            # Apart, a program gathers and adds the rows of one expert after the other.
+            # With separate experts, a program gathers and adds the rows of one expert after the other.
             kernels = 8 if self.software.grouped else 2 * shape.num_experts
             moves = (4, 2) if "moe" in self.layout.fused else (12, kernels)
             if self.software.dispatcher:
@@ -62,7 +62,7 @@ class FeedForward(Stage):
         if self.dispatches and self.tp > 1 and self.layout.sequence_parallel:
             operation = self.collective("experts", "all_gather", phase == "backward", beside=False)
             moved = [("all_gather", 1), ("reduce_scatter", 1)]
-            if not everyone:  # from parts of the sequence to parts of the hidden size, and back
+            if not everyone:  # from shards of the sequence to shards of the hidden size, and back
                 moved = [(what, copies) for what, _ in moved] + 2 * [("all_to_all", 1)]
             for what, many in moved:
                 yield operation._replace(name=f"experts.{what}", collective=what, payload=many * self.spread)

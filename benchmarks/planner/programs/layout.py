@@ -11,7 +11,7 @@ from llm_npu.plan.shape import ModelShape
 
 @dataclass(frozen=True)
 class PublishedLayout(Layout):
-    """A layout of another program.
+    """The layout of another program's run.
 
     ``context_parallel_degree``: cards that share a sample's tokens. ``expert_parallel_degree``: the
     data-parallel cards that share a layer's experts. ``mask``: also the "band" of a sliding window.

@@ -1,4 +1,4 @@
-"""The step of a program with published figures, and the efficiencies of its releases."""
+"""The step of a program with published results, and the efficiencies of its releases."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from .stage import ProgramStage
 
 @dataclass(frozen=True)
 class ProgramEfficiencies(Efficiencies):
-    """``gather``: of the bandwidth of a kernel, by one that addresses every element by an index. ``earlier``,
-    ``later``: how much longer everything takes with the kernels of releases before and after those of
-    October 2024."""
+    """Efficiencies of a program.
+
+    Attributes:
+        gather: the share of a kernel's bandwidth reached with an index per element.
+        earlier, later: slowdown with the kernels of releases before and after October 2024.
+    """
 
     gather: float = 1.0
     earlier: float = 1.0
@@ -39,7 +42,7 @@ class ProgramEfficiencies(Efficiencies):
 
 @dataclass(frozen=True)
 class PublishedProgram(Program):
-    """A program that behaves as ``software``."""
+    """A program with the properties ``software``."""
 
     software: Software
 
@@ -64,7 +67,7 @@ class PublishedProgram(Program):
         return super().seconds(operation, card, efficiencies)
 
     def strides(self, layout: PublishedLayout) -> Mapping[str, int]:
-        """Tensor parallelism is innermost, then context parallelism, replicas, stages."""
+        """Tensor parallelism is innermost, followed by context parallelism, replicas and stages."""
         tensor, context = layout.tensor_parallel_degree, layout.context_parallel_degree
         inner = tensor * context
         stage = inner * layout.data_parallel_degree

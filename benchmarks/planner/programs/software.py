@@ -1,6 +1,6 @@
-"""What a training program with published figures does that a layout does not determine.
+"""Properties of a training program with published results that a layout does not determine.
 
-Each property is read in the source of the program, which the comment names. Repositories: MindSpeed is
+Each property was read in the program's source, which the comments name. Repositories: MindSpeed is
 github.com/Ascend/MindSpeed with github.com/Ascend/MindSpeed-LLM, MindFormers
 github.com/mindspore-lab/mindformers.
 """
@@ -49,7 +49,7 @@ class Software:
 
 FUSED_ACCUMULATION = 6
 EARLIER, LATER = "earlier", "later"
-MEGATRON_DISPATCHER = "allgather"  # where a script names none
+MEGATRON_DISPATCHER = "allgather"  # default of scripts that do not set a dispatcher
 
 # recompute_all_gather: mindspeed's all_gather_recomputation; asynchronous, scatters and the float32
 # main_grad: Megatron core's ColumnParallelLinear and DistributedDataParallel.

@@ -1,4 +1,4 @@
-"""The parts of a model on one rank of a pipeline stage, where other programs differ from this trainer."""
+"""The parts of a model on one rank of a pipeline stage that differ from this trainer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from llm_npu.plan.step_model.stage import BLOCK, WIDTH
 
 from .feed_forward import FeedForward
 
-# Merging two results of attention, as MindSpeed's forward_update does: for each, its scale is repeated for
-# every element, transposed and multiplied, in float32; then sum and bfloat16. Gradients are added. With a
-# causal mask, parts that come later than half of the queries concern the other half only.
+# Merging two attention results, as in MindSpeed's forward_update: each scale is expanded to every element,
+# transposed and multiplied in float32, followed by the sum and a cast to bfloat16. Gradients are added. With
+# a causal mask, parts after half of the queries only affect the other half.
 MERGE, MERGE_GRADIENTS, MERGED = (62, 9), (6, 1), 0.75
-PRODUCTS = {"attention.qkv": 3, "mlp.up": 2}  # of the same input, in a program that has them apart
+PRODUCTS = {"attention.qkv": 3, "mlp.up": 2}  # matmuls of the same input, in a program that separates them
 
 
 class ProgramStage(FeedForward):
@@ -36,7 +36,7 @@ class ProgramStage(FeedForward):
         return operation
 
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
-        """The products of the layer, with the repeated gather overlapping the first."""
+        """The matmuls of the layer; the repeated gather overlaps the first one."""
         sequence = self.layout.sequence_parallel
         if self.tp > 1 and sequence and self.software.recompute_all_gather:
             yield self.collective(f"{name}.again", "all_gather", True)
@@ -53,8 +53,8 @@ class ProgramStage(FeedForward):
             yield from self.ring(backward)
 
     def ring(self, backward: bool) -> Iterator[Operation]:
-        """Keys and values, and in the backward pass their gradients, go around the context-parallel ranks
-        while attention computes. What a part yields is merged with what the ones before have."""
+        """Keys and values (in the backward pass also their gradients) circulate among the context-parallel
+        ranks while attention computes. Each partial result is merged with the previous ones."""
         phase, elements = "backward" if backward else "forward", MERGED * self.tokens * self.query
         if backward:
             elements += 2 * self.tokens * self.key
@@ -78,7 +78,7 @@ class ProgramStage(FeedForward):
         else:
             operations = list(super().recomputed())
         if self.software.graph and operations[-1].name == "residual":
-            # A compiler drops what no gradient reads: the output of the layer, and the product before it.
+            # A compiler removes operations that no gradient reads: the layer's output and its last matmul.
             last = max(index for index, operation in enumerate(operations) if operation.kind == "matmul")
             operations = operations[:last]
         yield from operations
@@ -95,7 +95,7 @@ class ProgramStage(FeedForward):
             yield operation
 
     def owned(self, stage: int) -> float:
-        """Weights of the stage whose states one rank has: fewer ranks share those of the same experts."""
+        """Weights of the stage whose states are on one rank; fewer ranks share the states of experts."""
         shared, layers = self.layout.sharding_degree, self.layout.stage_layers(self.shape)
         mixed = layers[stage] - self.shape.dense_of(layers, stage)
         experts = mixed * self.shape.expert_parameters / self.ep / self.tp

@@ -67,7 +67,7 @@ def read(file: str | Path) -> str | dict:
     """The template in a file: JSON (``.json``) or Jinja. Raises UserError if it is empty or unreadable."""
     file = Path(file)
     if not _text(file).strip():
-        raise UserError(f"{file} is empty; give a file with a chat template")
+        raise UserError(f"{file} is empty; specify a file with a chat template")
     if file.suffix != ".json":
         return _text(file)
     content = plain_json.mapping(file)
@@ -102,7 +102,7 @@ def attach(tokenizer, source: str | dict) -> None:
     else:
         raise UserError(
             f"{JSON_FILE} with a conversation is PaddleNLP's format, but PaddleFormers' tokenizers need "
-            f"Jinja; give a {JINJA_FILE} with --chat_template"
+            f"Jinja; set --chat_template to a {JINJA_FILE}"
         )
 
 
@@ -198,7 +198,7 @@ def prompt(tokenizer, messages: Messages) -> list[int]:
     """
     source = source_of(tokenizer)
     if source is None:
-        raise UserError("the tokenizer has no chat template; give the prompts as text, not as messages")
+        raise UserError("the tokenizer has no chat template; use the prompts as text, not as messages")
     if not messages or messages[-1]["role"] == "assistant":
         raise UserError(
             "the last message is an answer; end with a message to the assistant, such as a user message"

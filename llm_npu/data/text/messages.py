@@ -146,7 +146,7 @@ def _calls(calls: object, where: str) -> list[dict]:
     for call in calls:
         function = call.get("function", call)
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise UserError(f"{where}: a call has no name; give function with name and arguments")
+            raise UserError(f"{where}: a call has no name; accepted: function with name and arguments")
     return [_map_arguments(call, lambda arguments: _as_object(arguments, where)) for call in calls]
 
 

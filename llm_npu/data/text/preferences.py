@@ -162,8 +162,8 @@ def _whole(chosen: list, rejected: object, fields: Fields) -> tuple[list[Message
 def _prompt(fields: Fields) -> list[Message]:
     if all(fields.get(name) in (None, "") for name in PROMPTS):
         raise UserError(
-            f"{fields.where} has no prompt; give prompt, messages, conversations or instruction, or whole "
-            "conversations as chosen and rejected"
+            f"{fields.where} has no prompt; accepted: prompt, messages, conversations or instruction, or "
+            "whole conversations as chosen and rejected"
         )
     return PROMPTS[layout(fields, PROMPTS)](fields)
 

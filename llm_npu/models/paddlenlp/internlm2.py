@@ -182,7 +182,7 @@ def _convert(folder: Path, target: Path, fields: dict, converted: dict, kind: ty
     from llm_npu.models.stored import Stored, write  # they import paddle
 
     if target.exists():
-        raise UserError(f"{target} exists already; give a new folder")
+        raise UserError(f"{target} exists already; specify a new folder")
     stored = Stored(folder)
     heads = fields.get("num_attention_heads")
     kv_heads = fields.get("num_key_value_heads") or heads

@@ -83,7 +83,7 @@ def check(family: Family, fields: Mapping[str, object], file: object, library: s
         if value is None or name in (*family.reads, *family.defaults):
             continue
         if not any(value == other and type(value) in _types(other) for other in neutral):
-            accepted = f"accepted: {', '.join(map(_json, neutral))}" if neutral else "leave it out"
+            accepted = f"accepted: {', '.join(map(_json, neutral))}" if neutral else "remove it"
             raise UserError(f"{file} sets {name} to {value!r:.{SHOWN}}, which {library} ignores; {accepted}")
     _check_windows(family, fields, file, library)
     for name, other in family.derived.items():

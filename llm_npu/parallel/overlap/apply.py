@@ -70,7 +70,7 @@ def apply_overlap(
         recompute_gather: whether sequence-parallel column layers gather their input again for the weight
             gradient instead of saving it.
         split: for a model of distributed tensors (auto-parallel), the dimension along which the results of
-            row-parallel layers are split; with sequence parallelism, the sequence.
+            row-parallel layers are split; the sequence dimension with sequence parallelism.
         strict: raise an error for a parallel layer that cannot overlap.
 
     Returns:
@@ -145,7 +145,7 @@ def _reason(layer, site: ParallelLayer) -> str:
     if getattr(layer, "fuse_matmul_bias", False) or getattr(layer, "mp_scale", None) is not None:
         return "fuse_matmul_bias computes the layer in one kernel"
     if getattr(layer, "mp_skip_c_identity", False):
-        return "with mp_skip_c_identity the model sums the gradient"
+        return "mp_skip_c_identity makes the model sum the gradient"
     if getattr(layer, "mp_fused_linear_param_grad_add", False):
         return "mp_fused_linear_param_grad_add adds the weight gradient in place"
     if getattr(layer, "_use_quick_lora", False) and "Sequence" not in upstream.__name__:

@@ -42,7 +42,7 @@ def matmul_all_reduce(x, weight, group=None, overlap: str | Setting | Planner = 
 
 
 def replicated_matmul(x, weight, group=None, overlap: str | Setting | Planner = AUTO):
-    """x weight; the gradient of x is all-reduced while that of weight is computed. Arguments as above."""
+    """x weight; the all-reduce of x's gradient overlaps the weight gradient. Arguments as above."""
     x, weight, group, chooser = _checked("replicated_matmul", x, weight, group, overlap)
     _check_mc2(chooser, group, x, weight, backward=ALL_REDUCE)
     return _shaped(_ReplicatedMatmul.apply(_flat(x), weight, group, chooser), x.shape[:-1], weight)

@@ -30,7 +30,7 @@ class OverlapPlan:
     """The choice for ``product``.
 
     Attributes:
-        measured: the seconds of each setting; empty if there was no choice.
+        measured: the time of each setting in seconds; empty if only one setting was available.
         refused: why ``mc2`` was not available, or None.
     """
 
@@ -48,7 +48,7 @@ class OverlapPlan:
 
     def __str__(self) -> str:
         if not self.measured:
-            return f"overlap: {self.product}: {self.setting}, without a choice"
+            return f"overlap: {self.product}: {self.setting}, the only option"
         chosen, serial = (self.measured[setting] * 1e3 for setting in (self.setting, Setting(SERIAL)))
         because = f"; no mc2: {self.refused}" if self.refused else ""
         times = f"{chosen:.3g} ms, serial {serial:.3g} ms"

@@ -26,7 +26,7 @@ class Product:
 
         all_reduce       sum the results; every rank gets all rows of the sum
         reduce_scatter   sum the results; every rank gets its part of the rows
-        all_gather       first concatenate ``left`` from all ranks; ``rows`` are those of a single rank
+        all_gather       first concatenate ``left`` from all ranks; ``rows`` counts the rows of one rank
 
     Attributes:
         kind: the collective.

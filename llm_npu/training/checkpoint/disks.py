@@ -56,7 +56,7 @@ class Disks:
                 if machine.ranks[0] not in views[rank] or views[rank] != views[views[rank][0]]:
                     raise ErrorOfAllRanks(
                         f"rank {rank} on {machine} does not see the {folder} of rank {machine.ranks[0]}; "
-                        "give a folder that all ranks of a machine share."
+                        "specify a folder that all ranks of a machine share."
                     )
         return cls(tuple(view[0] for view in views), ranks)
 

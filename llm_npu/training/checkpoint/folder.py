@@ -215,7 +215,7 @@ def to_resume(
         return None
     raise UserError(
         f"{output_dir} has no complete checkpoint to resume from; "
-        "leave --resume_from_checkpoint out to start at step 0."
+        "remove --resume_from_checkpoint to start at step 0."
     )
 
 

@@ -173,7 +173,7 @@ def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | No
         if inside.get("tensor_fusion"):
             raise UserError(
                 "--sharding_parallel_config enable_tensor_fusion fuses the states of many parameters, which "
-                "cannot be stored by name; leave it out."
+                "cannot be stored by name; remove it."
             )
         if "_slice_params" in inside:  # stage 1 with split_param
             return _slice(parameter, wrapper)

@@ -56,7 +56,7 @@ class DryRun(Feature):
         if FAMILIES[run.model_config.model_type].experts:
             raise UserError(
                 f"{run.arguments.model.model_name_or_path} has experts, and a dry run (VIRTUAL_NPU_DRY=1) "
-                "does not compute the router's choice of tokens; leave VIRTUAL_NPU_DRY out, or estimate "
+                "does not compute the router's choice of tokens; unset VIRTUAL_NPU_DRY, or estimate "
                 "memory and speed with llm-npu plan"
             )
         if training.overlap == "auto":
@@ -67,7 +67,7 @@ class DryRun(Feature):
         if training.peak_tflops == MEASURED:
             raise UserError(
                 "--peak_tflops measured needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
-                "nothing; leave it out"
+                "nothing; remove it"
             )
 
     def on_model(self, run: Run) -> None:

@@ -306,7 +306,7 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
     cache = str(tmp_path / "cache")
     preset = ModelArguments()
     assert len(tokenizer_for(preset, text, 300, cache)) == len(load_tokenizer(trained))
-    message = r"ids\.bin contains .* but .*/ids-tokenizer does not exist; give the tokenizer"
+    message = r"ids\.bin contains .* but .*/ids-tokenizer does not exist; specify the tokenizer"
     with pytest.raises(ValueError, match=message):
         tokenizer_for(preset, tmp_path / "ids", 300, cache)
     named = ModelArguments(tokenizer_name_or_path=str(trained))

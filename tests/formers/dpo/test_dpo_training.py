@@ -223,8 +223,8 @@ def test_a_bad_line_is_named(started, pairs, tmp_path):
     ("arguments", "sentence"),
     [
         (("--model_type", "qwen3"), "--stage dpo needs a directory"),
-        (("--tensor_parallel_degree", "2", "--nproc", "2"), "--stage dpo does not split the model"),
-        (("--pipeline_parallel_degree", "2", "--nproc", "2"), "--stage dpo does not split the model"),
+        (("--tensor_parallel_degree", "2", "--nproc", "2"), "--stage dpo cannot split the model"),
+        (("--pipeline_parallel_degree", "2", "--nproc", "2"), "--stage dpo cannot split the model"),
         (("--packing", "stream"), "--stage dpo keeps preference pairs whole"),
         (("--dpo_loss", "orpo"), "--dpo_loss is 'orpo', but must be sigmoid, hinge or ipo"),
         (("--dpo_label_smoothing", "0.5"), "--dpo_label_smoothing is 0.5, but must be at least 0"),
@@ -261,7 +261,7 @@ def test_a_sliding_window_below_the_length_is_refused(tmp_path):
         str(tmp_path),
         "--max_seq_length",
     ]
-    with pytest.raises(ValueError, match="64 tokens; give --max_seq_length 64"):
+    with pytest.raises(ValueError, match="64 tokens; set --max_seq_length 64"):
         config_for(config.parse([*arguments, "128"]))
     config_for(config.parse([*arguments, "64"]))
 

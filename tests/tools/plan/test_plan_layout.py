@@ -118,7 +118,7 @@ def test_layers_are_shared_as_paddlenlp_shares_them():
         ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is not a fused operator"),
         ({"virtual_pp_degree": 2, "global_batch_size": 6}, "in groups of 4, .* a step has 6"),
         ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "a pipeline of 3 stages or more"),
-        ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "give --tensor_parallel_degree"),
+        ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "set --tensor_parallel_degree"),
     ],
 )
 def test_layouts_that_no_run_can_have_are_refused(fields, words):

@@ -31,9 +31,9 @@ def test_windows():
         ("steps=10", "'steps=10'"),
         ("steps=3:3", "no step"),
         ("steps=0:3", "no step"),
-        ("shapes", "names no steps"),
+        ("shapes", "steps"),
         ("steps=1:3,shape", "'shape'.*accepted: steps=10:13"),
-        ("steps=1:3,steps=4:5", "gives steps twice"),
+        ("steps=1:3,steps=4:5", "sets steps twice"),
         ("steps=1:3,warmup=-1", "'warmup=-1'"),
     ],
 )

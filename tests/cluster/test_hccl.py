@@ -16,8 +16,8 @@ def test_one_machine_with_a_wrong_interface(tmp_path):
         assert process.wait(60) == 2, (tmp_path / "log").read_text()
     (sentence,) = (tmp_path / "log").read_text().splitlines()
     assert sentence.startswith("error: HCCL_SOCKET_IFNAME is '=missing0'")
-    end = f"(on {socket.gethostname()}). Name another, or run `unset HCCL_SOCKET_IFNAME`."
-    assert sentence.endswith(end)
+    assert f"(on {socket.gethostname()})" in sentence
+    assert sentence.endswith("`unset HCCL_SOCKET_IFNAME`.")
 
 
 @pytest.mark.slow

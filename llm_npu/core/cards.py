@@ -63,6 +63,7 @@ class Card:
     cache_speedup: float
     within_server: Link
     between_servers: Link
+    to_host: Link
 
     @property
     def sustained_bandwidth(self) -> float:
@@ -122,4 +123,5 @@ def card(name: str, dtype: str = "bfloat16") -> Card:
         data["cache_speedup"]["value"],
         link(entry["within_server"]),
         link(entry["between_servers"]),
+        link("pcie"),
     )

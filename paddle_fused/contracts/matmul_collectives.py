@@ -1,7 +1,7 @@
-"""Products with collectives (MC2): aclnnMatmulAllReduce, aclnnAllGatherMatmul, aclnnMatmulReduceScatter.
+"""Matmuls with collectives (MC2): aclnnMatmulAllReduce, aclnnAllGatherMatmul, aclnnMatmulReduceScatter.
 
-Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. The limits are those of Atlas A2; A3
-(910C) has no aclnnMatmulAllReduce, and its other two take more ranks.
+Legend: x1 [m, k] times x2 [k, n]; n ranks of one communication domain. The limits apply to Atlas A2. A3
+(910C) does not have aclnnMatmulAllReduce; its other two operators support more ranks.
 """
 
 from .rule import OPS_TRANSFORMER, PARAM_INVALID, ByRelease, Change, ContractRule, listed
@@ -11,12 +11,12 @@ LIMITS = {
     "mc2.depth_below": 65535,
     "mc2.all_reduce_size": 2147483647,
     "mc2.most_ranks": 8,
-    # aclnnAllGatherMatmul and aclnnMatmulReduceScatter, absent before; A3 never has aclnnMatmulAllReduce.
+    # aclnnAllGatherMatmul and aclnnMatmulReduceScatter, absent before. A3 never has aclnnMatmulAllReduce.
     "mc2.most_ranks_a3": ByRelease(0, since="8.2.RC1", later=32, source=OPS_TRANSFORMER),
 }
 CHANGES = (
     Change(
-        "`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`: x2 that is not contiguous",
+        "`aclnnAllGatherMatmul`, `aclnnMatmulReduceScatter`: non-contiguous x2",
         "accepted",
         "9.0.0",
         "transposed only",
@@ -41,14 +41,14 @@ RULES = (
         PLUGIN,
         PARAM_INVALID,
         listed(FLOATS),
-        "Cast it with tensor.astype, or run the product and the collective one after the other.",
+        "Cast it with tensor.astype, or run a matmul and then the collective.",
         _ALL_REDUCE_DOC,
     ),
     ContractRule(
         "mc2.same_dtype",
         PLUGIN,
         PARAM_INVALID,
-        "one dtype for x1, x2 and bias",
+        "the same dtype for x1, x2 and bias",
         "Cast them with tensor.astype.",
         _ALL_REDUCE_DOC,
     ),
@@ -56,7 +56,7 @@ RULES = (
         "mc2.rank",
         PLUGIN,
         None,
-        "x1 and x2 of two dimensions",
+        "two-dimensional x1 and x2",
         "Reshape x1 to [-1, k].",
         _PADDLE.format(ALL_REDUCE),
     ),
@@ -64,7 +64,7 @@ RULES = (
         "mc2.same_depth",
         PLUGIN,
         None,
-        "x1 [m, k] and x2 [k, n] with the same k",
+        "x1 [m, k] and x2 [k, n] with equal k",
         "Transpose one of them.",
         _PADDLE.format(ALL_REDUCE),
     ),
@@ -72,48 +72,48 @@ RULES = (
         "mc2.depth",
         (GATHER, REDUCE_SCATTER),
         PARAM_INVALID,
-        f"k from {LIMITS['mc2.depth']} up to, but not including, {LIMITS['mc2.depth_below']}",
-        "Run the product and the collective one after the other.",
+        f"k of at least {LIMITS['mc2.depth']} and below {LIMITS['mc2.depth_below']}",
+        "Run a matmul and then the collective.",
         _REDUCE_SCATTER_DOC,
     ),
     ContractRule(
         "mc2.all_reduce_sizes",
         (ALL_REDUCE,),
         PARAM_INVALID,
-        f"m and n up to {LIMITS['mc2.all_reduce_size']} and k from 1 to that",
-        "Split the product.",
+        f"m and n up to {LIMITS['mc2.all_reduce_size']}, and k from 1 to the same limit",
+        "Split the matmul.",
         _ALL_REDUCE_DOC,
     ),
     ContractRule(
         "mc2.bias",
         (GATHER, REDUCE_SCATTER),
         None,
-        "no bias: a card does not promise the right result with one",
-        "Pass None, and add the bias to the result.",
+        "no bias, because CANN does not guarantee correct results with one",
+        "Pass None and add the bias to the result.",
         _REDUCE_SCATTER_DOC,
     ),
     ContractRule(
         "mc2.bias_shape",
         (ALL_REDUCE,),
         PARAM_INVALID,
-        "no bias or one of shape [n], which every rank adds before the sum",
-        "Add another bias to the result.",
+        "no bias, or a bias of shape [n], which every rank adds before the sum",
+        "Add other biases to the result.",
         _ALL_REDUCE_DOC,
     ),
     ContractRule(
         "mc2.world_size",
         PLUGIN,
         None,
-        f"{listed(WORLD_SIZES)} ranks (a 910C also 16 and 32), as many as the communication domain has "
+        f"{listed(WORLD_SIZES)} ranks (a 910C also 16 and 32), equal to the size of the communication domain "
         "(fused_mm_allreduce also 1)",
-        "Pass the number of ranks of the group whose name hcom is.",
+        "Pass the size of the group that hcom names.",
         _PADDLE.format(REDUCE_SCATTER),
     ),
     ContractRule(
         "mc2.rows",
         (REDUCE_SCATTER,),
         None,
-        "an x1 whose rows are a multiple of the number of ranks",
+        "x1 with a number of rows that is a multiple of the number of ranks",
         "Pad the rows.",
         _PADDLE.format(REDUCE_SCATTER),
     ),
@@ -122,17 +122,17 @@ RULES = (
         (ALL_REDUCE, REDUCE_SCATTER),
         PARAM_INVALID,
         "reduce_op sum",
-        "Run the product and the collective one after the other.",
+        "Run a matmul and then the collective.",
         _ALL_REDUCE_DOC,
     ),
     ContractRule(
-        "mc2.comm_turn", PLUGIN, None, "comm_turn 0", "The operator chooses its chunks itself.", _GATHER_DOC
+        "mc2.comm_turn", PLUGIN, None, "comm_turn 0", "The operator chooses its own chunks.", _GATHER_DOC
     ),
     ContractRule(
         "mc2.gather_index",
         (GATHER,),
         None,
-        "gather_index 0: the rows of x1 are gathered",
+        "gather_index 0, which gathers the rows of x1",
         "Gather another tensor with paddle.distributed.all_gather.",
         _GATHER_DOC,
     ),
@@ -148,8 +148,8 @@ RULES = (
         "mc2.domain",
         PLUGIN,
         None,
-        "one communication domain for all of these operators in a process",
-        "Use them for one group only, and for others the product and the collective one after the other.",
+        "one communication domain per process for all of these operators",
+        "Use them for one group only; for other groups, run a matmul and then the collective.",
         _REDUCE_SCATTER_DOC,
     ),
 )

@@ -55,7 +55,7 @@ class ByRelease:
 
     def __str__(self) -> str:
         card = f" on the {self.card}" if self.card else ""
-        return f"{self.value} ({self.later} from CANN {self.since} on{card})"
+        return f"{self.value} ({self.later} since CANN {self.since}{card})"
 
 
 @dataclass(frozen=True)

@@ -17,4 +17,4 @@ def test_stages_take_turns(tmp_path, stages, synchronous):
     for stage, report in enumerate(ranks.run(PROGRAM, stages, tmp_path, **waits)):
         before, after = (stage - 1) % stages + 0.5, (stage + 1) % stages + 0.25
         assert report["patched"] == [[before, before, after, after]] * 2
-        assert "Ranks wait for each other, and none can go on" in report["upstream"]
+        assert "Ranks wait for each other" in report["upstream"]

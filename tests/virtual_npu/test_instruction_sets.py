@@ -40,7 +40,7 @@ def test_unknown_instruction_set_is_refused_by_the_kernels_too(run_python):
     done = run_python("-c", SWIGLU.format(isa="sse9"), VIRTUAL_NPU_QUIET="1")
     assert done.returncode == 1, done.stderr[-3000:]
     known = "baseline, neon, avx2, avx512, avx512_bf16 and amx"
-    assert f"PADDLE_FUSED_ISA=sse9 is unknown; accepted are {known}" in done.stderr
+    assert f"PADDLE_FUSED_ISA=sse9 is unknown; accepted: {known}" in done.stderr
 
 
 # By default the narrowest, the widest there is and the first that this machine lacks stand for the others.
@@ -54,5 +54,5 @@ QUICK = {"baseline", available()[-1], *[isa for isa in ISAS if isa not in availa
 def test_instruction_set_runs_unless_this_machine_lacks_it(isa, run_python):
     done = run_python("-c", SWIGLU.format(isa=isa), VIRTUAL_NPU_QUIET="1")
     assert done.returncode == (0 if isa in available() else 1), done.stderr[-3000:]
-    refusal = f"PADDLE_FUSED_ISA={isa}, which this machine does not offer; its widest is {available()[-1]}."
+    refusal = f"PADDLE_FUSED_ISA={isa}, which this machine does not support; its widest is {available()[-1]}."
     assert (refusal in done.stderr) == (isa not in available())

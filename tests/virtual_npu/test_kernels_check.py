@@ -78,7 +78,7 @@ def test_every_instruction_set_of_this_processor(tmp_path):
     for isa in NEEDS:
         checked = f"{isa:11} matmul " in output
         assert checked == (isa in available()), output
-        assert checked == (f"{isa:11} is not offered by this processor" not in output), output
+        assert checked == (f"{isa:11} is not supported by this processor" not in output), output
 
 
 def test_thunks_pass_more_arguments_than_there_are_registers(tmp_path):

@@ -153,7 +153,7 @@ def test_plugin_says_which_setting_it_does_not_understand(run_python, name, valu
         **{name: value},
     )
     assert done.stdout.strip().endswith("[]")
-    assert f"{name}={value} is not understood" in done.stderr
+    assert f"{name}={value} is invalid" in done.stderr
 
 
 def shared_files_of(process: int) -> list[str]:

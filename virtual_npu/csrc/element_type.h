@@ -1,4 +1,4 @@
-// The host kernels' element types, under this namespace's names.
+// The host kernels' element types, under names of this namespace.
 #pragma once
 #include "framework/element_type.h"
 

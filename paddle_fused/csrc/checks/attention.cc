@@ -45,13 +45,13 @@ std::vector<Case> cases() {
   packed.query_ends = {3, 3, 73, 90};
   packed.kv_ends = {5, 9, 90, 91};
   all.push_back(packed);
-  all.push_back({"queries that see the prefix only", 1, 1, 1, 16, 16, 160, 110, {5, 0, 10}});
+  all.push_back({"queries that see only the prefix", 1, 1, 1, 16, 16, 160, 110, {5, 0, 10}});
   all.push_back({"a band far from the prefix", 1, 1, 1, 16, 16, 490, 500, {20, 0, 10}});
   all.push_back({"a narrow head", 1, 1, 1, 1, 1, 40, 40, kCausal});
   return all;
 }
 
-// One case: its tensors, what the kernels make of them, and the formulas.
+// One case: its tensors, the results of the kernels, and the formulas.
 class AttentionCheck {
  public:
   AttentionCheck(Report* report, ElementType type, const Case& c)
@@ -84,10 +84,10 @@ class AttentionCheck {
     }
     if (c.mask) {
       for (int64_t i = 0; i < c.segments * c.query_len * c.kv_len; ++i) mask_.push_back(random_below(3) == 0);
-      for (int64_t j = 0; j < c.kv_len; ++j) mask_[5 * c.kv_len + j] = 1;  // a query that sees hidden keys only
+      for (int64_t j = 0; j < c.kv_len; ++j) mask_[5 * c.kv_len + j] = 1;  // a fully masked query
       problem_.mask = {mask_.data(), c.query_len * c.kv_len, 0, c.kv_len};
     }
-    // One bias for all segments: its gradient is a sum.
+    // All segments share the bias, so its gradient is a sum.
     if (c.bias) problem_.bias = {bias_.data(), 0, c.query_len * c.kv_len, c.kv_len, 0.5f};
     if (c.dropout) {
       problem_.keep_probability = 0.75;
@@ -105,7 +105,7 @@ class AttentionCheck {
   }
 
  private:
-  // Stride between the batch's entries, or 0 if sequences are packed.
+  // Stride between batch entries, or 0 for packed sequences.
   int64_t batch(int64_t tokens, int64_t row) const { return c_.query_ends.empty() ? tokens * row : 0; }
   AttentionInput input(const Tensor& tensor, int64_t tokens, int64_t heads, int64_t width) const {
     return {tensor.data(), batch(tokens, heads * width), heads * width, width};
@@ -123,7 +123,7 @@ class AttentionCheck {
     return {max_.floats(), sum_.floats(), batch(c_.query_len, c_.query_heads), c_.query_heads, 1, 1};
   }
 
-  // With the identity for V the output is P * R: it shows which elements dropout kept.
+  // With V = identity, the output is P * R, which shows the elements that dropout kept.
   void find_kept() {
     Tensor identity(problem_.type, value_.count());
     for (int64_t i = 0; i < identity.count(); ++i) {
@@ -138,7 +138,7 @@ class AttentionCheck {
     report_->same_everywhere(kept_);
   }
 
-  // Calls visit(segment, head, its row's number among all rows, query i, first token of keys, keys) for every row.
+  // Calls visit(segment, head, global row number, query i, first key token, number of keys) for every row.
   template <typename Visit>
   void for_each_row(const Visit& visit) const {
     for (int64_t s = 0; s < c_.segments; ++s) {
@@ -176,7 +176,7 @@ class AttentionCheck {
     return sum;
   }
 
-  // The scores of a row; -infinity outside of the band.
+  // The scores of a row; -infinity outside the band.
   template <typename Real>
   std::vector<Real> scores(const Row& row) const {
     std::vector<Real> all;

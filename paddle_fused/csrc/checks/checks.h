@@ -1,5 +1,5 @@
-// The checks, one function per group of kernels. Each calls every entry point of its kernels, forward and backward, for
-// every element type, on small odd sizes.
+// The checks, one function per group of kernels. Each calls every entry point of its kernels, forward and backward,
+// for every element type, on small odd sizes.
 #pragma once
 #include "checks/report.h"
 

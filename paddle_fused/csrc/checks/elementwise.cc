@@ -20,21 +20,21 @@ using namespace kernels;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Numbers of every size, ties between neighbours, signed zeros, subnormals, infinities.
+// Numbers of all magnitudes, rounding ties, signed zeros, subnormals, infinities.
 Tensor special_numbers(ElementType type) {
   Tensor x = Tensor::random(type, 331);
   int64_t i = 0;
   for (const double value : {0.0, -0.0, kInfinity, -kInfinity, 65504.0, 65519.0, 65520.0, 3e38, -3e38, 1e-8})
     x.set(i++, value);
-  // Smaller than the smallest normal half, between two subnormal halves, and below all of them.
+  // Below the smallest normal half, between two subnormal halves, and below all of them.
   for (int power = -30; power < -10; ++power) x.set(i++, -1.5 * std::ldexp(1, power));
-  // Halfway between two numbers of 16 bits, above an even and above an odd one.
+  // Halfway between two 16-bit numbers, above an even and above an odd one.
   for (const int bits : {8, 11})
     for (int step = 1; step < 40; step += 2) x.set(i++, 1 + std::ldexp(step, -bits));
   return x;
 }
 
-// The share of x that gelu lets pass, plus `derivatives` times x times its derivative.
+// gelu(x) / x, plus `derivatives` times x times its derivative.
 template <GeluForm form, typename Real>
 Real gelu_share(Real x, int derivatives) {
   if (form == GeluForm::kNormal)
@@ -44,7 +44,7 @@ Real gelu_share(Real x, int derivatives) {
   return (1 + t + derivatives * x * (1 - t * t) * slope * (1 + 3 * cubic * x * x)) / 2;
 }
 
-// The same of silu.
+// The same for silu.
 template <typename Real>
 Real silu_share(Real x, int derivatives) {
   const Real s = 1 / (1 + std::exp(-x));
@@ -106,7 +106,7 @@ void check_binary(Report* report) {
     for (const BinaryOp op : {BinaryOp::kAdd, BinaryOp::kMultiply}) {
       report->kernel(op == BinaryOp::kAdd ? "add" : "multiply", type);
       const Tensor x = Tensor::random(type, kRows * kColumns);
-      // y is as large as x, or a row, or a column.
+      // y has x's shape, or is a row, or a column.
       for (const auto& [rows, columns] : {std::array{kRows, kColumns}, {1, kColumns}, {kRows, int64_t{1}}}) {
         report->problem("[5, 77] and [" + std::to_string(rows) + ", " + std::to_string(columns) + "]");
         const Tensor y = Tensor::random(type, rows * columns);
@@ -117,7 +117,7 @@ void check_binary(Report* report) {
         std::vector<double> truth;
         for (int64_t i = 0; i < x.count(); ++i) {
           const double other = y[i / kColumns % rows * columns + i % kColumns % columns];
-          // One rounding to float32, which is exact in 16 bits, and one to the type.
+          // One rounding to float32, which is exact for 16-bit inputs, and one to the type.
           const auto single = static_cast<float>(op == BinaryOp::kAdd ? x[i] + other : x[i] * other);
           truth.push_back(rounded(type, single));
         }
@@ -184,7 +184,7 @@ void check_sum_terms(Report* report) {
         after.push_back(i < kCount ? truth.back() : x[i]);
       }
       report->compare_bits("the sums", sums, truth);
-      report->compare_bits("the sums in the place of the first term", in_place, after);
+      report->compare_bits("the sums in place of the first term", in_place, after);
     }
   }
 }
@@ -287,7 +287,7 @@ void check_rotary(Report* report) {
       rotary_backward(type, shape, dy.data(), cos.data(), sin.data(), dx.data());
       rotary_angle_gradients(type, shape, x.data(), dy.data(), dcos.data(), dsin.data());
 
-      // The element that is rotated with it, and the sign of its sine.
+      // The element that is rotated with element i, and the sign of its sine.
       const auto partner = [&](int64_t i) { return half ? (i + width / 2) % width : i ^ 1; };
       const auto sign = [&](int64_t i) { return (half ? i < width / 2 : i % 2 == 0) ? -1 : 1; };
       const auto rotate = [&](auto arithmetic, const Tensor& from, bool backward) {

@@ -11,7 +11,7 @@ namespace {
 
 using namespace kernels;
 
-// Mixture of experts with top-2, of whose permuted rows the last are dropped.
+// Mixture of experts with top-2. The last permuted rows are dropped.
 class MoeCheck {
  public:
   MoeCheck(Report* report, ElementType type, int64_t width)
@@ -45,7 +45,7 @@ class MoeCheck {
     report_->require("the order", entry_at_ == in_order);
   }
 
-  // The element of the token that stands at an element of the permuted rows.
+  // The token element that is at an element of the permuted rows.
   int64_t token_element(int64_t i) const {
     return entry_at_[i / shape_.width] / shape_.top_k * shape_.width + i % shape_.width;
   }
@@ -136,7 +136,7 @@ void check_embedding(Report* report) {
   }
 }
 
-// Views of 6000 elements: matrices that lie transposed, pieces, single elements, overlapping and reversed.
+// Views of 6000 elements: transposed matrices, slices, single elements, overlapping and reversed elements.
 void check_make_dense(Report* report) {
   struct View {
     std::vector<int64_t> sizes, strides;

@@ -13,7 +13,7 @@ using namespace kernels;
 
 constexpr int64_t kIgnored = -100;
 
-// log(sum of exp), around the largest.
+// log(sum of exp), computed relative to the maximum.
 template <typename Real>
 Real log_sum_exp(const std::vector<Real>& x) {
   const Real largest = *std::max_element(x.begin(), x.end());
@@ -57,7 +57,7 @@ class CrossEntropyCheck {
     return (row / problem_.inner * problem_.classes + c) * problem_.inner + row % problem_.inner;
   }
 
-  // log p of all elements.
+  // log p for all elements.
   template <typename Real>
   std::vector<Real> logarithms() const {
     std::vector<Real> all(x_.count());
@@ -182,7 +182,7 @@ class LinearCrossEntropyCheck {
     return all;
   }
 
-  // Calls visit(token, entry, gradient of the logit), which plain operators would store.
+  // Calls visit(token, entry, gradient of the logit), where plain operators would store the gradient.
   template <typename Arithmetic, typename Visit>
   void for_each_gradient(Arithmetic arithmetic, const Visit& visit) const {
     using Real = typename Arithmetic::Real;

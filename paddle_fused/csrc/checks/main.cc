@@ -1,6 +1,6 @@
-// paddle_fused_kernels_check [baseline|neon|avx2|avx512|avx512_bf16|amx]...: runs every kernel on those of these instruction
-// sets (all, if none is named) that this processor offers, each in a process of its own, and compares with scalar
-// formulas. Exit status 1 if a result is too far off or a kernel ends its process.
+// paddle_fused_kernels_check [baseline|neon|avx2|avx512|avx512_bf16|amx]...: runs every kernel on the named
+// instruction sets that this processor supports (default: all) and compares the results with scalar formulas. Each
+// instruction set runs in a separate process. The exit status is 1 if a result exceeds its bound or a kernel crashes.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ int check_all(const char* isa, uint64_t* fingerprint) {
   try {
     kernels::active_isa();
   } catch (const std::invalid_argument&) {
-    std::printf("%-11s is not offered by this processor\n", isa);
+    std::printf("%-11s is not supported by this processor\n", isa);
     return kNotOffered;
   }
   Report report(isa);
@@ -38,7 +38,7 @@ int check_all(const char* isa, uint64_t* fingerprint) {
   return report.finish() ? kHolds : kFailed;
 }
 
-// The status of `check_all` in a child process, which may not live to its end.
+// The status of `check_all` in a child process, which may crash.
 int check_in_child(const char* isa, uint64_t* fingerprint) {
   std::fflush(stdout);
   const pid_t child = fork();
@@ -53,7 +53,7 @@ int check_in_child(const char* isa, uint64_t* fingerprint) {
     return kFailed;
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  std::printf("%-11s was ended by signal %d\n", isa, WTERMSIG(status));
+  std::printf("%-11s was killed by signal %d\n", isa, WTERMSIG(status));
   return kFailed;
 }
 
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   using namespace paddle_fused;
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   bool holds = true;
-  // The children leave theirs in memory that they share with this process.
+  // The children store their fingerprints in memory shared with this process.
   void* shared = mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) {
     std::perror("The check could not be started");
@@ -81,8 +81,8 @@ int main(int argc, char** argv) {
     if (first == 0) first = *fingerprint;
     if (*fingerprint == first) continue;
     holds = false;
-    std::printf("%-11s dropout keeps other elements than on the first instruction set\n", name);
+    std::printf("%-11s dropout keeps different elements than on the first instruction set\n", name);
   }
-  std::printf(holds ? "All results hold.\n" : "Some results do not hold.\n");
+  std::printf(holds ? "All results are within their bounds.\n" : "Some results exceed their bounds.\n");
   return holds ? 0 : 1;
 }

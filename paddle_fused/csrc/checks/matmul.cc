@@ -12,7 +12,7 @@ namespace {
 
 using namespace kernels;
 
-// Operands as matrices that lie one after another, each row by row or column by column.
+// Operands as consecutive matrices, each row-major or column-major.
 struct Matrices {
   Tensor data;
   int64_t rows, columns;
@@ -75,7 +75,7 @@ void check_product(Report* report, const MatmulProblem& p, bool a_by_columns, bo
   report->compare("out", out, [&](auto arithmetic) { return product<decltype(arithmetic)>(p, a, b); });
 }
 
-// The result as a part of a larger matrix, written and then added to.
+// The result as a part of a larger matrix, first written, then accumulated into.
 void check_into(Report* report, const MatmulProblem& p) {
   constexpr int64_t kBeside = 3;
   const int64_t stride = p.columns + kBeside;
@@ -101,7 +101,7 @@ void check_into(Report* report, const MatmulProblem& p) {
   report->compare("sum", out, [&](auto arithmetic) { return expected(arithmetic, true); });
 }
 
-// Some rows at a time by a matrix that is packed once.
+// Several products with one packed matrix, some rows at a time.
 void check_packed(Report* report, const MatmulProblem& p, bool by_columns, int64_t rows_at_once) {
   const Matrices a(p.type.a, p.rows, p.depth, false, {0}), b(p.type.b, p.depth, p.columns, by_columns, {0});
   Tensor out(p.type.out, p.rows * p.columns);
@@ -127,7 +127,7 @@ void check_matmul(Report* report) {
         for (const auto& [rows, columns, depth] :
              {std::array<int64_t, 3>{1, 1, 1}, {5, 3, 7}, {17, 33, 65}, {67, 197, 131}, {1, 65, 259}, {130, 1, 33}})
           check_product(report, {type, rows, columns, depth, 1, 1}, a_by_columns, b_by_columns);
-    // Longer than the parts that a product is built of.
+    // Longer than the blocks of a product.
     check_product(report, {type, 1027, 5, 9, 1, 1}, false, false);
     check_product(report, {type, 3, 773, 9, 1, 1}, false, false);
     check_product(report, {type, 3, 5, 1029, 1, 1}, false, true);
@@ -169,7 +169,7 @@ void check_grouped_matmul(Report* report) {
     grouped_matmul_dx(type, shape, first.data(), dout.data(), matrices.data(), dx.data());
     grouped_matmul_dweight(type, shape, first.data(), x.data(), dout.data(), gradients.data());
 
-    // Adds x[r, i] W[g, i, j] and its like to whatever `visit` makes of them.
+    // Passes x[r, i] W[g, i, j] and its analogs to `visit`.
     const auto for_each = [&](const auto& visit) {
       for (int64_t g = 0; g < shape.groups; ++g)
         for (int64_t r = first[g]; r < first[g + 1]; ++r)

@@ -15,10 +15,10 @@ constexpr float kEpsilon = 1e-5f;
 struct Rows {
   int64_t count, width;
 };
-// Enough rows that the largest noise floor is not a matter of luck.
+// Enough rows for a stable maximum of the noise floor.
 constexpr Rows kShapes[] = {{61, 17}, {19, 33}, {33, 261}};
 
-// What the gradients of a row are computed from.
+// The values from which the gradients of a row are computed.
 template <typename Real>
 struct Moments {
   Real mean = 0, rstd = 0;
@@ -33,7 +33,8 @@ struct Moments {
   }
 };
 
-// The gradient of the normalised row that reaches element i, given that of all of them: (g - mean(g) - n mean(g n)) rstd
+// The gradient of the normalized row at element i, from the gradients of all elements: (g - mean(g) - n mean(g n))
+// rstd
 template <typename Real, typename At, typename Gradient>
 std::vector<Real> through_norm(const At& at, const Gradient& gradient, int64_t width, bool centred) {
   const Moments<Real> moments(at, width, centred);
@@ -118,7 +119,7 @@ void check_add_rms_norm(Report* report, ElementType type, const Rows& rows) {
   report->compare("rstd", rstd, [&](auto arithmetic) { return rms_norm(arithmetic, sum, gamma, rows, true); });
 }
 
-// All that a call of dropout_add_norm reads and writes.
+// All inputs and outputs of a dropout_add_norm call.
 class DropoutAddNormCheck {
  public:
   DropoutAddNormCheck(Report* report, NormKind norm, ElementType type, ElementType other_type, const Rows& rows,
@@ -221,7 +222,7 @@ class DropoutAddNormCheck {
     dropout_add_norm_backward(problem_, out_grad.data(), everything_ ? pre_grad.data() : nullptr, pre_.data(),
                               mean_.floats(), rstd_.floats(), gradients);
 
-    // The gradient of z, of all elements.
+    // The gradient of z for all elements.
     const auto of_pre = [&](auto arithmetic) {
       using Real = typename decltype(arithmetic)::Real;
       std::vector<Real> dz;
@@ -235,7 +236,7 @@ class DropoutAddNormCheck {
       }
       return dz;
     };
-    // Sums term(row, column, dz) into the element that place(row, column) names.
+    // Sums term(row, column, dz) into element place(row, column).
     const auto summed = [&](auto arithmetic, const Tensor& result, const auto& place, const auto& term) {
       using Real = typename decltype(arithmetic)::Real;
       const std::vector<Real> dz = of_pre(arithmetic);

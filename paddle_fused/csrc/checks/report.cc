@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Equal infinities are no error; a NaN always is one, unless both are.
+// Equal infinities count as no error. A NaN counts as an error unless both are NaN.
 double distance(double a, double b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
   const double difference = std::fabs(a - b);
@@ -35,7 +35,7 @@ void Report::compare(const char* what, const Tensor& result, const std::vector<d
   }
   const double allowed = 2 * noise_floor + rounding(result.type()) * largest;
   if (!std::isfinite(allowed)) {
-    // A truth that is not a number, or an infinite noise floor, allows everything: an error of this program.
+    // A NaN reference or an infinite noise floor would allow anything, so it is an error of this program.
     require(what, false);
     return;
   }
@@ -62,14 +62,14 @@ void Report::judge(const char* what, const Tensor& result, double error, double 
   if (error <= allowed && result.fences_intact()) return;
   line_holds_ = false;
   std::printf("  %s of %s: error %.3g, allowed %.3g%s\n", what, problem_.c_str(), error, allowed,
-              result.fences_intact() ? "" : "; memory outside of it was written");
+              result.fences_intact() ? "" : "; memory outside the result was written");
 }
 
 void Report::require(const char* what, bool holds) {
   ++results_;
   if (holds) return;
   line_holds_ = false;
-  std::printf("  %s of %s does not hold\n", what, problem_.c_str());
+  std::printf("  %s of %s is wrong\n", what, problem_.c_str());
 }
 
 void Report::same_everywhere(const std::vector<uint8_t>& bytes) {

@@ -1,8 +1,8 @@
-// What a kernel computed, measured against what it should have computed.
+// Compares the results of kernels with reference results.
 //
-// The truth is a scalar formula in double, evaluated on the very values that the kernel got. The noise floor is the error
-// of the same formula in float, which rounds to the tensors' type wherever plain operators one after another would store
-// a tensor: a kernel's error may be at most twice the noise floor, plus one rounding of the largest result.
+// The reference is a scalar formula in double, evaluated on the kernel's inputs. The noise floor is the error of the
+// same formula in float, rounded to the tensors' type wherever separate operators would store a tensor. A kernel's
+// error may be at most twice the noise floor, plus one rounding of the largest result.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,27 +28,27 @@ class Report {
  public:
   explicit Report(const char* isa) : isa_(isa) {}
 
-  // Ends the line of the kernel before and starts one.
+  // Ends the line of the previous kernel and starts a new one.
   void kernel(const std::string& name, ElementType type);
-  // Names what the following results belong to, for the messages.
+  // Names the problem of the following results in messages.
   void problem(const std::string& name) { problem_ = name; }
 
-  // `reference(arithmetic)` computes all elements of `result`: once with Exact and once with Composed.
+  // `reference(arithmetic)` computes all elements of `result`. It is called with Exact and with Composed.
   template <typename Reference>
   void compare(const char* what, const Tensor& result, const Reference& reference) {
     compare(what, result, reference(Exact{}), reference(Composed{type_}));
   }
   void compare(const char* what, const Tensor& result, const std::vector<double>& truth,
                const std::vector<float>& composed);
-  // The result is defined to the last bit.
+  // For results that are defined bit for bit.
   void compare_bits(const char* what, const Tensor& result, const std::vector<double>& truth);
   void require(const char* what, bool holds);
 
-  // Bytes that must be the same on every instruction set: which elements dropout keeps.
+  // Bytes that must be the same on every instruction set: the elements that dropout keeps.
   void same_everywhere(const std::vector<uint8_t>& bytes);
   uint64_t fingerprint() const { return fingerprint_; }
 
-  // Ends the last line. Whether everything held.
+  // Ends the last line. Returns whether all results passed.
   bool finish();
 
  private:

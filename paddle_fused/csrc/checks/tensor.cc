@@ -14,7 +14,7 @@ constexpr uint8_t kFenceByte = 0xa5;
 struct Format {
   const char* name;
   int precision;     // bits of the significand
-  int min_exponent;  // of the smallest normal number
+  int min_exponent;  // exponent of the smallest normal number
   double largest;
 };
 
@@ -29,7 +29,7 @@ Format format(ElementType type) {
   }
 }
 
-// The bits of a number that the type holds.
+// The bits of a number that is representable in the type.
 uint32_t encode(ElementType type, double x) {
   const auto value = static_cast<float>(x);
   uint32_t bits;

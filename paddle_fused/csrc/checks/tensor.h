@@ -1,4 +1,4 @@
-// Tensors as the checks hand them to the kernels, and how element types round, written independently of the kernels.
+// Test tensors, and the rounding of element types, implemented independently of the kernels.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -15,15 +15,15 @@ constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kBFloat16,
 const char* type_name(ElementType type);
 // Half the distance between 1 and the next larger number.
 double rounding(ElementType type);
-// The nearest number that `type` holds, ties to even.
+// The nearest number in `type`, ties to even.
 double rounded(ElementType type, double x);
 
-// The number that these bits stand for.
+// The number represented by these bits.
 inline double decode(ElementType type, uint32_t bits) {
   if (type == ElementType::kBFloat16) bits <<= 16;
   double factor = 1;
   if (type == ElementType::kFloat16) {
-    // Fraction and exponent move to their places in a float, whose exponents begin 112 lower; infinity and NaN are left.
+    // Moves fraction and exponent to their places in a float, with an exponent bias of 112. Handles infinity and NaN.
     const uint32_t special = (bits & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
     bits = (bits & 0x8000) << 16 | (bits & 0x7fff) << 13 | special;
     factor = 0x1p112;
@@ -33,13 +33,12 @@ inline double decode(ElementType type, uint32_t bits) {
   return value * factor;
 }
 
-// `count` elements at an address that is a multiple of the element's size and of nothing more, between fences: bytes
-// that no kernel may write.
+// `count` elements at an address aligned to the element size only, between fences: bytes that kernels must not write.
 class Tensor {
  public:
-  // Not written yet: every element is a NaN.
+  // Uninitialized: every element is a NaN.
   Tensor(ElementType type, int64_t count);
-  // Evenly distributed in [low, high), the same in every process.
+  // Uniformly distributed in [low, high), the same in every process.
   static Tensor random(ElementType type, int64_t count, double low = -1, double high = 1);
 
   ElementType type() const { return type_; }
@@ -63,7 +62,7 @@ class Tensor {
   std::vector<uint8_t> bytes_;
 };
 
-// A number in [0, bound) from the sequence that Tensor::random draws from.
+// A number in [0, bound) from the random sequence of Tensor::random.
 int64_t random_below(int64_t bound);
 double random_between(double low, double high);
 

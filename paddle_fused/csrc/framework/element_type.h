@@ -1,4 +1,4 @@
-// Paddle's data types as the host kernels know them.
+// Conversion of Paddle's data types to those of the host kernels.
 #pragma once
 #include "kernels/elements.h"
 #include "paddle/phi/common/data_type.h"
@@ -21,7 +21,7 @@ inline kernels::ElementType element_type(phi::DataType type) {
       return ElementType::kFloat16;
     default:
       PADDLE_THROW(common::errors::InvalidArgument(
-          "A tensor of %s came where float32, bfloat16 or float16 is accepted; cast it first.",
+          "A tensor is %s; accepted: float32, bfloat16 and float16. Cast it first.",
           phi::DataTypeToString(type)));
   }
 }

@@ -1,5 +1,5 @@
-// What differs between the releases of Paddle that this is built for, 3.0 to 3.3. Nothing else asks for the release.
-// PADDLE_VERSION_NUMBER is that of the wheel whose headers are compiled: 30202 for 3.2.2.
+// The differences between the supported Paddle releases, 3.0 to 3.3. No other file depends on the release.
+// PADDLE_VERSION_NUMBER is the version of the wheel whose headers are compiled: 30202 for 3.2.2.
 #pragma once
 #include <memory>
 #include <utility>
@@ -14,11 +14,11 @@
 
 namespace paddle_fused::paddle_release {
 
-// Tensor::contiguous is const from 3.1 on.
+// Tensor::contiguous is const since 3.1.
 inline paddle::Tensor contiguous(paddle::Tensor tensor) { return tensor.contiguous(); }
 
-// Before 3.1 Paddle takes an output without elements, which has no memory, for one that was forgotten ("output is not
-// initialized"). Here it gets some.
+// Before 3.1, Paddle considers an output without elements, which has no memory, uninitialized and raises an error.
+// This function allocates some.
 inline void give_memory([[maybe_unused]] paddle::Tensor* output) {
 #if PADDLE_VERSION_NUMBER < 30100
   if (!output->defined() || output->initialized() || output->numel() != 0) return;
@@ -39,11 +39,11 @@ struct WithMemory<std::vector<paddle::Tensor> (*)(Arguments...), function> {
   }
 };
 
-// PD_KERNEL of a function of an operator, whose outputs may be without elements.
+// PD_KERNEL for an operator function with possibly empty outputs.
 #define PF_KERNEL(function) \
   PD_KERNEL(::paddle_fused::paddle_release::WithMemory<decltype(&function), &function>::call)
 
-// The stream that a context computes on, as communicators take it: a Stream in 3.0, a stream_t from 3.1 on.
+// The current stream of a context, as required by communicators: a Stream in 3.0, a stream_t since 3.1.
 class CurrentStream {
  public:
   explicit CurrentStream(const phi::CustomContext& context) : context_(context) {}
@@ -54,7 +54,7 @@ class CurrentStream {
   const phi::CustomContext& context_;
 };
 
-// Whether a dimension is split by two axes of a mesh, which placements can say from 3.1 on.
+// Whether two mesh axes shard the same dimension, which placements support since 3.1.
 template <typename TensorDistAttr>
 bool is_co_shard([[maybe_unused]] const TensorDistAttr& attr) {
 #if PADDLE_VERSION_NUMBER >= 30100
@@ -64,8 +64,8 @@ bool is_co_shard([[maybe_unused]] const TensorDistAttr& attr) {
 #endif
 }
 
-// From 3.1 on a program's collectives run in a context of their communicator, and read a null pointer where nobody has
-// made one. In 3.0 they run in that of the device.
+// Since 3.1, the collectives of a program run in a context of their communicator, a null pointer unless it was
+// created. In 3.0, they run in the context of the device.
 template <typename Communicator>
 bool lacks_context([[maybe_unused]] Communicator& communicator) {
 #if PADDLE_VERSION_NUMBER >= 30100
@@ -83,7 +83,7 @@ void set_context([[maybe_unused]] Communicator* communicator,
 #endif
 }
 
-// From 3.2 on Paddle asks a plugin whether its devices compute in float16 and bfloat16; before it took that as given.
+// Since 3.2, Paddle asks the plugin whether its devices support float16 and bfloat16. Before, it assumed so.
 template <typename Interface, typename Supported>
 void set_low_precision([[maybe_unused]] Interface* interface, [[maybe_unused]] Supported supported) {
 #if PADDLE_VERSION_NUMBER >= 30200

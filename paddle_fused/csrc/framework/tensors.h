@@ -1,4 +1,4 @@
-// Paddle's tensors for operators: as text for messages, and dense for kernels.
+// Helpers for Paddle tensors in operators: text for messages, dense tensors for kernels.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace paddle_fused {
 
-// "[2, 16, 4, 64]", "bfloat16", "npu:0": as they are printed in Python.
+// "[2, 16, 4, 64]", "bfloat16", "npu:0": the format of Python.
 std::string text(const std::vector<int64_t>& shape);
 std::string text(paddle::DataType dtype);
 std::string text(const phi::Place& place);
 
-// The tensor itself when its memory is dense and in order, a dense copy otherwise.
+// The tensor itself if it is dense and row-major, otherwise a dense copy.
 paddle::Tensor dense(const paddle::Tensor& tensor);
 
 }  // namespace paddle_fused

@@ -9,12 +9,12 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// No processor has much more than this for each core. A virtual machine of a few cores may report the whole cache of its
-// host, most of which serves others.
+// No processor has much more than this per core. A small virtual machine may report the whole cache of its host, most
+// of which is used by others.
 constexpr int64_t kMostOfACore = int64_t{16} << 20;
 
-// Linux names the caches of a core by level: the last one's size, as "32768K". sysconf is second: on virtual machines
-// it may count the cache once for every core of the host.
+// Linux lists the caches of a core by level, with sizes such as "32768K". sysconf is the fallback: on virtual machines,
+// it may count the cache once per core of the host.
 int64_t last_cache_bytes() {
   int64_t largest = 0;
   for (int index = 0; index < 8; ++index) {

@@ -1,5 +1,5 @@
-// Element types of tensors as the kernels see them. 16-bit types are plain bit patterns in memory and floats in
-// registers; every store rounds to nearest even, as Paddle and the NPU do.
+// The kernels' element types. 16-bit types are bit patterns in memory and floats in registers. Every store rounds to
+// nearest even, as Paddle and the NPU do.
 #pragma once
 #include <cstdint>
 

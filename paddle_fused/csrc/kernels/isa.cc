@@ -14,8 +14,8 @@ namespace paddle_fused::kernels {
 namespace {
 
 #if defined(__x86_64__)
-// Whether the processor has tiles of bfloat16 and the operating system lets this process use them. It has to be asked
-// once; the answer holds for all threads.
+// Whether the processor has bfloat16 tiles and the operating system lets this process use them. The permission has to
+// be requested once and is valid for all threads.
 bool offers_amx() {
   constexpr unsigned kTilesOfBFloat16 = 1u << 22 | 1u << 24, kOsUsesXsave = 1u << 27;
   constexpr unsigned kTileState = 3u << 17;
@@ -24,11 +24,11 @@ bool offers_amx() {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kTilesOfBFloat16) != kTilesOfBFloat16) return false;
   __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
   if ((a & kTileState) != kTileState) return false;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, which old headers lack
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, missing in old headers
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// What __builtin_cpu_supports does not know in gcc 9 and 10.
+// __builtin_cpu_supports in gcc 9 and 10 does not recognize it.
 bool offers_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -94,13 +94,13 @@ Isa choose() {
     if (std::string(forced) != isa_name(isa)) continue;
     if (!machine_offers(isa) || !built(isa))
       throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced + ", which " +
-                                  (machine_offers(isa) ? "was left out of this build; the widest here is "
-                                                       : "this machine does not offer; its widest is ") +
-                                  isa_name(widest) + ". Unset the variable or name a narrower one.");
+                                  (machine_offers(isa) ? "is not part of this build; the widest available is "
+                                                       : "this machine does not support; its widest is ") +
+                                  isa_name(widest) + ". Unset the variable or use a narrower one.");
     return isa;
   }
   throw std::invalid_argument(std::string("PADDLE_FUSED_ISA=") + forced +
-                              " is unknown; accepted are baseline, neon, avx2, avx512, avx512_bf16 and amx.");
+                              " is unknown; accepted: baseline, neon, avx2, avx512, avx512_bf16 and amx.");
 }
 
 }  // namespace

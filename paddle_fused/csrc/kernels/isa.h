@@ -1,37 +1,38 @@
-// Run-time choice of the instruction set.
+// Selects the instruction set at run time.
 //
-// A kernel is written once, width-agnostic, in kernels/<room>/simd/<op>.cc. That file is compiled for every target into
-// namespace paddle_fused::kernels::PF_TARGET and hands out a table of function pointers; kernels/<room>/<op>.cc picks
-// one.
-// Code in simd/ must not call inline functions of the standard library: the linker keeps one copy of each, and that
-// copy may have been compiled for a wider machine than the one at hand.
+// Every kernel is written once, independent of the vector width, in kernels/<room>/simd/<op>.cc. The file is compiled
+// for every target into namespace paddle_fused::kernels::PF_TARGET and provides a table of function pointers.
+// kernels/<room>/<op>.cc selects a table.
+// Code in simd/ must not call inline functions of the standard library. The linker keeps one copy of each, which may
+// have been compiled for instructions that the machine lacks.
 #pragma once
 
 #define PF_EXPORT __attribute__((visibility("default")))
 
 namespace paddle_fused::kernels {
 
-// From the narrowest to the widest; kNeon is of aarch64, the others of x86-64. The last two are AVX-512 but for products
-// of bfloat16 in matmul and attention: by AVX512_BF16, which multiplies pairs, or by AMX, which multiplies tiles.
+// From narrow to wide. kNeon is for aarch64, the others for x86-64. The last two differ from AVX-512 only in the
+// bfloat16
+// products of matmul and attention: AVX512_BF16 multiplies pairs, AMX multiplies tiles.
 enum class Isa { kBaseline, kNeon, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 constexpr Isa kAllIsas[] = {Isa::kBaseline, Isa::kNeon,       Isa::kAvx2,
                             Isa::kAvx512,   Isa::kAvx512Bf16, Isa::kAmx};
 
-// The widest instruction set that this machine and this library have, or the one named by the environment variable
-// PADDLE_FUSED_ISA (baseline, neon, avx2, avx512, avx512_bf16, amx), read once. Throws std::invalid_argument if that name
-// is unknown, or the machine or this library lacks it.
+// The widest instruction set supported by this machine and this library, or the one named by the environment variable
+// PADDLE_FUSED_ISA (baseline, neon, avx2, avx512, avx512_bf16, amx), which is read once. Throws std::invalid_argument
+// if the name is unknown or not supported.
 PF_EXPORT Isa active_isa();
 PF_EXPORT const char* isa_name(Isa isa);
 
 }  // namespace paddle_fused::kernels
 
-// PF_DECLARE_TABLE(CastTable, cast_table) declares the accessor that every target's simd/<op>.cc defines;
-// PF_SELECT_TABLE(cast_table) calls the one of the active instruction set.
-// PF_DECLARE_PRODUCT_TABLE and PF_SELECT_PRODUCT_TABLE add, for kernels that multiply, what is compiled for products of
-// bfloat16, which is chosen if the operands are.
+// PF_DECLARE_TABLE(CastTable, cast_table) declares the accessor that simd/<op>.cc defines for every target;
+// PF_SELECT_TABLE(cast_table) calls the accessor of the active instruction set.
+// PF_DECLARE_PRODUCT_TABLE and PF_SELECT_PRODUCT_TABLE do the same for kernels that multiply. They include the
+// targets with bfloat16 products, which are selected for bfloat16 operands.
 //
-// kernels.cmake defines PF_HAS_<target> for those beyond AVX2 that this library has: an old compiler lacks some, and a
-// local build leaves out what the machine lacks. What it does not have is never active.
+// kernels.cmake defines PF_HAS_<target> for the targets beyond AVX2 in this library. Old compilers lack some, and a
+// local build omits targets that the machine does not support. A target that is not built is never active.
 #if defined(__x86_64__)
 #define PF_DECLARE_TABLE(Table, name)         \
   namespace baseline { const Table& name(); } \

@@ -1,10 +1,10 @@
-// Host kernels that leave their outputs as they are: dry runs follow a program without computing it.
+// Disables the computation of host kernels, leaving outputs unchanged, for dry runs.
 #pragma once
 #include "kernels/isa.h"
 
 namespace paddle_fused::kernels {
 
-// Whether the calling thread's kernels do not compute: while it has a NoComputeGuard.
+// Whether the calling thread has a NoComputeGuard, so its kernels do not compute.
 PF_EXPORT bool compute_is_disabled();
 
 class PF_EXPORT NoComputeGuard {

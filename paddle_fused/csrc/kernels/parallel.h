@@ -1,4 +1,4 @@
-// How loops over rows are shared among threads. For host code, never for simd/.
+// Distributes loops over rows among threads. For host code, never for simd/.
 #pragma once
 #include <omp.h>
 
@@ -10,8 +10,8 @@
 
 namespace paddle_fused::kernels {
 
-// Memory for each thread of a loop. Make it before the loop: an exception (no memory) in a parallel region ends the
-// process.
+// Memory for each thread of a loop. Create it before the loop, because an exception (no memory) in a parallel region
+// terminates the process.
 template <typename T>
 class ThreadWorkspace {
  public:
@@ -23,8 +23,8 @@ class ThreadWorkspace {
   std::vector<T> all_;
 };
 
-// Calls body(begin, end) for consecutive ranges that cover [0, rows), on all threads. A range holds about 16k elements
-// and depends on the shape only, so a result that is computed range by range does not depend on the number of threads.
+// Calls body(begin, end) for consecutive ranges that cover [0, rows), on all threads. A range has about 16k elements
+// and depends only on the shape, so results computed per range do not depend on the number of threads.
 template <typename Body>
 void for_each_range(int64_t rows, int64_t width, const Body& body) {
   constexpr int64_t kElements = 1 << 14;
@@ -34,9 +34,9 @@ void for_each_range(int64_t rows, int64_t width, const Body& body) {
   for (int64_t i = 0; i < ranges; ++i) body(i * range, std::min(rows, (i + 1) * range));
 }
 
-// Calls body(begin, end, partial) for blocks of rows, on all threads; the body adds what its rows contribute to
-// partial[count]. Returns the sum over the blocks, which depend on the number of rows only and are added in order: the
-// same bits for any number of threads.
+// Calls body(begin, end, partial) for blocks of rows, on all threads. The body adds the contribution of its rows to
+// partial[count]. Returns the sum over the blocks. Blocks depend only on the number of rows and are added in order,
+// so results are bit-identical for any number of threads.
 template <typename Body>
 std::vector<float> sum_over_row_blocks(int64_t rows, int64_t count, const Body& body) {
   constexpr int64_t kSmallestBlock = 16, kMostBlocks = 64;

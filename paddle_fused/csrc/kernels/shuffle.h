@@ -1,5 +1,5 @@
-// PF_SHUFFLE(a, b, i, ...): a vector of the named lanes of a and b, those of b counted after those of a. gcc has the
-// builtin function that clang has from 12 on; its own, which older ones have too, takes the lanes as a vector.
+// PF_SHUFFLE(a, b, i, ...): a vector of the given lanes of a and b, where b's lanes are numbered after a's. gcc has
+// the builtin function of clang since 12. Older versions have a different builtin that takes the lanes as a vector.
 #pragma once
 
 #if defined(__clang__) || __GNUC__ >= 12

@@ -23,7 +23,7 @@ struct CachedWorkspace::Memory {
     data = static_cast<float*>(std::aligned_alloc(kHugePage, bytes));
     if (!data) throw std::bad_alloc();
 #if defined(__linux__)
-    madvise(data, bytes, MADV_HUGEPAGE);  // advice: without huge pages the memory is as good, only slower
+    madvise(data, bytes, MADV_HUGEPAGE);  // a hint; small pages are only slower
 #endif
   }
   ~Memory() { std::free(data); }
@@ -33,10 +33,10 @@ namespace {
 
 using Memory = CachedWorkspace::Memory;
 
-// What earlier calls left.
+// Memory kept from earlier calls.
 class WorkspaceCache {
  public:
-  // The smallest of at least so many bytes; nullptr if there is none.
+  // The smallest block of at least this many bytes, or nullptr.
   Memory* take(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Memory** best = nullptr;
@@ -45,7 +45,7 @@ class WorkspaceCache {
     return best ? std::exchange(*best, nullptr) : nullptr;
   }
 
-  // Returns what is not kept.
+  // Returns the block that is not kept.
   Memory* keep(Memory* memory) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (Memory*& one : all_)
@@ -58,7 +58,7 @@ class WorkspaceCache {
   Memory* all_[2] = {};
 };
 
-// It is never freed: calls may come from threads that outlive static objects.
+// Never freed, because calls may come from threads that outlive static objects.
 WorkspaceCache& cache() {
   static auto* cache = new WorkspaceCache;
   return *cache;

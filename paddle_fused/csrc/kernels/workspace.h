@@ -12,7 +12,7 @@ struct FreeAligned {
 };
 using Workspace = std::unique_ptr<float, FreeAligned>;
 
-// Uninitialised, aligned to a cache line. Throws std::bad_alloc.
+// Uninitialized, aligned to a cache line. Throws std::bad_alloc.
 inline Workspace allocate(int64_t floats) {
   const size_t bytes = (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
   auto* p = static_cast<float*>(std::aligned_alloc(64, bytes));
@@ -20,9 +20,9 @@ inline Workspace allocate(int64_t floats) {
   return Workspace(p);
 }
 
-// The same, but the next one finds the memory again, in huge pages where there are any: fresh pages cost short products
-// a tenth of their time. Two are kept, the larger ones, of at most 64 MiB each: a product's and a packed matrix. Of more
-// at the same time the others get fresh memory.
+// Like allocate, but the memory is reused by later calls, in huge pages if available: fresh pages cost a short
+// product a tenth of its time. The two largest blocks are kept, of at most 64 MiB each, for a product and a packed
+// matrix. Further concurrent blocks get fresh memory.
 class CachedWorkspace {
  public:
   struct Memory;

@@ -1,7 +1,8 @@
-// pf_adamw_(param, grad, learning_rate, moment1, moment2, moment2_max?, beta1_pow, beta2_pow, master?): one step of
-// AdamW in place, by kernels/adam; pf_adamw_many_ the same for lists of them, in one call. moment2_max is there with
-// AMSGrad, master where a 16-bit parameter has float32 master weights. The step is given by the powers of beta, as in
-// Paddle's own optimizers. Betas close to 1 are passed as their distance from 1: attributes are single precision.
+// pf_adamw_(param, grad, learning_rate, moment1, moment2, moment2_max?, beta1_pow, beta2_pow, master?): one AdamW
+// step in place, by kernels/adam. pf_adamw_many_ does the same for lists of tensors in one call. moment2_max is
+// present with AMSGrad, master if a 16-bit parameter has float32 master weights. The powers of beta define the step,
+// as in Paddle's optimizers. Betas close to 1 are passed as their distance from 1, because attributes are single
+// precision.
 #include "kernels/optimizers/adam.h"
 
 #include "ops/operator.h"
@@ -13,7 +14,7 @@ using OptionalTensor = paddle::optional<Tensor>;
 
 constexpr char kOp[] = "pf_adamw_", kMany[] = "pf_adamw_many_";
 
-// An array of the update: on the parameter's device, of its shape, of a type that the kernel knows.
+// Checks an array of the update: on the parameter's device, with its shape, in a supported type.
 void check_array(const Tensor& param, const char* name, const Tensor& array) {
   check_places(kOp, {{"param", param}, {name, array}});
   check_float(kOp, {name, array});
@@ -36,7 +37,7 @@ kernels::AdamArray array_of(const Tensor& tensor) {
   return {const_cast<void*>(tensor.data()), element_type(tensor.dtype())};
 }
 
-// One parameter's step, checked and ready to be made.
+// One parameter's step, checked and ready to run.
 struct Step {
   kernels::AdamScalars scalars;
   float *beta1_pow, *beta2_pow;
@@ -96,8 +97,8 @@ void adamw_many(Tensors& params, const Tensors& grads, const Tensor& learning_ra
                 float weight_decay, bool maximize) {
   const auto check_count = [&](const char* name, const Tensors& list) {
     if (list.size() != params.size())
-      refuse(kMany, std::string(name) + " are " + std::to_string(list.size()) + " tensors and params " +
-                        std::to_string(params.size()) + "; accepted: as many.");
+      refuse(kMany, std::string(name) + " has " + std::to_string(list.size()) + " tensors and params " +
+                        std::to_string(params.size()) + "; accepted: equal numbers.");
   };
   check_count("grads", grads);
   check_count("moments1", moments1);
@@ -115,7 +116,7 @@ void adamw_many(Tensors& params, const Tensors& grads, const Tensor& learning_ra
     steps.push_back(prepare(params[i], grads[i], learning_rate, moments1[i], moments2[i], element(moments2_max, i),
                             beta1_pows[i], beta2_pows[i], element(masters, i), one_minus_beta1, one_minus_beta2, epsilon,
                             lr_ratio, weight_decay, maximize));
-  // All tensors are valid: only now is one changed.
+  // All tensors are valid. No tensor has been changed before this point.
   for (size_t i = 0; i < params.size(); ++i) {
     OptionalTensor largest = element(moments2_max, i), master = element(masters, i);
     update(steps[i], params[i], grads[i], moments1[i], moments2[i], largest, master);

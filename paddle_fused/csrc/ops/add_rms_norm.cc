@@ -1,5 +1,5 @@
-// pf_add_rms_norm(x, residual, weight; epsilon) -> (y, sum, rstd): kernels/rms_norm with the addition before it, over
-// the dimensions that weight has. x, residual and weight have one dtype, as aclnnAddRmsNorm wants it.
+// pf_add_rms_norm(x, residual, weight; epsilon) -> (y, sum, rstd): kernels/rms_norm with a preceding addition, over
+// the dimensions of weight. x, residual and weight have the same dtype, as in aclnnAddRmsNorm.
 #include "kernels/elementwise/cast.h"
 #include "kernels/norms/rms_norm.h"
 #include "ops/operator.h"
@@ -13,7 +13,7 @@ constexpr char kOp[] = "pf_add_rms_norm";
 void check_shapes(const Shape& x, const Shape& residual, const Shape& weight) {
   check_weight_shape(kOp, x, weight);
   if (x != residual)
-    refuse(kOp, "x has shape " + text(x) + " and residual " + text(residual) + "; accepted: one shape for both.");
+    refuse(kOp, "x has shape " + text(x) + " and residual " + text(residual) + "; accepted: equal shapes.");
 }
 
 std::vector<Tensor> forward(const Tensor& x, const Tensor& residual, const Tensor& weight, float epsilon) {
@@ -33,19 +33,19 @@ std::vector<Tensor> forward(const Tensor& x, const Tensor& residual, const Tenso
   return {y, sum, rstd};
 }
 
-// One gradient for x and for residual: sum's own and what comes through y.
+// One gradient for both x and residual: sum's own gradient plus the gradient through y.
 std::vector<Tensor> backward(const Tensor& dy, const Tensor& dsum, const Tensor& sum, const Tensor& rstd,
                              const Tensor& weight) {
   check_places(kOp, {{"sum", sum}, {"rstd", rstd}, {"weight", weight}});
   if (!dy.defined() && !dsum.defined())
-    refuse(kOp, "the loss depends on rstd alone; only y and sum have a gradient. Detach rstd.");
+    refuse(kOp, "the loss depends only on rstd; only y and sum have gradients. Detach rstd.");
   const Tensor zeros = dy.defined() ? dy : paddle::zeros(sum.shape(), sum.dtype(), sum.place());
   check_gradient(kOp, {"the gradient of y", zeros}, {"sum", sum}, sum.shape());
   if (dsum.defined()) check_gradient(kOp, {"the gradient of sum", dsum}, {"sum", sum}, sum.shape());
   const HostCall call("pf_add_rms_norm_grad", sum);
   const Tensor dense_dy = dense(zeros), dense_sum = dense(sum), dense_weight = dense(weight);
   const Tensor dense_dsum = dsum.defined() ? dense(dsum) : dsum;
-  // Not one tensor twice: Paddle adds further gradients to a tensor in place.
+  // Two tensors, because Paddle adds further gradients to a tensor in place.
   Tensor dx = paddle::empty(sum.shape(), sum.dtype(), sum.place());
   Tensor dresidual = paddle::empty(sum.shape(), sum.dtype(), sum.place());
   Tensor dweight = paddle::empty(weight.shape(), weight.dtype(), sum.place());

@@ -1,13 +1,14 @@
 // pf_dropout_add_norm(x0, residual, weight, bias, rowscale, layerscale, seed; ...) -> (out, pre, mask, mean, rstd):
-// kernels/dropout_add_norm as an operator, over the last dimension of x0. rowscale has the shape of x0 without it, or [1]
-// where that leaves none: captured programs cannot have the gradient of a custom operator's input of rank 0.
+// kernels/dropout_add_norm as an operator, over the last dimension of x0. rowscale has x0's shape without the last
+// dimension, or [1] if no dimension is left: captured programs do not support the gradient of a custom operator's
+// input of rank 0.
 //
-// Paddle 3.3.1 cannot have an optional input of a custom operator missing under auto-parallel: its shape inference reads
-// the shape of a tensor that is not there. So nothing is optional here: what `has` does not name may be any tensor of
-// rank 1 and is not read. mask is empty unless it is asked for; mean is not written by the RMS norm, nor read.
+// Under auto-parallel, Paddle 3.3.1 does not support missing optional inputs of custom operators, because its shape
+// inference reads the shape of the missing tensor. No input is therefore optional: inputs not listed in `has` may be
+// any tensor of rank 1 and are not read. mask is empty unless requested. RMS norm neither writes nor reads mean.
 //
-// The operator draws no random numbers: `seed` holds the Philox key and counter of the call. So it is a function of its
-// arguments, the gradient finds the same mask, and recomputation, which restores Paddle's generators, does too.
+// The operator draws no random numbers: `seed` has the Philox key and counter of the call. It is therefore a function
+// of its arguments, and the gradient and recomputation, which restores Paddle's generators, use the same mask.
 #include "kernels/norms/dropout_add_norm.h"
 
 #include <string>
@@ -19,14 +20,14 @@ namespace {
 
 constexpr char kOp[] = "pf_dropout_add_norm";
 
-// Which of the inputs are there: attribute `has`, a bit for each, as ops/dropout_add_norm.py sets them.
+// The present inputs: attribute `has`, one bit per input, set by ops/dropout_add_norm.py.
 struct Has {
   bool residual, bias, rowscale, layerscale;
   explicit Has(int64_t bits) : residual(bits & 1), bias(bits & 2), rowscale(bits & 4), layerscale(bits & 8) {}
 };
 
-// Of shapes of rank 0, too, which are refused when the operator runs: Paddle 3.3.1 ends the process if shape inference
-// throws while a program is captured.
+// Also accepts shapes of rank 0, which are rejected at run time: Paddle 3.3.1 terminates the process if shape
+// inference throws while a program is captured.
 Shape one_per_row(Shape x) {
   if (!x.empty()) x.back() = 1;
   return x;
@@ -39,7 +40,7 @@ Shape rowscale_shape(Shape x0) {
 
 void check_shape(const char* name, const Shape& shape, const Shape& expected) {
   if (shape != expected)
-    refuse(kOp, std::string(name) + " has shape " + text(shape) + "; accepted: " + text(expected) + ", to go with x0.");
+    refuse(kOp, std::string(name) + " has shape " + text(shape) + "; accepted: " + text(expected) + ", to match x0.");
 }
 
 void check_shapes(const Shape& x0, const Shape& residual, const Shape& weight, const Shape& bias,
@@ -54,7 +55,7 @@ void check_shapes(const Shape& x0, const Shape& residual, const Shape& weight, c
   if (has.layerscale) check_shape("layerscale", layerscale, vector);
 }
 
-// `argument` has the dtype of `like`, or float32.
+// Checks that `argument` has the dtype of `like`, or float32.
 void check_same_or_float32(const Argument& argument, const Argument& like) {
   if (argument.tensor.dtype() != DataType::FLOAT32) check_same_dtype(kOp, {like, argument});
 }
@@ -91,7 +92,7 @@ std::vector<Tensor> forward(const Tensor& x0, const Tensor& residual, const Tens
                             bool is_rms, float dropout, float epsilon, bool with_mask) {
   const Has has(has_bits);
   const Argument x0_argument{"x0", x0}, weight_argument{"weight", weight};
-  // What `has` does not name is not read, but a tensor all the same.
+  // Inputs not listed in `has` are not read, but must be tensors.
   check_defined(kOp, {{"residual", residual}, {"bias", bias}, {"rowscale", rowscale}, {"layerscale", layerscale},
                       {"seed", seed}});
   check_places(kOp, {x0_argument, weight_argument});
@@ -155,7 +156,7 @@ std::vector<Tensor> backward(const Tensor& out_grad, const Tensor& pre_grad, con
   p.rowscale = has.rowscale ? dense_rowscale.data() : nullptr;
   p.layerscale = has.layerscale ? dense_layerscale.data() : nullptr;
 
-  // What is missing has no gradient; autograd wants a tensor in its place all the same, which is zeros.
+  // A missing input has no gradient, but autograd requires a tensor in its place, so it is zeros.
   const auto gradient = [&](bool present, const Shape& shape, DataType dtype) {
     return present ? paddle::empty(shape, dtype, x0.place()) : paddle::zeros(weight.shape(), dtype, x0.place());
   };

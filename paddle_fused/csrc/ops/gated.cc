@@ -1,5 +1,5 @@
-// Gated activations: <op>(gate, up) -> a(gate) * up, and <op>_halves(x), x's last dimension holding gate and up:
-// kernels/gated as operators, one for each of its activations. Neither form joins or splits anything.
+// Gated activations: <op>(gate, up) -> a(gate) * up, and <op>_halves(x) with gate and up in x's last dimension.
+// kernels/gated as operators, one per activation. Neither form concatenates or splits tensors.
 #include "kernels/elementwise/gated.h"
 
 #include "ops/operator.h"
@@ -22,7 +22,7 @@ void check(const char* op, const Tensor& gate, const Tensor& up) {
                    "; accepted: the same shape. Reshape one.");
 }
 
-// Two dense tensors are one long row.
+// Two dense tensors form one long row.
 kernels::GatedShape shape_of(const Tensor& gate) { return {1, gate.numel(), gate.numel()}; }
 
 std::vector<Tensor> forward(const char* op, Activation activation, const Tensor& gate, const Tensor& up) {
@@ -62,7 +62,8 @@ std::vector<DataType> infer_gradient_dtypes(const DataType& gate, const DataType
 
 // ---- the two halves of one tensor
 
-// Paddle 3.3.1 ends the process if this throws while a program is captured: what does not fit is refused when it runs.
+// Paddle 3.3.1 terminates the process if this throws while a program is captured, so invalid inputs are rejected at
+// run time.
 Shape half_of(Shape x) {
   if (!x.empty() && x.back() > 0) x.back() /= 2;
   return x;
@@ -73,10 +74,10 @@ void check_halves(const char* op, const Tensor& x) {
   check_float(op, {"x", x});
   const Shape shape = x.shape();
   if (shape.empty() || shape.back() % 2 != 0)
-    refuse(op, "x has shape " + text(shape) + "; accepted: an even last dimension, which holds both halves.");
+    refuse(op, "x has shape " + text(shape) + "; accepted: an even last dimension, which contains both halves.");
 }
 
-// Rows of x, each with gate and then up.
+// Rows of x, each with gate first, then up.
 kernels::GatedShape halves_of(const Tensor& x) {
   const int64_t last = x.shape().back();
   return {x.numel() / last, last / 2, last};

@@ -1,10 +1,10 @@
 // pf_grouped_matmul(factors, group_list; group_list_type, x_gradient, weight_gradient) -> out:
-// kernels/grouped_matmul as an operator. A gradient that is not asked for has no elements.
+// kernels/grouped_matmul as an operator. A gradient that is not requested is empty.
 //   factors: x [T, K], then one weight [E, K, N] or E weights [K, N]; group_list [E] int64 -> out [T, N]
 //   out[r] = x[r] weight[g] for the rows r of group g
-// One list, because Paddle takes a list of gradients only where a gradient operator has no other output.
+// A single list, because Paddle supports a list of gradients only as the sole output of a gradient operator.
 // pf_grouped_matmul_dweight(x, dout, group_list; group_list_type) -> dweight [E, K, N]: x_g^T dout_g for each group.
-// group_list_type: 0 cumulative sums, 1 counts. The groups hold all T rows.
+// group_list_type: 0 cumulative sums, 1 counts. The groups cover all T rows.
 #include "kernels/matmul/grouped_matmul.h"
 
 #include "ops/operator.h"
@@ -50,7 +50,7 @@ void check(const char* op, const Argument& x, const Argument& other, const Tenso
                    "; accepted: 0 (cumulative sums) or 1 (counts).");
 }
 
-// The row at which each group starts, and the number of rows at the end.
+// The first row of each group, followed by the total number of rows.
 std::vector<int64_t> first_rows(const char* op, const Tensor& group_list, int group_list_type, int64_t rows) {
   const Tensor values = dense(group_list);
   const int64_t groups = values.numel();
@@ -60,13 +60,13 @@ std::vector<int64_t> first_rows(const char* op, const Tensor& group_list, int gr
     const int64_t before = first.back(), least = group_list_type == kCounts ? 0 : before;
     const int64_t most = group_list_type == kCounts ? rows - before : rows;
     if (value < least || value > most)
-      refuse(op, "group_list holds " + std::to_string(value) + " at position " + std::to_string(g) +
-                     "; accepted there: from " + std::to_string(least) + " to " + std::to_string(most) + ", for " +
-                     std::to_string(rows) + " rows.");
+      refuse(op, "group_list is " + std::to_string(value) + " at position " + std::to_string(g) +
+                     "; accepted: " + std::to_string(least) + " to " + std::to_string(most) +
+                     " at this position, for " + std::to_string(rows) + " rows.");
     first.push_back(group_list_type == kCounts ? before + value : value);
   }
   if (first.back() != rows)
-    refuse(op, "the groups hold " + std::to_string(first.back()) + " rows; accepted: all " + std::to_string(rows) +
+    refuse(op, "the groups cover " + std::to_string(first.back()) + " rows; accepted: all " + std::to_string(rows) +
                    " rows of x.");
   return first;
 }
@@ -78,7 +78,7 @@ struct Factors {
 
 Factors checked(const Tensors& factors, const Tensor& group_list, int group_list_type) {
   if (factors.size() < 2)
-    refuse(kForward, "factors holds " + std::to_string(factors.size()) + " tensors; accepted: x, then the weights.");
+    refuse(kForward, "factors has " + std::to_string(factors.size()) + " tensors; accepted: x, then the weights.");
   const Factors found{factors[0], {factors.begin() + 1, factors.end()}};
   for (const Tensor& tensor : found.weight)
     check(kForward, {"x", found.x}, {"weight", tensor}, group_list, group_list_type);
@@ -95,7 +95,7 @@ Tensors all_dense(Tensors tensors) {
   return tensors;
 }
 
-// The address of the matrix of each group, in `tensors`: one [E, K, N], or E of [K, N].
+// The address of each group's matrix in `tensors`: one [E, K, N], or E of [K, N].
 template <typename Address>
 std::vector<Address> addresses(const Tensors& tensors, const kernels::GroupedMatmulShape& shape) {
   std::vector<Address> found;
@@ -165,8 +165,8 @@ std::vector<Tensor> dweight(const Tensor& x, const Tensor& dout, const Tensor& g
   return {out};
 }
 
-// Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
-// it runs. A size that is not known yet is -1.
+// Paddle 3.3.1 terminates the process if shape inference throws while a program is captured, so invalid inputs are
+// rejected at run time. Unknown sizes are -1.
 int64_t first(const Shape& shape) { return shape.empty() ? -1 : shape.front(); }
 int64_t last(const Shape& shape) { return shape.empty() ? -1 : shape.back(); }
 
@@ -175,7 +175,7 @@ std::vector<Shape> infer_shapes(const std::vector<Shape>& factors, const Shape&,
 }
 std::vector<DataType> infer_dtypes(const std::vector<DataType>& factors, const DataType&) { return {factors.at(0)}; }
 
-// As PF_FIRST_DERIVATIVE_ONLY, for a list.
+// Like PF_FIRST_DERIVATIVE_ONLY, for a list.
 Tensors second_derivative(const Tensors& /*ddfactors*/) { refuse_second_derivative(kForward); }
 std::vector<Shape> infer_second_shapes(const std::vector<Shape>& ddfactors) { return {ddfactors.at(0)}; }
 std::vector<DataType> infer_second_dtypes(const std::vector<DataType>& ddfactors) { return {ddfactors.at(0)}; }
@@ -196,7 +196,7 @@ PD_BUILD_OP(pf_grouped_matmul)
     .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::grouped_matmul::infer_shapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::grouped_matmul::infer_dtypes));
 
-// Paddle infers a list of gradients itself: the shapes and dtypes of what they are the gradients of.
+// Paddle infers the shapes and dtypes of a list of gradients from the corresponding inputs.
 PD_BUILD_GRAD_OP(pf_grouped_matmul)
     .Inputs({paddle::Grad("out"), paddle::Vec("factors"), "group_list"})
     .Outputs({paddle::Grad(paddle::Vec("factors"))})

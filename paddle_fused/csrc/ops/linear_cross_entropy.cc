@@ -2,14 +2,15 @@
 //                         hidden_gradient, weight_gradient) -> (lse, target)
 // pf_linear_cross_entropy_with_backward(hidden, weight, labels; ignore_index, transpose_weight, mean, hidden_gradient,
 //                                       weight_gradient) -> (losses, dhidden, dweight)
-// kernels/linear_cross_entropy as operators, over the last dimension of hidden. The second one, for float32, gives the
-// gradients of the losses' sum, or of their mean over the tokens that count, and has no gradient itself. (Paddle would
-// take it for a gradient if its name held "_grad".) A gradient that is not asked for has no elements.
+// kernels/linear_cross_entropy as operators, over the last dimension of hidden. The second one, for float32, also
+// computes the gradients of the losses' sum, or of their mean over the tokens that are not ignored, and is not
+// differentiable. (A name with "_grad" would make Paddle treat it as a gradient operator.) A gradient that is not
+// requested is empty.
 //
 // hidden [..., H], weight [H, V] (or [V, H]), labels [...] and first_ids [G] in int64, lse and target [..., G] in
-// float32. The vocabulary comes in G equal blocks, and first_ids holds the id of each block's first entry: where the
-// vocabulary is split over devices, a device learns from its part of first_ids which entries its part of weight holds.
-// `vocabulary` is the size of the whole one, for the check of the labels; -1 if a captured program does not know it.
+// float32. The vocabulary has G equal blocks, and first_ids has the id of each block's first entry. If the vocabulary
+// is sharded over devices, a device's part of first_ids identifies the entries in its part of weight. `vocabulary` is
+// the total size, for checking labels; -1 if it is unknown in a captured program.
 #include "kernels/losses/linear_cross_entropy.h"
 
 #include <algorithm>
@@ -65,11 +66,11 @@ struct Arguments {
     first_ids = dense(given_first_ids);
     const int64_t entries = weight.shape()[transpose_weight ? 0 : 1], blocks = first_ids.numel();
     if (entries == 0 || blocks == 0 || entries % blocks != 0)
-      refuse(kOp, "weight holds " + std::to_string(entries) + " entries of the vocabulary and first_ids " +
+      refuse(kOp, "weight has " + std::to_string(entries) + " entries of the vocabulary and first_ids " +
                       std::to_string(blocks) + " blocks; accepted: at least one, in blocks of equal size.");
     if (vocabulary < 0 && blocks != 1)
-      refuse(kOp, "vocabulary is " + std::to_string(vocabulary) + " and first_ids names " + std::to_string(blocks) +
-                      " blocks; accepted: the size of the whole vocabulary, or -1 where weight holds all of it.");
+      refuse(kOp, "vocabulary is " + std::to_string(vocabulary) + " and first_ids has " + std::to_string(blocks) +
+                      " blocks; accepted: the size of the whole vocabulary, or -1 if weight contains all of it.");
     check_labels(labels, ignore_index, vocabulary < 0 ? entries : vocabulary);
     problem = {element_type(hidden.dtype()), labels.numel(), hidden.shape().back(), entries, blocks,
                transpose_weight, labels.data<int64_t>(), first_ids.data<int64_t>(), ignore_index};
@@ -119,7 +120,7 @@ std::vector<Tensor> backward(const Tensor& hidden, const Tensor& weight, const T
                              bool weight_gradient) {
   const Arguments given(hidden, weight, labels, first_ids, ignore_index, vocabulary, transpose_weight);
   if (!dlse.defined() || !dtarget.defined())
-    refuse(kOp, "the loss depends on only one of lse and target; their gradients are computed together. Use both.");
+    refuse(kOp, "the loss depends on only one of lse and target, but their gradients are computed together. Use both.");
   check_places(kOp, {{"hidden", hidden}, {"lse", lse}});
   check_gradient(kOp, {"the gradient of lse", dlse}, {"lse", lse}, lse.shape());
   check_gradient(kOp, {"the gradient of target", dtarget}, {"lse", lse}, lse.shape());
@@ -134,7 +135,8 @@ std::vector<Tensor> backward(const Tensor& hidden, const Tensor& weight, const T
   return {dhidden, dweight};
 }
 
-// Paddle 3.3.1 ends the process if this throws while a program is captured: what does not fit is refused when it runs.
+// Paddle 3.3.1 terminates the process if this throws while a program is captured, so invalid inputs are rejected at
+// run time.
 std::vector<Shape> infer_shapes(const Shape& hidden, const Shape& /*weight*/, const Shape& /*labels*/,
                                 const Shape& first_ids, int64_t /*ignore_index*/, int64_t /*vocabulary*/,
                                 bool /*transpose_weight*/, bool /*hidden_gradient*/, bool /*weight_gradient*/) {

@@ -1,6 +1,6 @@
 // pf_moe_token_permute(tokens, indices; num_out_tokens) -> (permuted, sorted_indices): kernels/moe as an operator.
 //   tokens [T, H], indices [T, K] or [T] int32 or int64 -> permuted [M, H], sorted_indices [T * K] int32
-// num_out_tokens: 0 keeps all T * K rows, n > 0 the first n, n < 0 all but the last -n.
+// num_out_tokens: 0 keeps all T * K rows, n > 0 the first n, n < 0 all except the last -n.
 #include <algorithm>
 
 #include "kernels/indexing/moe.h"
@@ -18,7 +18,7 @@ void check_shapes(const Shape& tokens, const Shape& indices) {
                   "; accepted: tokens [T, H] and indices [T, K] or [T].");
 }
 
-// -1 if a size is not known yet.
+// -1 if a size is unknown.
 int64_t entries(const Shape& indices) {
   int64_t product = 1;
   for (int64_t size : indices) {
@@ -42,8 +42,8 @@ void fill_places(const Tensor& indices, Tensor* sorted) {
   const Index* experts = indices.data<Index>();
   const int64_t wrong = kernels::moe_places(experts, indices.numel(), sorted->data<int32_t>());
   if (wrong < indices.numel())
-    refuse(kOp, "index " + std::to_string(experts[wrong]) + " stands at position " + std::to_string(wrong) +
-                    "; accepted: from 0 to below " + std::to_string(kernels::kMoeExpertLimit) + ".");
+    refuse(kOp, "index " + std::to_string(experts[wrong]) + " is at position " + std::to_string(wrong) +
+                    "; accepted: at least 0 and below " + std::to_string(kernels::kMoeExpertLimit) + ".");
 }
 
 std::vector<Tensor> forward(const Tensor& tokens, const Tensor& indices, int64_t num_out_tokens) {
@@ -54,7 +54,7 @@ std::vector<Tensor> forward(const Tensor& tokens, const Tensor& indices, int64_t
     refuse(kOp, "indices are " + text(indices.dtype()) + "; accepted: int32, int64. Cast them with tensor.astype.");
   check_shapes(tokens.shape(), indices.shape());
   if (indices.numel() >= kernels::kMoeExpertLimit)
-    refuse(kOp, std::to_string(indices.numel()) + " indices came; accepted: fewer than " +
+    refuse(kOp, "there are " + std::to_string(indices.numel()) + " indices; accepted: fewer than " +
                     std::to_string(kernels::kMoeExpertLimit) + ". Split the tokens.");
   const HostCall call(kOp, tokens);
   const Tensor rows = dense(tokens), experts = dense(indices);
@@ -72,10 +72,10 @@ std::vector<Tensor> forward(const Tensor& tokens, const Tensor& indices, int64_t
   return {permuted, sorted};
 }
 
-// dtokens[t] = sum over k of dpermuted[sorted_indices[t * K + k]], without the rows that were dropped.
+// dtokens[t] = sum over k of dpermuted[sorted_indices[t * K + k]], without the dropped rows.
 std::vector<Tensor> backward(const Tensor& dpermuted, const Tensor& indices, const Tensor& sorted,
                              int64_t num_out_tokens) {
-  if (!dpermuted.defined()) refuse(kOp, "the loss depends on sorted_indices alone, which has no gradient.");
+  if (!dpermuted.defined()) refuse(kOp, "the loss depends only on sorted_indices, which has no gradient.");
   const Argument gradient_argument{"the gradient of permuted", dpermuted};
   check_places(kOp, {gradient_argument, {"sorted_indices", sorted}});
   check_float(kOp, gradient_argument);
@@ -94,8 +94,8 @@ std::vector<Tensor> backward(const Tensor& dpermuted, const Tensor& indices, con
   return {dtokens};
 }
 
-// Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
-// it runs. A size that is not known yet is -1.
+// Paddle 3.3.1 terminates the process if shape inference throws while a program is captured, so invalid inputs are
+// rejected at run time. Unknown sizes are -1.
 std::vector<Shape> infer_shapes(const Shape& tokens, const Shape& indices, int64_t num_out_tokens) {
   return {{kept(entries(indices), num_out_tokens), tokens.empty() ? -1 : tokens.back()}, {entries(indices)}};
 }

@@ -1,6 +1,6 @@
 // pf_moe_token_unpermute(permuted, sorted_indices, probs) -> out: kernels/moe as an operator.
-//   permuted [M, H], sorted_indices [T * K] int32, probs [T, K] -> out [T, H], the dtype of permuted
-// pf_moe_token_restore(permuted, sorted_indices) -> out [T * K, H]: the same without probs, where K is 1.
+//   permuted [M, H], sorted_indices [T * K] int32, probs [T, K] -> out [T, H] with permuted's dtype
+// pf_moe_token_restore(permuted, sorted_indices) -> out [T * K, H]: the same without probs, with K = 1.
 // Entries of sorted_indices from M on were dropped and count as zeros.
 #include "kernels/elementwise/cast.h"
 #include "kernels/indexing/moe.h"
@@ -19,14 +19,14 @@ void check_rows(const char* op, const Shape& permuted, const Shape& sorted) {
 void check_probs(const Shape& sorted, const Shape& probs) {
   if (probs.size() == 2 && probs[1] > 0 && probs[0] * probs[1] == sorted[0]) return;
   refuse(kUnpermute, "probs has shape " + text(probs) + " and sorted_indices " + text(sorted) +
-                         "; accepted: probs [T, K] with as many elements as sorted_indices.");
+                         "; accepted: probs [T, K] with the number of elements of sorted_indices.");
 }
 
 void check(const char* op, const Tensor& permuted, const Tensor& sorted) {
   check_places(op, {{"permuted", permuted}, {"sorted_indices", sorted}});
   check_float(op, {"permuted", permuted});
   if (sorted.dtype() != DataType::INT32)
-    refuse(op, "sorted_indices are " + text(sorted.dtype()) + "; accepted: int32, as moe_token_permute returns them.");
+    refuse(op, "sorted_indices are " + text(sorted.dtype()) + "; accepted: int32, as returned by moe_token_permute.");
   check_rows(op, permuted.shape(), sorted.shape());
 }
 void check(const Tensor& permuted, const Tensor& sorted, const Tensor& probs) {
@@ -36,16 +36,16 @@ void check(const Tensor& permuted, const Tensor& sorted, const Tensor& probs) {
   check_probs(sorted.shape(), probs.shape());
 }
 
-// The inverse of sorted_indices. Its making shows that each of them is there once.
+// The inverse of sorted_indices. Computing it verifies that each index occurs once.
 std::vector<int32_t> entries_of(const char* op, const Tensor& sorted) {
   const int64_t count = sorted.numel();
   std::vector<int32_t> entry_at(count);
   const int32_t* place = count ? sorted.data<int32_t>() : nullptr;
   const int64_t wrong = kernels::moe_entries(place, count, entry_at.data());
   if (wrong < count)
-    refuse(op, "sorted index " + std::to_string(place[wrong]) + " stands at position " + std::to_string(wrong) +
-                   "; accepted: each number from 0 to below " + std::to_string(count) +
-                   " once. Pass what moe_token_permute returned.");
+    refuse(op, "sorted index " + std::to_string(place[wrong]) + " is at position " + std::to_string(wrong) +
+                   "; accepted: each number from 0 to " + std::to_string(count) +
+                   " (exclusive) once. Pass the sorted_indices returned by moe_token_permute.");
   return entry_at;
 }
 
@@ -121,8 +121,8 @@ std::vector<Tensor> restore_backward(const Tensor& dout, const Tensor& permuted,
   return {dpermuted};
 }
 
-// Paddle 3.3.1 ends the process if shape inference throws while a program is captured: what does not fit is refused when
-// it runs. A size that is not known yet is -1.
+// Paddle 3.3.1 terminates the process if shape inference throws while a program is captured, so invalid inputs are
+// rejected at run time. Unknown sizes are -1.
 Shape rows_of(const Shape& count, const Shape& permuted) {
   return {count.empty() ? -1 : count[0], permuted.empty() ? -1 : permuted.back()};
 }

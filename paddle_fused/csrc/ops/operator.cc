@@ -14,7 +14,7 @@ bool is_npu(const phi::Place& place) {
   return place.GetType() == phi::AllocationType::CUSTOM && place.GetDeviceType() == "npu";
 }
 
-// The virtual NPU's plugin, if it is the npu of this process; a plugin for a card has the same file name.
+// The virtual NPU's plugin, if it is this process's npu; the plugin for cards has the same file name.
 struct VirtualNpu {
   void (*begin_host_operator)(const char* name, int dtype, const phi::TensorBase* const* inputs, int count) = nullptr;
   void (*end_host_operator)() = nullptr;
@@ -58,7 +58,7 @@ void check_places(const char* op, std::initializer_list<Argument> arguments) {
     where << (&argument == arguments.begin() ? "" : ", ") << argument.name << " is on " << text(place);
   }
   if (!together)
-    refuse(op, where.str() + "; accepted: all on the CPU, or all on one virtual npu device. Move them with tensor.to.");
+  refuse(op, where.str() + "; accepted: all on the CPU, or all on one virtual npu device. Move them with tensor.to.");
 }
 
 void check_float(const char* op, const Argument& argument) {
@@ -73,7 +73,7 @@ void check_same_dtype(const char* op, std::initializer_list<Argument> arguments)
   for (const Argument& argument : arguments) {
     if (argument.tensor.dtype() == first.tensor.dtype()) continue;
     refuse(op, std::string(argument.name) + " is " + text(argument.tensor.dtype()) + " and " + first.name + " is " +
-                   text(first.tensor.dtype()) + "; both must have the same dtype. Cast one of them with tensor.astype.");
+                   text(first.tensor.dtype()) + "; accepted: the same dtype for both. Cast one with tensor.astype.");
   }
 }
 
@@ -82,12 +82,12 @@ void check_gradient(const char* op, const Argument& gradient, const Argument& li
   check_same_dtype(op, {like, gradient});
   if (gradient.tensor.shape() != shape)
     refuse(op, std::string(gradient.name) + " has shape " + text(gradient.tensor.shape()) + "; accepted: " +
-                   text(shape) + ", the shape of what it is the gradient of.");
+                   text(shape) + ", the shape of the corresponding output.");
 }
 
 void refuse_second_derivative(const char* op) {
-  refuse(op, "a second derivative was asked for; accepted: first derivatives. Plain Paddle's operators may have it: "
-             "paddle_fused.use_backend('composed', strict=True).");
+  refuse(op, "received create_graph=True; accepted: first derivatives only. The composed backend supports higher "
+             "derivatives: paddle_fused.use_backend('composed', strict=True).");
 }
 
 void check_size(const char* op, const Shape& shape) {
@@ -95,7 +95,7 @@ void check_size(const char* op, const Shape& shape) {
   int64_t bytes = sizeof(float);
   for (int64_t size : shape)
     if (__builtin_mul_overflow(bytes, size, &bytes))
-      refuse(op, "a tensor of shape " + text(shape) + " would come out; accepted: fewer than 2^63 bytes.");
+      refuse(op, "the result would have shape " + text(shape) + "; accepted: fewer than 2^63 bytes.");
 }
 
 Tensor empty_if(bool wanted, const Tensor& tensor) {

@@ -1,8 +1,8 @@
-// What the host operators (pf_...) share: checks of their arguments, and the record of their calls.
+// Shared by the host operators (pf_...): argument checks and the record of their calls.
 //
-// A host operator computes on tensors in the host's memory: those of the CPU place and of the virtual NPU. Its checks
-// throw phi's InvalidArgument, which reaches Python as ValueError. The public functions in Python explain more; the
-// checks here keep any call, however wrong, from reading memory that is not its own.
+// A host operator computes on tensors in host memory: on the CPU place and on the virtual NPU. Its checks throw phi's
+// InvalidArgument, a ValueError in Python. The public Python functions have more detailed messages; these checks keep
+// invalid calls from accessing foreign memory.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -25,29 +25,29 @@ struct Argument {
 // Throws InvalidArgument("<op>: <sentence>").
 [[noreturn]] void refuse(const char* op, const std::string& sentence);
 
-// No argument is missing (None in Python).
+// Checks that no argument is missing (None in Python).
 void check_defined(const char* op, std::initializer_list<Argument> arguments);
 
-// No argument is missing, all are on one device, and its memory is the host's.
+// Checks that no argument is missing and that all are on one device with host memory.
 void check_places(const char* op, std::initializer_list<Argument> arguments);
 
-// The argument is float32, bfloat16 or float16.
+// Checks that the argument is float32, bfloat16 or float16.
 void check_float(const char* op, const Argument& argument);
 
-// The arguments all have the dtype of the first.
+// Checks that all arguments have the dtype of the first.
 void check_same_dtype(const char* op, std::initializer_list<Argument> arguments);
 
-// A gradient that autograd handed in: on the device of `like`, of its dtype, and of `shape`, its output's.
+// Checks a gradient from autograd: on the device and in the dtype of `like`, with `shape`, the shape of its output.
 void check_gradient(const char* op, const Argument& gradient, const Argument& like, const Shape& shape);
 
-// A tensor of this shape can be: 64 bits count its bytes. An empty input may have huge sizes.
+// Checks that the byte count of a tensor with this shape fits in 64 bits. An empty input may have huge sizes.
 void check_size(const char* op, const Shape& shape);
 
-// Memory for the gradient of `tensor`, or no elements if it is not wanted: Paddle takes no missing gradient.
+// Memory for the gradient of `tensor`, or an empty tensor if it is not needed: Paddle requires every gradient.
 Tensor empty_if(bool wanted, const Tensor& tensor);
 
-// An operator whose gradient has no gradient. Without this, Paddle ends the graph there in silence: with create_graph=True
-// a second derivative is missing, and x.grad stays None. `input` is differentiable and `output` has a gradient.
+// For an operator whose gradient is not differentiable. Without this, Paddle silently ends the graph there: with
+// create_graph=True, a second derivative is missing and x.grad stays None. `input` must be differentiable.
 [[noreturn]] void refuse_second_derivative(const char* op);
 #define PF_FIRST_DERIVATIVE_ONLY(op, input, output)                                                \
   namespace paddle_fused::ops::second_derivative {                                                 \
@@ -62,11 +62,11 @@ Tensor empty_if(bool wanted, const Tensor& tensor);
       .SetInferShapeFn(PD_INFER_SHAPE(paddle_fused::ops::second_derivative::op##_shapes))          \
       .SetInferDtypeFn(PD_INFER_DTYPE(paddle_fused::ops::second_derivative::op##_dtypes))
 
-// Counts a call on an npu tensor in the virtual NPU's record, as work of the host: a card has no such operator. Nested
-// calls are not counted. Does nothing for tensors of the CPU place.
+// Counts a call on an npu tensor in the virtual NPU's record as host work, because a card does not have the operator.
+// Nested calls are not counted. Does nothing for tensors on the CPU place.
 class HostCall {
  public:
-  // `inputs`: those whose sizes say how much work it is.
+  // `inputs`: tensors whose sizes represent the amount of work.
   HostCall(const char* op, std::initializer_list<Tensor> inputs);
   HostCall(const char* op, const Tensor& tensor) : HostCall(op, {tensor}) {}
   ~HostCall();

@@ -1,5 +1,5 @@
-// pf_rms_norm(x, weight; epsilon) -> (y, rstd): kernels/rms_norm as an operator, over the dimensions that weight has.
-// weight has x's dtype or float32, and y x's; weight's gradient is summed in float32 and has weight's dtype.
+// pf_rms_norm(x, weight; epsilon) -> (y, rstd): kernels/rms_norm as an operator, over the dimensions of weight.
+// weight has x's dtype or float32, y has x's dtype. weight's gradient is summed in float32 and has weight's dtype.
 #include "kernels/norms/rms_norm.h"
 
 #include "kernels/elementwise/cast.h"

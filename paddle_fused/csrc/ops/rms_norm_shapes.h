@@ -1,4 +1,4 @@
-// Shapes that pf_rms_norm and pf_add_rms_norm share: the norm is taken over the dimensions that the weight has.
+// Shapes for pf_rms_norm and pf_add_rms_norm: the norm is computed over the dimensions of the weight.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -13,11 +13,11 @@ inline void check_weight_shape(const char* op, const Shape& x, const Shape& weig
                        std::find(weight.begin(), weight.end(), 0) == weight.end();
   if (is_tail) return;
   refuse(op, "x has shape " + text(x) + " and weight " + text(weight) +
-                 "; accepted: a weight of the shape of x's last dimensions, none of them 0.");
+                 "; accepted: a non-empty weight with the shape of x's last dimensions.");
 }
 
-// Also of shapes that do not go together: Paddle 3.3.1 ends the process if shape inference throws while a program is
-// captured, so what does not fit is refused when it runs.
+// Also accepts shapes that do not match, which are rejected at run time: Paddle 3.3.1 terminates the process if shape
+// inference throws while a program is captured.
 inline Shape rstd_shape(Shape x, const Shape& weight) {
   std::fill(x.end() - std::min(weight.size(), x.size()), x.end(), 1);
   return x;

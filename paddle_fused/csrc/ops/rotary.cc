@@ -1,8 +1,8 @@
 // pf_rotary(x, cos, sin; interleave, angle_gradients) -> y: kernels/rotary as an operator.
 //
-// x: [., ., ., D], or [., ., D] for packed sequences; cos, sin: of x's rank, each leading dimension x's or 1.
-// angle_gradients: cos or sin want a gradient; without, theirs are zeros. They are outputs all the same, because
-// under auto-parallel Paddle's backward pass wants one for each input.
+// x: [., ., ., D], or [., ., D] for packed sequences; cos, sin: x's rank, each leading dimension x's or 1.
+// angle_gradients: whether cos or sin need gradients. Otherwise their gradients are zeros; they are still outputs,
+// because Paddle's backward pass under auto-parallel requires one per input.
 #include "kernels/attention/rotary.h"
 
 #include "ops/operator.h"
@@ -19,7 +19,7 @@ void check_shapes(const Shape& x, const Shape& cos, const Shape& sin) {
   for (size_t d = 0; fits && d + 1 < x.size(); ++d) fits = cos[d] == 1 || cos[d] == x[d];
   if (!fits)
     refuse(kOp, "x has shape " + text(x) + ", cos " + text(cos) + " and sin " + text(sin) +
-                    "; accepted: cos and sin of one shape, x's last dimension, and 1 or x's size before it.");
+                    "; accepted: cos and sin of equal shape with x's last dimension; other dimensions are x's or 1.");
 }
 
 void check(const Tensor& x, const Tensor& cos, const Tensor& sin) {
@@ -29,7 +29,7 @@ void check(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   check_shapes(x.shape(), cos.shape(), sin.shape());
 }
 
-// A tensor of rank 3 is read as one of rank 4 whose first dimension is 1.
+// A tensor of rank 3 is treated as rank 4 with a leading dimension of 1.
 std::vector<int64_t> of_rank_4(const Shape& shape) {
   return shape.size() == 4 ? shape : Shape{1, shape[0], shape[1], shape[2]};
 }
@@ -75,7 +75,8 @@ std::vector<Tensor> backward(const Tensor& x, const Tensor& cos, const Tensor& s
   return {dx, dcos, dsin};
 }
 
-// Paddle 3.3.1 ends the process if this throws while a program is captured: what does not fit is refused when it runs.
+// Paddle 3.3.1 terminates the process if this throws while a program is captured, so invalid inputs are rejected at
+// run time.
 std::vector<Shape> infer_shapes(const Shape& x, const Shape& /*cos*/, const Shape& /*sin*/, bool /*interleave*/,
                                 bool /*angle_gradients*/) {
   return {x};

@@ -1,6 +1,6 @@
 """Attention: aclnnFlashAttentionScore, aclnnFlashAttentionVarLenScore and the plugin's operator over them.
 
-Legend: B batch, N heads, S sequence length, T tokens, D head size; q and kv: of query, of key and value.
+Legend: B batch, N heads, S sequence length, T tokens, D head size. Sq, Skv: S of query, of key and value.
 """
 
 from paddle_fused.contracts.rule import (
@@ -26,9 +26,9 @@ LIMITS = {
     "attention.sequence": M,
     "attention.tokens": M,
     "attention.head_dim": ByRelease(512, since="8.3.RC1", later=768, source=OPS_TRANSFORMER),
-    "attention.pse_rows": 1024,  # rows that are kept of a compressed position bias
-    "attention.statistics": 8,  # copies of each row's softmax maximum and sum: a block of 32 bytes
-    "attention.band": 65536,  # the plugin's pre_tokens and next_tokens beside a mask
+    "attention.pse_rows": 1024,  # rows of a compressed position bias
+    "attention.statistics": 8,  # copies of each row's softmax maximum and sum, a block of 32 bytes
+    "attention.band": 65536,  # the plugin's pre_tokens and next_tokens with a mask
 }
 
 CHANGES = (
@@ -37,7 +37,7 @@ CHANGES = (
     Change("`aclnnFlashAttentionVarLenScore` on the 950", "absent", "9.0.0", "present", OPS_TRANSFORMER),
     Change("`aclnnFlashAttentionScore` on the 950", "absent", "9.1.0", "present", OPS_TRANSFORMER),
     Change(
-        "`aclnnFlashAttentionVarLenScore`: pse of one dimension",
+        "`aclnnFlashAttentionVarLenScore`: one-dimensional pse",
         "refused",
         "9.1.0",
         "accepted",
@@ -52,7 +52,7 @@ DTYPES = {
     "attention.plugin_lengths": ("int32",),
 }
 
-LAYOUTS = {"BSH": 3, "SBH": 3, "BSND": 4, "BNSD": 4, "TND": 3}  # and their ranks
+LAYOUTS = {"BSH": 3, "SBH": 3, "BSND": 4, "BNSD": 4, "TND": 3}  # layout -> rank
 
 PLUGIN = "flash_attention_npu"
 DENSE = ("aclnnFlashAttentionScore", "npu_fusion_attention", "flash_attention", PLUGIN)
@@ -65,7 +65,7 @@ BUT_PLUGIN = (
     "flash_attention",
 )
 VARLEN_BUT_PLUGIN = BUT_PLUGIN[1:]
-# flash_attention has mask types instead of modes, and cannot break the rules of modes.
+# flash_attention has mask types instead of modes, so the rules of modes do not apply to it.
 FUSION = BUT_PLUGIN[:-1]
 VARLEN_FUSION = FUSION[1:]
 MASK_TYPES = ("flash_attention",)
@@ -95,7 +95,7 @@ RULES = (
         "attention.same_dtype",
         ALL,
         PARAM_INVALID,
-        "one dtype for query, key, value and the position bias",
+        "the same dtype for query, key, value and the position bias",
         "Cast one of them with tensor.astype.",
         ACLNN_SOURCE,
     ),
@@ -104,15 +104,15 @@ RULES = (
         ("npu_fusion_attention", "flash_attention"),
         PARAM_INVALID,
         listed(LAYOUTS),
-        "Name the order of the dimensions of query, key and value.",
+        "Specify the order of the dimensions of query, key and value.",
         ACLNN_SOURCE,
     ),
     ContractRule(
         "attention.rank",
         BUT_PLUGIN,
         PARAM_INVALID,
-        "three dimensions for BSH, SBH and TND, four for BSND and BNSD, the same for query, key and value",
-        "Reshape it, or name another layout.",
+        "rank 3 for BSH, SBH and TND, rank 4 for BSND and BNSD, for query, key and value",
+        "Reshape it, or use another layout.",
         ACLNN_SOURCE,
     ),
     ContractRule(
@@ -135,7 +135,7 @@ RULES = (
         "attention.batch_with_prefix",
         BUT_PLUGIN,
         INNER_TILING,
-        f"a batch size up to {_L['attention.batch_with_prefix']} with sparse modes 5 and 6, up to "
+        f"with sparse modes 5 and 6, a batch size up to {_L['attention.batch_with_prefix']}, or up to "
         f"{_L['attention.sequences_with_prefix']} sequences in layout TND",
         "Split the batch.",
         SCORE_DOC,
@@ -200,7 +200,7 @@ RULES = (
         "attention.key_value",
         BUT_PLUGIN,
         INNER_TILING,
-        "key and value of the same shape but for the head size",
+        "key and value with the same shape except for the head size",
         "Slice or repeat one of them.",
         SCORE_DOC,
     ),
@@ -208,24 +208,24 @@ RULES = (
         "attention.no_keys",
         ALL,
         INNER_TILING,
-        "at least one key where there are queries",
-        "Remove the queries that see nothing.",
+        "at least one key in every sequence that has queries",
+        "Remove these queries.",
         VARLEN_DOC,
     ),
     ContractRule(
         "attention.keep_prob",
         ALL,
         INNER_TILING,
-        "a keep probability above 0 and up to 1",
-        "A dropout of 1 leaves nothing: use zeros.",
+        "a keep probability above 0 and at most 1",
+        "Use zeros instead of a dropout of 1.",
         TILING_SOURCE,
     ),
     ContractRule(
         "attention.inner_precise",
         ("npu_fusion_attention",),
         PARAM_INVALID,
-        "0 or 1 (no effect), 2 (rows with hidden keys only give zeros)",
-        "Leave it at 0.",
+        "0 or 1 (no effect), or 2 (fully masked rows give zeros)",
+        "Use 0, the default.",
         SCORE_DOC,
     ),
     # ---- sequences of different lengths
@@ -233,7 +233,7 @@ RULES = (
         "attention.lengths",
         VARLEN_FUSION,
         None,
-        "cumulative lengths of query and key, as many of one as of the other, for layout TND",
+        "for layout TND, cumulative lengths of query and key in equal numbers",
         "For lengths 3, 2 pass [3, 5].",
         _TORCH,
     ),
@@ -241,7 +241,7 @@ RULES = (
         "attention.lengths_from_0",
         MASK_TYPES,
         None,
-        "cu_seqlens_q and cu_seqlens_k, both, for layout TND",
+        "both cu_seqlens_q and cu_seqlens_k for layout TND",
         "For lengths 3, 2 pass [0, 3, 5], or the mask masks.documents([3, 2]).",
         _TORCH,
     ),
@@ -249,32 +249,32 @@ RULES = (
         "attention.lengths_count",
         VARLEN,
         INNER_TILING,
-        "as many lengths of query as of key",
-        "Give a length of 0 to a sequence without tokens.",
+        "equal numbers of query lengths and key lengths",
+        "Pass a length of 0 for a sequence without tokens.",
         TILING_SOURCE,
     ),
     ContractRule(
         "attention.lengths_order",
         (*VARLEN_FUSION, PLUGIN),
         None,
-        "cumulative lengths, which never decrease (for lengths 3, 2: [3, 5])",
-        "Take their cumulative sum.",
+        "non-decreasing cumulative lengths (for lengths 3, 2: [3, 5])",
+        "Pass the cumulative sum of the lengths.",
         TILING_SOURCE,
     ),
     ContractRule(
         "attention.lengths_order_from_0",
         MASK_TYPES,
         None,
-        "cumulative lengths, which never decrease (for lengths 3, 2: [0, 3, 5])",
-        "Take their cumulative sum.",
+        "non-decreasing cumulative lengths (for lengths 3, 2: [0, 3, 5])",
+        "Pass the cumulative sum of the lengths.",
         TILING_SOURCE,
     ),
     ContractRule(
         "attention.lengths_total",
         VARLEN,
         INNER_TILING,
-        "cumulative lengths whose last element is the number of tokens",
-        "Slice the tensor, or give the tokens at the end a sequence.",
+        "cumulative lengths that end with the number of tokens",
+        "Slice the tensor, or add a sequence for the remaining tokens.",
         TILING_SOURCE,
     ),
     ContractRule(
@@ -299,8 +299,8 @@ RULES = (
         "attention.pse_rows",
         FUSION,
         INNER_TILING,
-        f"a bias of {_L['attention.pse_rows']} rows where Sq = Skv, Sq > {_L['attention.pse_rows']} and the "
-        "sparse mode is 0, 2 or 3",
+        f"a bias of {_L['attention.pse_rows']} rows only if Sq = Skv, Sq > {_L['attention.pse_rows']} and "
+        "the sparse mode is 0, 2 or 3",
         "Pass the bias of all rows.",
         TILING_SOURCE,
     ),
@@ -309,8 +309,8 @@ RULES = (
         VARLEN_FUSION,
         INNER_TILING,
         f"in layout TND [B, N, {_L['attention.pse_rows']}, Skv], [1, N, {_L['attention.pse_rows']}, Skv] or "
-        "all biases in one dimension, N * Sq * Skv elements for each sequence",
-        "Flatten the biases of the sequences and join them.",
+        "a one-dimensional bias with N * Sq * Skv elements per sequence",
+        "Flatten and concatenate the biases of the sequences.",
         VARLEN_DOC,
     ),
     ContractRule(
@@ -318,14 +318,14 @@ RULES = (
         VARLEN_FUSION,
         INNER_TILING,
         "no position bias in modes 7 and 8",
-        "Apply the bias to whole sequences, with mode 3 or 2.",
+        "Apply the bias to whole sequences in mode 3 or 2.",
         "hicann/ops-nn docs/zh/context/sparse_mode_introduction.md",
     ),
     ContractRule(
         "attention.pse_empty_sequence",
         VARLEN_FUSION,
         INNER_TILING,
-        "a position bias only where no sequence is empty",
+        "a position bias only if no sequence is empty",
         "Remove the empty sequences.",
         VARLEN_DOC,
     ),
@@ -342,7 +342,7 @@ RULES = (
         "attention.plugin_value",
         (PLUGIN,),
         INNER_TILING,
-        "key and value of the same shape: the result has query's",
+        "key and value with the same shape, because the result has query's shape",
         "Pad value with zeros and slice the result.",
         _PADDLE,
     ),
@@ -358,23 +358,23 @@ RULES = (
         "attention.plugin_mask_dtype",
         (PLUGIN,),
         None,
-        listed(DTYPES["attention.plugin_mask_dtype"]) + ", where True hides a key",
-        "For an additive mask pass (mask != 0).",
+        listed(DTYPES["attention.plugin_mask_dtype"]) + ", where True means masked",
+        "For an additive mask, pass (mask != 0).",
         _PADDLE,
     ),
     ContractRule(
         "attention.plugin_causal",
         (PLUGIN,),
         None,
-        "as many queries as keys with causal: its mask is [Sq, Sq]",
-        "Pass the mask itself as attn_mask (True hides a key).",
+        "equal numbers of queries and keys with causal, because its mask is [Sq, Sq]",
+        "Pass the mask as attn_mask (True means masked).",
         _PADDLE,
     ),
     ContractRule(
         "attention.plugin_lengths_missing",
         (PLUGIN,),
         None,
-        "actual_seq_q_len and actual_seq_kv_len, both, when is_varlen is True",
+        "both actual_seq_q_len and actual_seq_kv_len if is_varlen is True",
         "Pass cumulative lengths.",
         _PADDLE,
     ),
@@ -382,7 +382,7 @@ RULES = (
         "attention.plugin_lengths",
         (PLUGIN,),
         None,
-        "int32 with one dimension",
+        "a one-dimensional int32 tensor",
         "Cast or reshape it.",
         _PADDLE,
     ),
@@ -390,7 +390,7 @@ RULES = (
         "attention.plugin_rank",
         (PLUGIN,),
         None,
-        "query, key and value of four dimensions, [B, S, N, D], or, with is_varlen, of three, [T, N, D]",
+        "query, key and value of shape [B, S, N, D], or [T, N, D] with is_varlen",
         "Reshape it.",
         _PADDLE,
     ),
@@ -398,8 +398,8 @@ RULES = (
         "attention.plugin_seed",
         (PLUGIN,),
         None,
-        "int64 with two elements, the seed and the offset",
-        "Leave it out for a seed of the device's generator.",
+        "an int64 tensor with two elements, the seed and the offset",
+        "Omit it to use the device's generator.",
         _PADDLE,
     ),
 )

@@ -8,7 +8,7 @@ DTYPES = {"geglu.dtype": FLOATS}
 
 _GEGLU = ("aclnnGeGluV3", "npu_geglu", "geglu")
 _GEGLU_SOURCE = "hicann/ops-nn activation/ge_glu_v2/op_host/op_api/aclnn_geglu.cpp"
-_ONE_TENSOR = "aclnnGeGluV3, whose x and y are the halves of one tensor"
+_ONE_TENSOR = "aclnnGeGluV3, with x and y as the halves of one tensor"
 
 RULES = (
     ContractRule(
@@ -23,7 +23,7 @@ RULES = (
         "geglu.dim",
         _GEGLU[:2],
         PARAM_INVALID,
-        "a dimension that self has",
+        "a valid dimension of self",
         "Pass -1 for the last one.",
         _GEGLU_SOURCE,
     ),
@@ -32,15 +32,15 @@ RULES = (
         _GEGLU[:2],
         PARAM_INVALID,
         "0 for none or 1 for tanh",
-        "Pass 1, as torch_npu does by itself.",
+        "Pass 1, the default of torch_npu.",
         _GEGLU_SOURCE,
     ),
     ContractRule(
         "geglu.even",
         _GEGLU,
         PARAM_INVALID,
-        "without y an even size of the dimension that holds both halves",
-        "Pass y, or an x of even width.",
+        "without y, an even size of the dimension that contains both halves",
+        "Pass y, or an x with an even size.",
         _GEGLU_SOURCE,
     ),
     ContractRule(

@@ -1,4 +1,4 @@
-"""Grouped matrix product.
+"""Grouped matmul.
 
 Legend: T rows, K depth, E experts, N columns.
 """
@@ -70,7 +70,7 @@ RULES = (
         _GMM,
         PARAM_INVALID,
         "group_list int64 of shape [E]",
-        "Pass one for each expert.",
+        "Pass one element per expert.",
         _GMM_DOC,
     ),
     ContractRule(
@@ -78,38 +78,39 @@ RULES = (
         _GMM,
         PARAM_INVALID,
         "group_list_type 0 (cumulative sums) or 1 (counts)",
-        "Name what group_list holds.",
+        "Specify the contents of group_list.",
         _GMM_DOC,
     ),
     ContractRule(
         "grouped_matmul.group_order",
         _GMM,
         PARAM_INVALID,
-        "cumulative sums that never decrease (type 0), counts that are not negative (type 1)",
-        "Take the cumulative sum of the counts, or pass type 1.",
+        "non-decreasing cumulative sums (type 0) or non-negative counts (type 1)",
+        "Pass the cumulative sum of the counts, or type 1.",
         _GMM_DOC,
     ),
     ContractRule(
         "grouped_matmul.group_total",
         _GMM,
         PARAM_INVALID,
-        "groups that hold all T rows together",
-        "End the cumulative sums with T, or cut x to the rows that the groups hold.",
+        "groups that cover all T rows",
+        "End the cumulative sums with T, or slice x to the rows of the groups.",
         _GMM_DOC,
     ),
     ContractRule(
         "grouped_matmul.list",
         _GMM,
         PARAM_INVALID,
-        f"lists of 1 to {LIMITS['grouped_matmul.list']} tensors, as many x as weights where x is not grouped",
-        "Join the tensors, or pass a group_list.",
+        f"lists of 1 to {LIMITS['grouped_matmul.list']} tensors, and without groups equal numbers of x and "
+        "weight",
+        "Concatenate the tensors, or pass a group_list.",
         _GMM_DOC,
     ),
     ContractRule(
         "grouped_matmul.ranks",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
-        "tensors of 2 dimensions; without groups x of 2 to 6, with groups of rows one weight of 3",
+        "tensors of rank 2; without groups, x of rank 2 to 6; with groups of rows, one weight of rank 3",
         "Reshape them.",
         _GMM_DOC,
     ),
@@ -117,9 +118,9 @@ RULES = (
         "grouped_matmul.split_item",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
-        "split_item 2 or 3 (one result); 0 or 1 (one for each weight) with as many x as weights, or with one "
-        "x and a group_list that is a list",
-        "Pass 3, and split the result.",
+        "split_item 2 or 3 (one result); 0 or 1 (one result per weight) with equal numbers of x and weight, "
+        "or with one x and a list as group_list",
+        "Pass 3 and split the result.",
         _GMM_DOC,
     ),
     ContractRule(
@@ -135,7 +136,7 @@ RULES = (
         "grouped_matmul.float32_lists",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
-        "float32 with one x and one weight, where group_list is a tensor",
+        "for float32 and a tensor group_list, one x and one weight",
         "Stack the weights, or pass group_list as a list.",
         _GMM_DOC,
     ),
@@ -143,7 +144,7 @@ RULES = (
         "grouped_matmul.group_length",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
-        "more than one group in a list, or in a tensor of counts",
+        "more than one group if group_list is a list or has counts",
         "Use matmul for one group.",
         _GMM_DOC,
     ),
@@ -151,7 +152,7 @@ RULES = (
         "grouped_matmul.act_type",
         ("npu_grouped_matmul",),
         PARAM_INVALID,
-        "act_type 0, as activations belong to quantised products",
+        "act_type 0, because activations require quantized operands",
         "Apply the activation to the result.",
         _GMM_DOC,
     ),
@@ -167,7 +168,7 @@ RULES = (
         "grouped_matmul.bias",
         ("npu_grouped_matmul",),
         None,
-        "no bias, as in training",
+        "no bias",
         "Add it to the result.",
         "MindSpeed docs/ops/gmm.md",
     ),
@@ -175,8 +176,8 @@ RULES = (
         "grouped_matmul.quantised",
         ("npu_grouped_matmul",),
         None,
-        "x and weight in floating point, without an argument of quantised products",
-        "Dequantise them.",
+        "floating-point x and weight, without arguments for quantization",
+        "Dequantize them.",
         _GMM_DOC,
     ),
 )

@@ -1,13 +1,13 @@
-"""Token permute of mixtures of experts.
+"""Mixture-of-experts token permute.
 
-Legend: T tokens, H hidden, K experts of a token (top-k).
+Legend: T tokens, H hidden size, K experts per token (top-k).
 """
 
 from paddle_fused.contracts.rule import INNER_TILING, NOTES_82, PARAM_INVALID, Change, ContractRule, listed
 
 LIMITS = {
     "moe.top_k": 512,
-    "moe.indices": 16777215,  # below: indices are sorted as float32
+    "moe.indices": 16777215,  # exclusive, because indices are sorted as float32
 }
 CHANGES = (
     Change("`aclnnMoeTokenPermuteWithRoutingMap`, `WithEp`", "absent", "8.2.RC1", "present", NOTES_82),
@@ -48,7 +48,7 @@ RULES = (
         "moe.indices_shape",
         _PERMUTE,
         INNER_TILING,
-        "indices of shape [T, K] or [T], T as of tokens",
+        "indices of shape [T, K] or [T], with T from tokens",
         "Reshape it.",
         _PERMUTE_TILING,
     ),
@@ -56,7 +56,7 @@ RULES = (
         "moe.top_k",
         _PERMUTE,
         INNER_TILING,
-        f"up to {LIMITS['moe.top_k']} experts for a token",
+        f"up to {LIMITS['moe.top_k']} experts per token",
         "Lower top-k.",
         _PERMUTE_TILING,
     ),
@@ -64,7 +64,7 @@ RULES = (
         "moe.indices",
         _PERMUTE,
         INNER_TILING,
-        f"fewer than {LIMITS['moe.indices']} indices, each from 0 to below {LIMITS['moe.indices']}",
+        f"fewer than {LIMITS['moe.indices']} indices, each at least 0 and below {LIMITS['moe.indices']}",
         "Split the tokens.",
         _PERMUTE_TILING,
     ),
@@ -73,7 +73,7 @@ RULES = (
         ("npu_moe_token_permute", "npu_moe_token_unpermute"),
         INNER_TILING,
         "padded_mode False",
-        "Leave it out.",
+        "Omit it.",
         _PERMUTE_TILING,
     ),
 )

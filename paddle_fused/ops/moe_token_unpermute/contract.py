@@ -1,6 +1,6 @@
-"""Token unpermute of mixtures of experts.
+"""Mixture-of-experts token unpermute.
 
-Legend: T tokens, H hidden, K experts of a token (top-k).
+Legend: T tokens, H hidden size, K experts per token (top-k), M rows kept by permute.
 """
 
 from paddle_fused.contracts.rule import INNER_TILING, PARAM_INVALID, ContractRule
@@ -18,8 +18,8 @@ RULES = (
         "moe.permuted",
         _UNPERMUTE,
         INNER_TILING,
-        "permuted tokens of shape [T * K, H] or fewer rows",
-        "Pass what permute returned, row for row.",
+        "permuted tokens of shape [M, H] with M up to T * K",
+        "Pass the rows in the order returned by permute.",
         _UNPERMUTE_DOC,
     ),
     ContractRule(
@@ -27,15 +27,15 @@ RULES = (
         _UNPERMUTE,
         PARAM_INVALID,
         "sorted_indices int32 of shape [T * K]",
-        "Pass what permute returned.",
+        "Pass the sorted_indices returned by permute.",
         _UNPERMUTE_DOC,
     ),
     ContractRule(
         "moe.probs",
         _UNPERMUTE,
         INNER_TILING,
-        f"probs of shape [T, K] with T * K elements as sorted_indices, K up to {PERMUTE_LIMITS['moe.top_k']}",
-        "Reshape it; without probs K is 1.",
+        f"probs of shape [T, K] with sorted_indices of length T * K, K up to {PERMUTE_LIMITS['moe.top_k']}",
+        "Reshape it; without probs, K is 1.",
         _UNPERMUTE_DOC,
     ),
 )

@@ -30,7 +30,7 @@ DTYPES = {"rotary.dtype": FLOATS}
 PLUGIN = "fused_rope"
 _PUBLIC = ("aclnnRotaryPositionEmbedding", "npu_rotary_mul", "rotary_mul", "apply_rotary")
 _ALL = (*_PUBLIC, PLUGIN)
-_LIMITED = _PUBLIC[:2]  # the public functions have no limits of sizes
+_LIMITED = _PUBLIC[:2]  # the public functions do not limit sizes
 _DOC = "hicann/ops-transformer posembedding/rotary_position_embedding/docs/aclnnRotaryPositionEmbedding.md"
 _PADDLE = "PaddlePaddle/PaddleCustomDevice backends/npu/custom_op/fused_rope_npu.cc"
 
@@ -47,18 +47,23 @@ RULES = (
         "rotary.same_dtype",
         _ALL,
         PARAM_INVALID,
-        "cos and sin of x's dtype",
+        "cos and sin with x's dtype",
         "Cast them with tensor.astype.",
         _DOC,
     ),
     ContractRule(
-        "rotary.mode", _PUBLIC[1:3], PARAM_INVALID, listed(MODES), "Others are not for Atlas A2 and A3.", _DOC
+        "rotary.mode",
+        _PUBLIC[1:3],
+        PARAM_INVALID,
+        listed(MODES),
+        "Atlas A2 and A3 do not support other modes.",
+        _DOC,
     ),
     ContractRule(
         "rotary.dimensions",
         _LIMITED,
         SHAPES,
-        f"{LIMITS['rotary.least_dimensions']} to 4 dimensions, three for packed sequences",
+        f"rank {LIMITS['rotary.least_dimensions']} to 4, where rank 3 is for packed sequences",
         "Reshape it.",
         _DOC,
     ),
@@ -66,11 +71,11 @@ RULES = (
         "rotary.layout",
         _PUBLIC[2:],
         SHAPES,
-        "four dimensions, or three for packed sequences",
+        "rank 4, or rank 3 for packed sequences",
         "Reshape it.",
         _DOC,
     ),
-    ContractRule("rotary.rank", (PLUGIN,), INNER_TILING, "four dimensions", "Reshape it.", _PADDLE),
+    ContractRule("rotary.rank", (PLUGIN,), INNER_TILING, "rank 4", "Reshape it.", _PADDLE),
     ContractRule(
         "rotary.head_dim",
         (*_LIMITED, PLUGIN),
@@ -83,7 +88,7 @@ RULES = (
         "rotary.batch_heads",
         (*_LIMITED, PLUGIN),
         SHAPES,
-        f"below {LIMITS['rotary.batch']} for batch and below {LIMITS['rotary.heads']} for heads",
+        f"a batch size below {LIMITS['rotary.batch']} and fewer than {LIMITS['rotary.heads']} heads",
         "Split it.",
         _DOC,
     ),
@@ -91,7 +96,7 @@ RULES = (
         "rotary.interleaved_rows",
         _LIMITED,
         SHAPES,
-        f"batch times heads below {LIMITS['rotary.interleaved_rows']} in mode interleave",
+        f"in mode interleave, batch size * heads below {LIMITS['rotary.interleaved_rows']}",
         "Split it.",
         _DOC,
     ),
@@ -99,8 +104,8 @@ RULES = (
         "rotary.angles",
         (*_LIMITED, PLUGIN),
         SHAPES,
-        "cos and sin of one shape, x's S and D and, in mode half, 1 or x's size for batch and heads: "
-        "[1, S, 1, D], [B, S, 1, D] or [B, S, N, D]; in mode interleave [1, S, 1, D]",
+        "cos and sin with the same shape: [1, S, 1, D], [B, S, 1, D] or [B, S, N, D] in mode half, "
+        "[1, S, 1, D] in mode interleave, in the layout of x",
         "Slice or reshape them.",
         _DOC,
     ),
@@ -108,7 +113,7 @@ RULES = (
         "rotary.angle_gradient_rows",
         _LIMITED,
         SHAPES,
-        f"batch times heads up to {LIMITS['rotary.angle_gradient_rows']} where cos and sin need a gradient",
+        f"batch size * heads up to {LIMITS['rotary.angle_gradient_rows']} if cos and sin need gradients",
         "Detach cos and sin, or split x.",
         _DOC,
     ),
@@ -116,23 +121,23 @@ RULES = (
         "rotary.rotate",
         ("npu_rotary_mul",),
         None,
-        "no matrix for the rotation",
-        "Pass rotate=None: a matrix has no gradient, and the modes are these products.",
+        "no rotation matrix",
+        "Pass rotate=None and use a mode, which computes the same product with gradients.",
         "Ascend/op-plugin docs/context/torch_npu-npu_rotary_mul.md",
     ),
     ContractRule(
         "rotary.plugin_head_dim",
         (PLUGIN,),
         None,
-        f"a head_dim that is a multiple of {LIMITS['rotary.plugin_head_dim_multiple']}",
-        "For other sizes apply the rotation with composed operators (use_fused_rope false).",
+        f"a head size that is a multiple of {LIMITS['rotary.plugin_head_dim_multiple']}",
+        "For other sizes, use composed operators (use_fused_rope false).",
         _PADDLE,
     ),
     ContractRule(
         "rotary.plugin_angles",
         (PLUGIN,),
         None,
-        "cos and sin of one shape, [1, seq_len, 1, head_dim]",
+        "cos and sin with the same shape, [1, S, 1, D]",
         "Slice or reshape them.",
         _PADDLE,
     ),

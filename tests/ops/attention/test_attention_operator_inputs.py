@@ -72,7 +72,7 @@ def test_dropout_is_a_function_of_the_seed():
 @pytest.mark.parametrize(
     "seed, message",
     [
-        (None, "dropout is 0.5.*, which needs seed"),
+        (None, "dropout is 0.5.*, which requires seed"),
         ([1], r"seed is int64 of shape \[1\]; accepted: int64 of shape \[2\]"),
         ([[1, 2]], r"seed is int64 of shape \[1, 2\]"),
         ([1.0, 2.0], "seed is float32 of shape"),

@@ -183,21 +183,21 @@ WRONG = {
     "and indices [2, 1]; accepted": lambda: (PERMUTE, _tokens(), paddle.zeros([2, 1], "int64"), 0),
     "and indices [3, 0]; accepted": lambda: (PERMUTE, _tokens(), paddle.zeros([3, 0], "int64"), 0),
     "indices are float32; accepted": lambda: (PERMUTE, _tokens(), paddle.zeros([3, 1]), 0),
-    "index -1 stands at position 1": lambda: (PERMUTE, _tokens(), _ints(0, -1, 0), 0),
-    "index 16777215 stands at position 2": lambda: (PERMUTE, _tokens(), _ints(0, 1, 16777215), 0),
+    "index -1 is at position 1": lambda: (PERMUTE, _tokens(), _ints(0, -1, 0), 0),
+    "index 16777215 is at position 2": lambda: (PERMUTE, _tokens(), _ints(0, 1, 16777215), 0),
     "tokens is float64; accepted": lambda: (PERMUTE, _tokens("float64"), _places(0, 0, 0), 0),
-    "sorted index 3 stands at position 2": lambda: (RESTORE, _tokens(), _places(0, 1, 3)),
-    "sorted index -1 stands at position 2": lambda: (RESTORE, _tokens(), _places(0, 1, -1)),
-    "sorted index 1 stands at position 2": lambda: (RESTORE, _tokens(), _places(0, 1, 1)),
+    "sorted index 3 is at position 2": lambda: (RESTORE, _tokens(), _places(0, 1, 3)),
+    "sorted index -1 is at position 2": lambda: (RESTORE, _tokens(), _places(0, 1, -1)),
+    "sorted index 1 is at position 2": lambda: (RESTORE, _tokens(), _places(0, 1, 1)),
     "and sorted_indices [2]; accepted": lambda: (RESTORE, _tokens(), _places(0, 1)),
     "sorted_indices are int64; accepted": lambda: (RESTORE, _tokens(), _ints(0, 1, 2)),
     "probs has shape [2, 2]": lambda: (UNPERMUTE, _tokens(), _places(0, 1, 2), paddle.ones([2, 2])),
     "probs has shape [3] ": lambda: (UNPERMUTE, _tokens(), _places(0, 1, 2), paddle.ones([3])),
     "probs is int64": lambda: (UNPERMUTE, _tokens(), _places(0, 1, 2), paddle.ones([3, 1], "int64")),
-    "the groups hold 2 rows; accepted: all 3": lambda: _groups(_weight(), 1, 1),
-    "holds 4611686018427387904 at position 1": lambda: _groups(_weight(), 1, 1 << 62),
-    "holds 2 at position 1; accepted there: from 3 to 3": lambda: _groups(_weight(), 3, 2, kind=0),
-    "holds -1 at position 1": lambda: _groups(_weight(), 3, -1),
+    "the groups cover 2 rows; accepted: all 3": lambda: _groups(_weight(), 1, 1),
+    "is 4611686018427387904 at position 1": lambda: _groups(_weight(), 1, 1 << 62),
+    "is 2 at position 1; accepted: 3 to 3": lambda: _groups(_weight(), 3, 2, kind=0),
+    "is -1 at position 1": lambda: _groups(_weight(), 3, -1),
     "and group_list [1]; accepted": lambda: _groups(_weight(), 3),
     "group_list_type is 2; accepted": lambda: _groups(_weight(), 3, 0, kind=2),
     "weight [1, 5, 5]": lambda: _groups(_weight(1, 5, 5), 3),
@@ -235,7 +235,7 @@ def test_a_captured_program_refuses_wrong_values_when_it_runs():
 
     captured = paddle.jit.to_static(program, full_graph=True)
     assert captured(_tokens(), paddle.to_tensor([2, 1, 0])).shape == [3, 4]
-    with pytest.raises(ValueError, match="index -1 stands at position 1"):
+    with pytest.raises(ValueError, match="index -1 is at position 1"):
         captured(_tokens(), paddle.to_tensor([2, -1, 0]))
 
 

@@ -98,7 +98,7 @@ def test_the_plugin_s_operator_refuses_a_float32_weight_of_16_bit_tensors():
     t = tensors("rms_norm", (2, 8), "bfloat16", "npu")
     with use_backend("ascend", strict=True), pytest.raises(paddle_fused.BackendError) as refused:
         paddle_fused.rms_norm(t["x"], t["weight"].astype("float32"))
-    assert "gamma of x's dtype" in refused.value.reasons["ascend"]
+    assert "x's dtype" in refused.value.reasons["ascend"]
 
 
 def test_rstd_of_the_torch_npu_name():

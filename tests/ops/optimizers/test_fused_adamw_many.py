@@ -115,7 +115,7 @@ def test_lists_of_different_lengths_are_refused():
     ones = [paddle.ones([2]) for _ in range(2)]
     power = [paddle.full([1], 0.9) for _ in range(2)]
     numbers = (0.1, 0.001, 1e-8, 1.0, 0.0, False)
-    with pytest.raises(ValueError, match=r"grads are 1 .*params 2"):
+    with pytest.raises(ValueError, match=r"grads has 1 .*params 2"):
         native.call(
             "pf_adamw_many_", ones, ones[:1], paddle.ones([1]), ones, ones, None, power, power, None, *numbers
         )

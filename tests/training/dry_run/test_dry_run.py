@@ -175,7 +175,7 @@ for use in (
     try:
         use()
     except NotImplementedError as error:
-        print(str(error).split("In dry mode")[0])
+        print(str(error).split("Dry mode")[0])
 """
 
 

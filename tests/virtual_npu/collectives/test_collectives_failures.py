@@ -84,7 +84,7 @@ def test_ends_of_a_transfer_that_do_not_fit(mismatches):
     assert calls[1][0] == "recv from rank 0 of 5 float64 (transfer 1)"
 
 
-REASONS = {"stopped": "is stopped", "ended": "(has ended|has left the group)"}
+REASONS = {"stopped": "is stopped", "ended": "(has exited|has left the group)"}
 QUICK = ("killed", "stopped")
 
 
@@ -105,7 +105,7 @@ def test_a_lost_rank_is_named_on_all_others(tmp_path, case):
         assert re.search(
             r"rank [02] .* waits in .* at \S+failures.py:\d+ for rank 1 \(process \d+\), ", error
         )
-        assert re.search(REASONS.get(case, "has ended"), error)
+        assert re.search(REASONS.get(case, "has exited"), error)
         assert re.search(
             r"last collective in this group was all_reduce\(sum\) of 10 float32 .*failures.py:\d+", error
         )
@@ -120,7 +120,7 @@ def test_a_lost_rank_is_named_on_all_others(tmp_path, case):
 @pytest.mark.parametrize("case", ["missing", pytest.param("circle", marks=pytest.mark.slow)])
 def test_ranks_that_wait_for_each_other(tmp_path, case):
     for report in run(tmp_path, case):
-        assert report["error"].count(" waits in ") >= 2 and "none can go on" in report["error"]
+        assert report["error"].count(" waits in ") >= 2 and "deadlock" in report["error"]
         assert report["error"].count("failures.py:") >= 2
         assert report["seconds"] < SOON
 
@@ -129,7 +129,7 @@ def test_ranks_that_wait_for_each_other(tmp_path, case):
 def test_sends_wait_for_each_other_as_on_a_card_only_where_that_is_asked_for(tmp_path):
     assert [report["error"] for report in run(tmp_path, "sends")] == ["", "", ""]
     for report in run(tmp_path, "sends", VIRTUAL_NPU_SYNC_SENDS="1"):
-        assert report["error"].count(" waits in send to rank ") >= 2 and "none can go on" in report["error"]
+        assert report["error"].count(" waits in send to rank ") >= 2 and "deadlock" in report["error"]
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_slow_rank_is_waited_for(tmp_path):
     assert [report["error"] for report in reports] == ["", "", ""]
     assert reports[0]["seconds"] >= 1 and reports[0]["computed"] < 0.2 * reports[0]["seconds"]
     log = (tmp_path / "0.log").read_text()
-    assert re.search(r"waits in all_reduce\(sum\) .* for rank 1 .* Nothing says that none will come", log)
+    assert re.search(r"waits in all_reduce\(sum\) .* for rank 1 .* keeps waiting", log)
 
 
 @pytest.mark.slow
@@ -189,4 +189,4 @@ def test_a_rank_that_is_started_again_touches_no_other_file(tmp_path):
 def test_an_error_that_nobody_catches_ends_the_program_as_any_other(tmp_path):
     with pytest.raises(AssertionError, match=r"rank \d ended with 1\b") as caught:
         run(tmp_path, "uncaught")
-    assert "RuntimeError" in str(caught.value) and "different things" in str(caught.value)
+    assert "RuntimeError" in str(caught.value) and "different calls" in str(caught.value)

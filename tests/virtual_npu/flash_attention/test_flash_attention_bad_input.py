@@ -62,13 +62,13 @@ BAD = {
     ),
     "key and value": (
         lambda: flash_attention(tensor(), tensor(), tensor((1, 9, 2, 16))),
-        r"value has shape \[1, 9, 2, 16\]; accepted: key and value of the same shape.*561002",
+        r"value has shape \[1, 9, 2, 16\]; accepted: key and value .*561002",
     ),
     "batch sizes": (lambda: flash_attention(tensor(), *[tensor((2, 8, 2, 16))] * 2), "batch sizes"),
     "head sizes": (lambda: flash_attention(tensor(), *[tensor((1, 8, 2, 8))] * 2), "head sizes"),
     "head size 513": (
         lambda: flash_attention(*[tensor((1, 2, 1, 513))] * 3),
-        r"head size is 513; accepted: a head size from 1 to 512 \(768 from CANN 8.3.*161002",
+        r"head size is 513; accepted: a head size from 1 to 512 \(768 since CANN 8.3.*161002",
     ),
     "head numbers": (
         lambda: flash_attention(tensor((1, 8, 3, 16)), tensor(), tensor()),
@@ -87,11 +87,11 @@ BAD = {
     ),
     "seed of one element": (
         lambda: flash_attention(*[tensor()] * 3, dropout=0.5, seed_offset=paddle.ones([1], "int64")),
-        "int64 with two elements",
+        r"fixed_seed_offset is int64 of shape \[1\]",
     ),
     "mask of numbers": (
         lambda: masked(paddle.zeros([8, 8])),
-        "attn_mask is float32; accepted: bool, where True hides a key",
+        "attn_mask is float32; accepted: bool",
     ),
     "mask shape": (
         lambda: masked(paddle.zeros([1, 1, 1, 8], "bool")),
@@ -102,7 +102,7 @@ BAD = {
         lambda: flash_attention(tensor().cpu(), tensor(), tensor()),
         "query is on cpu, key is on npu:0",
     ),
-    "all on cpu": (lambda: flash_attention(*[tensor().cpu()] * 3), "all of them must be on one npu device"),
+    "all on cpu": (lambda: flash_attention(*[tensor().cpu()] * 3), "accepted: all on one npu device"),
     "two devices": (lambda: flash_attention(tensor(), tensor().to("npu:1"), tensor()), "key is on npu:1"),
     "no lengths": (
         lambda: core.eager._run_custom_op(
@@ -119,15 +119,15 @@ BAD = {
             False,
             True,
         ),
-        "actual_seq_q_len is missing; accepted: actual_seq_q_len and actual_seq_kv_len, both",
+        "actual_seq_q_len is missing; accepted: .*actual_seq_kv_len",
     ),
     "int64 lengths": (
         lambda: varlen(paddle.to_tensor([8]), ends(8)),
-        "actual_seq_q_len is int64.*accepted: int32",
+        r"actual_seq_q_len is int64.*accepted: .*int32",
     ),
     "decreasing": (
         lambda: varlen(ends(5, 3, 8), ends(3, 5, 8)),
-        r"actual_seq_q_len is \[5, 3, 8\]; accepted: cumulative lengths, which never decrease",
+        r"actual_seq_q_len is \[5, 3, 8\]; accepted: .*cumulative lengths",
     ),
     "negative": (lambda: varlen(ends(-1, 8), ends(3, 8)), "cumulative"),
     "wrong end": (
@@ -140,7 +140,7 @@ BAD = {
     ),
     "causal with unequal lengths": (
         lambda: flash_attention(tensor(), *[tensor((1, 9, 2, 16))] * 2, causal=True),
-        "query has 8 positions and key 9; accepted: as many queries as keys",
+        "query has 8 positions and key 9; accepted: ",
     ),
     "loss of the statistics alone": (
         lambda: flash_attention(*[requiring_gradient()] * 3)[1].sum().backward(),
@@ -152,11 +152,11 @@ BAD = {
     ),
     "mask that hides a row of a packed sequence": (
         lambda: packed_and_masked(paddle.tril(paddle.ones([5, 5], "int32")).astype("bool")),
-        "attn_mask hides all keys of query 4 in sequence 0; accepted: a visible key for every query",
+        "attn_mask .*query 4 in sequence 0; accepted: ",
     ),
     "triangle that leaves no key of a packed sequence": (
         lambda: packed_and_masked(paddle.arange(25).reshape([5, 5]) == 0, triangle=True),
-        "attn_mask hides all keys of query 0 in sequence 0",
+        "attn_mask .*query 0 in sequence 0",
     ),
 }
 

@@ -1,4 +1,4 @@
-// The tensors among a kernel's arguments, in the two ways in which Paddle calls kernels.
+// The tensors among a kernel's arguments, in both of Paddle's calling forms.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,7 +17,7 @@ using TensorPointers = std::vector<const phi::TensorBase*>;
 template <typename Visit>
 void each_tensor(ArgumentKind kind, const void* argument, const Visit& visit);
 
-// As dygraph passes them, in slots behind the device context.
+// The form of dygraph: slots after the device context.
 class TypedArguments {
  public:
   TypedArguments(const Signature& signature, const uint64_t* slots) : signature_(signature), slots_(slots) {}
@@ -39,7 +39,7 @@ class TypedArguments {
   const uint64_t* slots_;
 };
 
-// As the static executor passes them.
+// The form of the static executor.
 class ContextArguments {
  public:
   explicit ContextArguments(const phi::KernelContext* context) : context_(context) {}

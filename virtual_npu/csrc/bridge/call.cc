@@ -22,8 +22,8 @@ namespace {
 using phi::AttributeType;
 using phi::DataType;
 
-// Every integer-class argument of a phi kernel fills one 8-byte slot and every floating-point one a register of its
-// own, so this one type calls them all; slots beyond a kernel's own are never read.
+// Every integer-class argument of a phi kernel uses one 8-byte slot, and every floating-point argument a separate
+// register. One type therefore suffices to call all kernels; slots beyond a kernel's arguments are never read.
 constexpr int kSlots = Signature::kMaxIntegerSlots;
 using Slot = uint64_t;
 
@@ -55,7 +55,7 @@ void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
   }
   for (AttributeType type : entry.signature.attributes) {
     if (is_float(type)) continue;
-    // A promoted kernel that is asked for the 16-bit type computes in float32; the result is cast on the way out.
+    // If the 16-bit type is requested from a promoted kernel, the kernel computes in float32 and the result is cast.
     if (type == AttributeType::DATA_TYPE && entry.promotes() && static_cast<DataType>(int(*slot)) == entry.promoted)
       *slot = static_cast<Slot>(DataType::FLOAT32);
     slot += type == AttributeType::PLACE ? 2 : 1;
@@ -68,25 +68,25 @@ void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
   cpu.finish();
 }
 
-// What is queued on the kernel's stream comes first, unless the kernel itself only queues.
+// Waits for earlier work on the kernel's stream, unless the kernel itself only enqueues work.
 void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
   if (!any_stream_is_busy() || entry.queues) return;
   before_kernel(reinterpret_cast<C_Stream>(static_cast<const phi::CustomContext*>(context)->stream()));
 }
 
-// What a refused kernel leaves: outputs that are allocated, with whatever the memory holds.
+// The effect of a refused kernel: allocated but uninitialized outputs.
 void allocate_outputs(const KernelEntry& entry, const phi::DeviceContext& context, const TensorPointers& outputs) {
   for (const phi::TensorBase* output : outputs) {
     if (!dense(output) || dense(output)->numel() < 0) continue;
-    // AdamW's powers of beta are written in place, in memory of the host.
+    // AdamW's powers of beta are written in place, in host memory.
     if (dense(output)->initialized() && dense(output)->place().GetType() == phi::AllocationType::CPU) continue;
     const DataType dtype = output->dtype() == DataType::UNDEFINED ? entry.dtype : output->dtype();
     context.Alloc(const_cast<phi::TensorBase*>(output), dtype);
   }
 }
 
-// The one way by which kernels start: recorded, ordered behind what is queued, observed, and computed, which in dry mode
-// dry::call decides. A refused kernel ends before it is observed.
+// Every kernel starts here: it is recorded, ordered after earlier work, observed, and computed, or handled by
+// dry::call in dry mode. A refused kernel returns before it is observed.
 template <typename Arguments, typename Compute>
 void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
   if (record_call(entry)) {
@@ -100,7 +100,7 @@ void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compu
     const RecordPause pause;
     return compute();
   }
-  // The bridge puts other pointers in the places of these.
+  // The bridge temporarily replaces these pointers.
   const TensorPointers inputs = inputs_of(arguments), outputs = outputs_of(arguments);
   Launch launch(entry.name, entry.dtype, entry.placement, arguments.context()->GetPlace().GetDeviceId(), entry.queues);
   for (const phi::TensorBase* tensor : inputs) launch.add_input(tensor);
@@ -113,7 +113,7 @@ void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compu
   for (const phi::TensorBase* tensor : outputs) launch.add_output(tensor);
 }
 
-// Puts the caller's arguments back into a KernelContext, whatever the kernel did.
+// Restores the caller's arguments in a KernelContext, even after an exception.
 class ContextGuard {
  public:
   ContextGuard(phi::KernelContext* context, bool attributes_change)

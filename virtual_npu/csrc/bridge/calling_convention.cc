@@ -17,11 +17,11 @@ using phi::Place;
 constexpr char kName[] = "calling_convention";
 constexpr int64_t kWide = (int64_t{0x12345678} << 32) + 0x9abcdef0;
 
-// An address that is passed and compared, never read: it may arrive wrong.
+// An address that is passed and compared, but never dereferenced, because it may be wrong.
 const void* address(int i) { return reinterpret_cast<const void*>(kWide + i); }
 Place place() { return Place(phi::AllocationType::CUSTOM, 5, "npu"); }
 
-// Names of the arguments that arrived with another value.
+// Names of the arguments received with a wrong value.
 std::string& wrong() {
   static auto* names = new std::string;
   return *names;
@@ -32,7 +32,7 @@ void expect(const char* argument, const T& received, const T& sent) {
   if (!(received == sent)) wrong() += (wrong().empty() ? "" : ", ") + std::string(argument);
 }
 
-// The types of arguments that phi's kernels have, in a similar order. References travel as addresses.
+// The argument types of phi kernels, in a similar order. References are passed as addresses.
 void receive(const void* context, bool flag, int small, Place where, int64_t wide, float f0, DataType dtype, double f1,
              int negative, float f2, const void* a, double f3, bool last_flag, float f4, Place where_on_stack, double f5,
              int64_t negative_wide, float f6, const void* b, double f7, const void* c) {
@@ -58,7 +58,7 @@ void receive(const void* context, bool flag, int small, Place where, int64_t wid
   expect("double 7", f7, 7.1);
   expect("pointer 3", c, address(3));
 }
-constexpr int kIntegerSlots = 15;  // a Place takes two
+constexpr int kIntegerSlots = 15;  // a Place uses two
 
 }  // namespace
 
@@ -72,8 +72,8 @@ void check_calling_convention() {
   call(address(0), true, 123456789, place(), kWide, 0.5f, DataType::BFLOAT16, 1.1, -7, 2.5f, address(1), -3.1, false, 4.5f,
        place(), 5.1, -kWide, -6.5f, address(2), 7.1, address(3));
   if (wrong().empty()) return;
-  throw std::runtime_error("the bridge to Paddle's CPU kernels passes arguments wrongly on this machine: " + wrong() +
-                           ". Build this project again, or set VIRTUAL_NPU_BRIDGE=0 to load without these kernels.");
+  throw std::runtime_error("the bridge to Paddle's CPU kernels passes wrong arguments on this machine: " + wrong() +
+                           ". Rebuild this project, or set VIRTUAL_NPU_BRIDGE=0 to load without these kernels.");
 }
 
 }  // namespace virtual_npu

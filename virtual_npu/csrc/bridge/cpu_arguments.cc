@@ -35,7 +35,7 @@ Holder CpuArguments::view_of(const Holder& holder) {
   return views_.emplace_back(holder.get(), std::make_shared<CpuView>(holder)).second;
 }
 
-// Makes `cpu_tensor` see the tensor's memory; true if it stands for a cast copy instead.
+// Makes `cpu_tensor` share the tensor's memory. Returns true if it is a cast copy instead.
 bool CpuArguments::fill(DenseTensor* cpu_tensor, const DenseTensor& tensor, bool is_output) {
   const bool cast = entry_.promotes() && tensor.dtype() == entry_.promoted;
   cpu_tensor->meta_ = tensor.meta_;
@@ -51,7 +51,7 @@ bool CpuArguments::fill(DenseTensor* cpu_tensor, const DenseTensor& tensor, bool
   } else if (!cast) {
     cpu_tensor->holder_ = view_of(tensor.holder_);
   } else if (!is_output && tensor.holder_) {
-    const int64_t count = tensor.numel();  // may be 0: kernels ask for the memory of empty tensors, too
+    const int64_t count = tensor.numel();  // may be 0: kernels also request the memory of empty tensors
     cpu_tensor->holder_ = allocate_from(cpu_context_->GetAllocator(), count * sizeof(float));
     if (count > 0)
       host::cast(element_type(entry_.promoted), address_of(tensor), host::ElementType::kFloat32, address_of(*cpu_tensor),
@@ -171,7 +171,7 @@ void CpuArguments::give_back(DenseTensor* tensor, DenseTensor& cpu_tensor, bool 
     if (cpu_tensor.holder_) {
       const int64_t count = cpu_tensor.numel();
       const size_t size = count * phi::SizeOf(entry_.promoted);
-      // An output that has memory of the right size was passed to be written in place.
+      // An output with memory of the right size is written in place.
       if (!has_memory(*tensor) || tensor->holder_->size() < size + meta.offset) {
         tensor->holder_ = allocate_from(context_.GetAllocator(), size);
         meta.offset = 0;

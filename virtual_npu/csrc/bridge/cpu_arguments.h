@@ -1,9 +1,9 @@
-// For the length of one kernel call, every npu tensor argument has a CPU tensor that shares its memory.
+// During a kernel call, every npu tensor argument has a CPU tensor that shares its memory.
 //
-// Rules that kernels depend on:
-// - one dense tensor has one CPU tensor, and one allocation one view, so that in-place and aliasing still show;
-// - an input whose buffer autograd dropped (it does so on custom devices, never on the CPU) reads as zeros;
-// - for a promoted kernel, the CPU tensors of those of the 16-bit type are float32 copies, which are cast back afterwards.
+// Kernels depend on these properties:
+// - A dense tensor has exactly one CPU tensor, and an allocation exactly one view, so aliasing remains visible.
+// - An input whose buffer was freed by autograd (only on custom devices, never on the CPU) reads as zeros.
+// - For a promoted kernel, the CPU tensors of 16-bit tensors are float32 copies, which are cast back afterwards.
 #pragma once
 #include <memory>
 #include <utility>
@@ -27,7 +27,7 @@ class CpuArguments {
 
   phi::CPUContext* cpu_context() const { return cpu_context_; }
 
-  // The argument to pass in place of `argument`, an object of the given kind.
+  // The replacement for `argument`, an object of the given kind.
   const void* input(ArgumentKind kind, const void* argument);
   void* output(ArgumentKind kind, void* argument);
 
@@ -35,7 +35,7 @@ class CpuArguments {
   const phi::TensorBase* input(const phi::TensorBase* tensor);
   phi::TensorBase* output(phi::TensorBase* tensor);
 
-  // Gives the outputs' shapes, types and memory back to the npu tensors.
+  // Transfers the outputs' shapes, types and memory back to the npu tensors.
   void finish();
 
  private:

@@ -23,7 +23,7 @@ using phi::Kernel;
 using phi::KernelKey;
 using phi::KernelKeyMap;
 
-// Collectives would talk through the CPU's communicator; feed, fetch and copies between places mean the CPU itself.
+// Collectives would use the CPU's communicator. Feed, fetch and copies between places refer to the CPU itself.
 const std::unordered_set<std::string>& never_bridged() {
   static const std::unordered_set<std::string> names = {
       "all_gather",     "all_reduce",       "all_to_all",      "barrier",           "broadcast",
@@ -40,7 +40,7 @@ const std::unordered_set<std::string>& never_bridged() {
   return names;
 }
 
-// Kernels written for npu that only hand a collective to their stream. Those of the softmax compute, too.
+// npu kernels that only enqueue a collective on their stream. The softmax kernels also compute.
 bool queues_its_work(const std::string& name) {
   if (name.rfind("c_softmax_", 0) == 0) return false;
   return never_bridged().count(name) || name.rfind("c_allreduce_", 0) == 0 || name == "mp_allreduce_sum";
@@ -51,7 +51,7 @@ Backend npu_backend() {
   return backend;
 }
 
-// Lets the kernel's calls pass through entry `number`.
+// Routes the kernel's calls through entry `number`.
 void route(Kernel* kernel, int number) {
   kernel->fn_ = [number](phi::KernelContext* context) { call_with_context(number, context); };
   kernel->variadic_fn_ = thunk_address(number);
@@ -74,15 +74,15 @@ void replace_dtype(Kernel* kernel, DataType from, DataType to) {
 class Installer {
  public:
   Installer(const std::string& name, KernelKeyMap& kernels) : name_(name), kernels_(kernels) {
-    // Plugin kernels (PD_REGISTER_PLUGIN_KERNEL) wait here until Paddle has finished loading the plugin.
+    // Holds plugin kernels (PD_REGISTER_PLUGIN_KERNEL) until Paddle has loaded the plugin.
     auto& plugin = phi::CustomKernelMap::Instance().kernels_;
     const auto found = plugin.find(name);
     plugin_kernels_ = found == plugin.end() ? nullptr : &found->second;
   }
 
-  // Returns the bridged CPU kernels that a plugin kernel stands in front of.
+  // Returns the bridged CPU kernels that are overridden by a plugin kernel.
   KernelKeyMap run() {
-    bool generic = false;  // Paddle itself has a kernel of this name for every custom device
+    bool generic = false;  // Paddle has a kernel of this name for all custom devices
     for (const auto& [key, kernel] : kernels_)
       generic |= key.backend() == Backend::CUSTOM && key.layout() != DataLayout::STRIDED;
     for (const auto& [key, kernel] : kernels_) {
@@ -98,8 +98,8 @@ class Installer {
   }
 
  private:
-  // Kernels for bfloat16 that add rows by MKL, which is of x86-64. On other processors Paddle has them, too, and they
-  // fail: "Blas VCOPY do not supported on CPU with bfloat16". The ones for float32 compute in their stead.
+  // bfloat16 kernels that add rows with MKL, which exists for x86-64 only. On other processors they fail with "Blas
+  // VCOPY do not supported on CPU with bfloat16". The float32 kernels replace them.
   bool needs_mkl(DataType dtype) const {
 #if defined(__x86_64__)
     return false;
@@ -135,7 +135,7 @@ class Installer {
       added_.emplace_back(npu_key, npu);
   }
 
-  // The pass that places kernels in a PIR program looks at the concrete backend only.
+  // The pass that places kernels in a PIR program considers only the concrete backend.
   void alias(const KernelKey& key, const Kernel& generic) {
     const KernelKey npu(npu_backend(), key.layout(), key.dtype());
     if (kernels_.count(npu) || has_plugin_kernel(npu)) return;
@@ -183,7 +183,7 @@ void install_bridge() {
   record_plugin_kernels();
   install_reshard();
   if (entry_count() == VIRTUAL_NPU_THUNKS)
-    std::fprintf(stderr, "virtual npu: more kernels than thunks; some stay without an npu counterpart\n");
+    std::fprintf(stderr, "virtual npu: more kernels than thunks; some kernels are not available on npu\n");
 }
 
 }  // namespace virtual_npu

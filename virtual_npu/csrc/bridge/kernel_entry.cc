@@ -55,7 +55,7 @@ bool Signature::read(const phi::KernelArgsDef& definition) {
     if (is_float(attribute.type_index)) {
       ++floats;
     } else if (attribute.type_index == AttributeType::PLACE) {
-      // With a single register left a two-slot argument goes to the stack whole, out of order.
+      // If a single register is left, a two-slot argument is passed entirely on the stack, out of order.
       if (integer_slots == kIntegerRegisters - 1) return false;
       integer_slots += 2;
     } else {

@@ -1,4 +1,4 @@
-// The bridge's record of each kernel that it added to Paddle's kernel table.
+// The bridge's record of a kernel that it added to Paddle's kernel table.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace virtual_npu {
 
-// Whether an attribute travels in a floating-point register.
+// Whether an attribute is passed in a floating-point register.
 inline bool is_float(phi::AttributeType type) {
   return type == phi::AttributeType::FLOAT32 || type == phi::AttributeType::FLOAT64;
 }
 
-// Kinds of tensor arguments that phi kernels take.
+// Kinds of tensor arguments of phi kernels.
 enum class ArgumentKind : uint8_t {
   kTensor,
   kOptionalTensor,
@@ -28,8 +28,8 @@ enum class ArgumentKind : uint8_t {
   kTensorArray,
 };
 
-// The order of a kernel's arguments behind the device context. Every one is one 8-byte integer slot, except a Place,
-// which takes two, and floating-point attributes, which travel in registers of their own.
+// The order of a kernel's arguments after the device context. Each uses one 8-byte integer slot, except a Place,
+// which uses two, and floating-point attributes, which are passed in separate registers.
 struct Signature {
   std::vector<ArgumentKind> inputs;
   std::vector<phi::AttributeType> attributes;
@@ -38,7 +38,7 @@ struct Signature {
 
   static constexpr int kMaxIntegerSlots = 32;
 
-  // False if the kernel has an argument the bridge cannot pass on.
+  // Returns false if the kernel has an argument that the bridge cannot pass.
   bool read(const phi::KernelArgsDef& definition);
 };
 
@@ -49,19 +49,20 @@ struct KernelEntry {
   phi::KernelFn function;           // called by the static executor, with a KernelContext
   void* variadic_function = nullptr;  // called by dygraph, with typed arguments
   bool queues = false;              // only enqueues work on its stream: collectives
-  bool view = false;                // of the strided layout: returns a view of its input where it can
+  bool view = false;                // of the strided layout: returns a view of its input if possible
   bool native = false;              // written for npu tensors: observed, not bridged
-  bool without_tensors = false;     // of the self-test (calling_convention.cc): called, and nothing else
+  bool without_tensors = false;     // of the self-test (calling_convention.cc): only called
   // For a 16-bit type without a CPU kernel: tensors of this type are cast to float32 and back.
   phi::DataType promoted = phi::DataType::UNDEFINED;
   Signature signature;
   std::atomic<uint64_t> calls{0};
-  const char* aclop = nullptr;      // the aclop type that the kernel runs on a card; null if it runs none
+  const char* aclop = nullptr;      // the aclop type of the kernel on a card, or null
 
   bool promotes() const { return promoted != phi::DataType::UNDEFINED; }
 };
 
-// The entry's place in the table is its thunk's number. Entries are made while the plugin is loaded and never removed.
+// The entry's position in the table is its thunk's number. Entries are created while the plugin is loaded and never
+// removed.
 KernelEntry& new_entry(const std::string& name, phi::DataType dtype);
 KernelEntry& entry_at(int number);
 int entry_count();

@@ -25,7 +25,7 @@ struct Around {
   }
 };
 
-// The device's memory is the host's.
+// Device memory is host memory.
 const char* bytes(const DenseTensor& tensor) { return static_cast<const char*>(tensor.data()); }
 char* bytes(DenseTensor* tensor) { return static_cast<char*>(tensor->data()); }
 
@@ -37,7 +37,7 @@ void copy(char* to, int64_t to_size, int64_t to_begin, const char* from, int64_t
     std::memcpy(to + (i * to_size + to_begin) * inner, from + (i * from_size + from_begin) * inner, count * inner);
 }
 
-// How a dimension is split: the parts' sizes and where they begin.
+// The partition of a dimension: sizes and start positions of its parts.
 struct Split {
   std::vector<int64_t> sizes, begins;
   explicit Split(int64_t whole, int parts) : sizes(phi::distributed::BalancedSplit(whole, parts)), begins(parts, 0) {
@@ -113,7 +113,7 @@ DenseTensor MeshAxis::gather(const DenseTensor& part, int dim, int64_t whole) co
     std::memset(bytes(&sent), 0, block);
     copy(bytes(&sent), cut.largest(), 0, bytes(part), view.size, 0, view.size, view.outer, view.inner);
   }
-  const bool in_place = view.outer == 1 && cut.even();  // the parts stand one after the other
+  const bool in_place = view.outer == 1 && cut.even();  // the parts are contiguous
   DenseTensor blocks = in_place ? gathered : DenseTensor();
   blocks.Resize(stacked(sent.dims()));
   if (!in_place) context_.Alloc(&blocks, part.dtype());
@@ -198,7 +198,7 @@ DenseTensor MeshAxis::part(const DenseTensor& whole, int dim) const {
 DenseTensor MeshAxis::term(const DenseTensor& whole, ReduceType type) const {
   if (type == ReduceType::kRedProd)
     PADDLE_THROW(common::errors::Unimplemented(
-        "A tensor cannot become the factors of a product; accepted reduce types: sum, avg, max, min, any, all."));
+        "A tensor cannot be converted to factors of a product; accepted reductions: sum, avg, max, min, any, all."));
   DenseTensor own = empty(whole);
   const size_t size = whole.numel() * phi::SizeOf(whole.dtype());
   if (size == 0) return own;

@@ -1,4 +1,4 @@
-// The processes along one axis of a mesh, and what each of them does when a tensor's placement on that axis changes.
+// The processes along one axis of a mesh, and the steps that change a tensor's placement on the axis.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace virtual_npu {
 
-// A dimension is split over n processes by phi::distributed::BalancedSplit, so the last shards may be smaller. Shards
-// of different sizes are padded to the largest size for communication.
+// phi::distributed::BalancedSplit splits a dimension over n processes, so the last shards may be smaller. Shards of
+// different sizes are padded to the largest size for communication.
 class MeshAxis {
  public:
   MeshAxis(const phi::CustomContext& context, const std::vector<int64_t>& process_ids);
@@ -28,8 +28,8 @@ class MeshAxis {
 
   // Replicate -> Shard(dim), without communication.
   phi::DenseTensor part(const phi::DenseTensor& whole, int dim) const;
-  // Replicate -> Partial, without communication: the first process keeps the values and the others get zeros, or all
-  // processes keep the values if their reduction gives the same values.
+  // Replicate -> Partial, without communication: the first process keeps the values and the others have zeros. If the
+  // reduction of equal values is the value itself, all processes keep the values.
   phi::DenseTensor term(const phi::DenseTensor& whole, phi::ReduceType type) const;
 
  private:
@@ -37,18 +37,18 @@ class MeshAxis {
   int rank() const { return communicator_->GetRank(); }
   phi::DenseTensor empty(const phi::DenseTensor& like, int dim, int64_t size) const;
   phi::DenseTensor empty(const phi::DenseTensor& like) const;
-  phi::DDim stacked(phi::DDim dims) const;  // of the parts of all processes in one tensor
+  phi::DDim stacked(phi::DDim dims) const;  // of all processes' parts in one tensor
   CurrentStream stream() const { return CurrentStream(context_); }
-  void finish() const { context_.Wait(); }  // the host reads what has arrived
+  void finish() const { context_.Wait(); }  // before the host reads received data
 
   const phi::CustomContext& context_;
   const phi::distributed::XCCLCommContext* communicator_;
 };
 
-// The operation of a collective that reduces partial values. bool has no sum: "any" is the largest value of all.
+// The operation of a collective that reduces partial values. bool has no sum, so "any" is the maximum.
 phi::ccl::CCLReduceOp reduce_operation(phi::ReduceType type);
 
-// Sends piece i of `sent` to process i and receives its piece into `received`; pieces may have any size.
+// Sends part i of `sent` to process i and receives the part from process i into `received`. Parts may have any size.
 void all_to_all(const phi::CustomContext& context, const phi::distributed::XCCLCommContext& communicator,
                 const std::vector<phi::DenseTensor>& sent, const std::vector<phi::DenseTensor*>& received);
 

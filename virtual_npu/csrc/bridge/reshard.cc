@@ -16,7 +16,7 @@
 #include "observe/transfers.h"
 
 namespace paddle::experimental {
-phi::DenseTensor Trans2Contiguous(const phi::DenseTensor& tensor);  // its header is not in the wheel
+phi::DenseTensor Trans2Contiguous(const phi::DenseTensor& tensor);  // the wheel lacks its header
 }
 
 namespace phi::distributed {
@@ -36,7 +36,7 @@ using ProcessIds = std::vector<int64_t>;
 
 // A tensor's placement on one axis of its mesh.
 struct AxisPlacement {
-  int dim = -1;  // the dimension that is split, or -1
+  int dim = -1;  // the sharded dimension, or -1
   std::optional<ReduceType> partial;
 
   bool operator==(const AxisPlacement& other) const { return dim == other.dim && partial == other.partial; }
@@ -45,7 +45,7 @@ struct AxisPlacement {
 std::vector<AxisPlacement> placements_of(const TensorDistAttr& attr) {
   if (paddle_release::is_co_shard(attr))
     PADDLE_THROW(common::errors::Unimplemented(
-        "A dimension is split by two axes of a mesh (%s); accepted: one axis for each dimension.", attr.to_string()));
+        "A dimension is sharded over two axes of a mesh (%s); accepted: one axis per dimension.", attr.to_string()));
   std::vector<AxisPlacement> found(attr.process_mesh().ndim());
   const std::vector<int64_t>& mapping = attr.dims_mapping();
   for (size_t dim = 0; dim < mapping.size(); ++dim)
@@ -54,7 +54,7 @@ std::vector<AxisPlacement> placements_of(const TensorDistAttr& attr) {
   return found;
 }
 
-// The processes that differ from the current one on one axis only.
+// The processes that differ from the current one only on one axis.
 ProcessIds neighbours(const ProcessMesh& mesh, int axis) {
   const ProcessIds at = phi::distributed::GetCurRankCoordInMesh(mesh);
   ProcessIds ids;
@@ -67,7 +67,7 @@ ProcessIds neighbours(const ProcessMesh& mesh, int axis) {
   return ids;
 }
 
-// Changes the placements on the axes of one mesh, one axis after the other.
+// Changes the placements on the axes of one mesh, one axis at a time.
 class WithinMesh {
  public:
   WithinMesh(const phi::CustomContext& context, const ProcessMesh& mesh, const phi::DDim& dims, DenseTensor local,
@@ -78,7 +78,7 @@ class WithinMesh {
     const int axes = int(mesh_.ndim());
     for (int axis = 0; axis < axes; ++axis)
       if (now_[axis].partial && !(now_[axis] == wanted[axis])) reduce(axis, wanted[axis]);
-    // Straight to the wanted dimension where no other axis splits that yet; else through the whole tensor.
+    // Directly to the requested dimension unless another axis still shards it, otherwise via the whole tensor.
     for (int axis = 0; axis < axes; ++axis)
       if (now_[axis].dim >= 0 && !(now_[axis] == wanted[axis])) unshard(axis, wanted[axis]);
     for (int axis = 0; axis < axes; ++axis) {
@@ -140,7 +140,7 @@ phi::DDim local_dims(const phi::DDim& dims, const ProcessMesh& mesh, const std::
   return local;
 }
 
-// Hands a local part from process `sources[i]` to `targets[i]`, for every i; returns what the current process holds then.
+// Sends a local part from process `sources[i]` to `targets[i]` for every i. Returns the current process's new part.
 DenseTensor move(const phi::CustomContext& context, const DenseTensor& part, const phi::DDim& dims,
                  phi::DataType dtype, const ProcessIds& sources, const ProcessIds& targets) {
   const int64_t self = phi::distributed::GetCurGlobalRank();
@@ -166,7 +166,7 @@ DenseTensor move(const phi::CustomContext& context, const DenseTensor& part, con
   return held;
 }
 
-// For every process of `whole`, the one of its slice `part` with the same place on the other axes.
+// For every process of `whole`, the process of its slice `part` with the same coordinates on the other axes.
 ProcessIds counterparts(const ProcessMesh& whole, const ProcessMesh& part) {
   const int axis = phi::distributed::SubMeshDim(whole, part);
   int64_t inner = 1;
@@ -187,7 +187,7 @@ class NpuReshard final : public ReshardFunction {
   void Eval(phi::DeviceContext* context, const DistTensor& in, const TensorDistAttr& wanted, DistTensor* out) override {
     const ProcessMesh &from = in.dist_attr().process_mesh(), &to = wanted.process_mesh();
     const bool spreads = Name() == "SubMeshToGlobalReshard";
-    // What is left to Paddle sends nothing, or says itself that it needs a CPU.
+    // Other cases are left to Paddle: they need no communication, or report that they need a CPU.
     if (!phi::CustomContext::classof(context) || (from.shape() != to.shape() && !spreads))
       return upstream_->Eval(context, in, wanted, out);
     const auto& npu = static_cast<const phi::CustomContext&>(*context);
@@ -210,7 +210,7 @@ class NpuReshard final : public ReshardFunction {
   }
 
  private:
-  // Autograd drops, on custom devices, the memory of tensors whose sizes alone a gradient needs: there is nothing to send.
+  // On custom devices, autograd frees tensors if the gradient needs only their sizes. Nothing has to be sent then.
   void resize_dropped(const DistTensor& in, const TensorDistAttr& wanted, DistTensor* out) {
     DenseTensor resized(in.value());
     resized.meta_.dims = local_dims(in.dims(), wanted.process_mesh(), placements_of(wanted));

@@ -1,12 +1,12 @@
 // Resharding of npu tensors in dygraph.
 //
-// Paddle's wheel for the CPU compiles its reshard functions for the CPU alone; with another context they throw. Here each
-// of them gets a counterpart that moves npu tensors through the xccl communicators of the mesh's axes.
+// Paddle's CPU wheel compiles its reshard functions for the CPU only; they throw with any other context. This
+// replaces each of them with a function that moves npu tensors through the xccl communicators of the mesh's axes.
 #pragma once
 
 namespace virtual_npu {
 
-// Once, while the plugin is loaded.
+// Called once, while the plugin is loaded.
 void install_reshard();
 
 }  // namespace virtual_npu

@@ -1,4 +1,4 @@
-// The entry points of thunks.S, seen from C++ (and, for the count, from the assembler).
+// The entry points of thunks.S for C++, and their count for the assembler.
 #pragma once
 
 #define VIRTUAL_NPU_THUNKS 10240
@@ -16,7 +16,7 @@ constexpr int kIntegerRegisters = 6;
 constexpr int kFloatRegisters = 8;
 constexpr int kThunkBytes = 16;
 
-// The argument registers as a thunk found them. A float argument stands in the low half of its double.
+// The argument registers at the entry of a thunk. A float argument is in the low half of its double.
 struct Registers {
   uint64_t integers[kIntegerRegisters];
   double floats[kFloatRegisters];

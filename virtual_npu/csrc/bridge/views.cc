@@ -10,7 +10,7 @@
 namespace virtual_npu {
 namespace {
 
-// Memory from the device's allocator, handed out as CPU memory.
+// Allocates from the device's allocator and returns CPU allocations.
 class ViewAllocator final : public phi::Allocator {
  public:
   explicit ViewAllocator(phi::Allocator& device) : device_(device) {}
@@ -36,8 +36,8 @@ class BridgeContext final : public phi::CPUContext {
     SetPinnedAllocator(&allocator_);
     SetHostAllocator(&cpu->GetHostAllocator());
     SetHostZeroAllocator(&cpu->GetHostZeroAllocator());
-    // A communication context has no generator of its own, and asking it for one throws. Some CPU kernels draw from
-    // the context's generator and some from its host generator: one sequence of numbers, as on the CPU place.
+    // A communication context has no generator, and requesting one throws. Some CPU kernels use the context's
+    // generator and some its host generator; both share one sequence of numbers, as on the CPU place.
     phi::Generator* generator = phi::DefaultCustomDeviceGenerator(phi::CustomPlace(npu.GetPlace())).get();
     SetGenerator(generator);
     SetHostGenerator(generator);
@@ -58,7 +58,7 @@ Holder as_npu(const Holder& holder, const phi::Place& place) {
 }
 
 phi::CPUContext* cpu_context_of(const phi::DeviceContext& context) {
-  // Contexts live as long as the process; each thread remembers the one it used last.
+  // Contexts live as long as the process. Each thread caches the last one it used.
   thread_local const phi::DeviceContext* last = nullptr;
   thread_local phi::CPUContext* last_bridge = nullptr;
   if (last != &context) {

@@ -10,8 +10,8 @@
 namespace virtual_npu {
 namespace {
 
-constexpr size_t kAtOnce = size_t{32} << 10;  // so few bytes are reduced by every rank for itself: one barrier fewer
-constexpr size_t kLine = 64;                  // parts begin on cache lines, so that ranks do not share any
+constexpr size_t kAtOnce = size_t{32} << 10;  // up to this size, every rank reduces all data, which saves a barrier
+constexpr size_t kLine = 64;                  // parts start on cache lines, so ranks do not share a line
 
 void copy(char* to, const char* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, bytes);
@@ -28,7 +28,7 @@ Part part_of(int rank, int ranks, size_t count, size_t size) {
   return {std::min(count, rank * whole_lines), std::min(count, (rank + 1) * whole_lines)};
 }
 
-// What goes to one rank at a time, where each gets another part.
+// Bytes sent to one rank at a time if each rank receives a different part.
 size_t bytes_of_a_part(int ranks) { return kChunk / ranks / kLine * kLine; }
 
 }  // namespace
@@ -59,21 +59,21 @@ void Collective::compare() {
   bool all_same = true;
   for (int rank = 0; rank < ranks_; ++rank) all_same &= same(members_.slot(rank).made(call_.number).call, call_);
   if (all_same) return call_.kind == CallKind::kAllToAll ? compare_parts() : void();
-  std::string text = "The ranks of the " + members_.describe_group() + " were asked to do different things: ";
+  std::string text = "The ranks of the " + members_.describe_group() + " made different calls: ";
   for (int rank = 0; rank < ranks_; ++rank)
     text += (rank ? "; " : "") + members_.describe(rank) + " called " +
             describe(members_.slot(rank).made(call_.number).call);
   members_.fail(text + ". All ranks of a group must make the same calls in the same order.", false);
 }
 
-// What each rank sends to each must be what that one expects.
+// Each rank's sent sizes must equal the sizes that the receivers expect.
 void Collective::compare_parts() {
   for (int from = 0; from < ranks_; ++from)
     for (int to = 0; to < ranks_; ++to) {
       const RankSlot::Made& sender = members_.slot(from).made(call_.number);
       const RankSlot::Made& receiver = members_.slot(to).made(call_.number);
       if (sender.sent[to] == receiver.received[from]) continue;
-      members_.fail("The ranks of the " + members_.describe_group() + " do not agree on the parts of an all_to_all: " +
+      members_.fail("The ranks of the " + members_.describe_group() + " disagree on the parts of an all_to_all: " +
                         members_.describe(from) + " sends " + std::to_string(sender.sent[to]) + " bytes to " +
                         members_.describe(to) + " in " + describe(sender.call) + ", which expects " +
                         std::to_string(receiver.received[from]) + " in " + describe(receiver.call) + ".",
@@ -103,8 +103,8 @@ void Collective::reduce_at_once(const char* send, char* receive) {
   next_buffer();
 }
 
-// Each rank reduces one part of every chunk, in the order of the ranks, and the others copy it: every rank has the same
-// bits.
+// Each rank reduces one part of every chunk, in rank order, and the others copy the result, so all ranks have the
+// same bits.
 void Collective::all_reduce(const char* send, char* receive) {
   if (call_.count * size_ <= kAtOnce) return reduce_at_once(send, receive);
   const size_t step = kChunk / size_;

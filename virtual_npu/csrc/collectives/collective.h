@@ -1,8 +1,8 @@
-// How the ranks of a group execute a collective, on the calling thread.
+// Executes a collective on the calling thread.
 //
-// Data passes through the ranks' chunks in steps of at most kChunk bytes. At the first barrier each rank also compares
-// the calls of all ranks. A rank alternates between its two chunks: before it writes to a chunk again, all ranks have
-// passed a barrier since they read it.
+// Data is passed through the ranks' chunks in steps of at most kChunk bytes. At the first barrier, each rank also
+// compares the calls of all ranks. A rank alternates between its two chunks: all ranks pass a barrier after reading a
+// chunk and before it is written again.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,22 +13,21 @@ namespace virtual_npu {
 
 class Collective {
  public:
-  // `buffer`: whose turn it is, the same on every rank.
+  // `buffer`: the chunk to use next, the same on every rank.
   Collective(Members& members, int& buffer, const Call& call);
 
   void all_reduce(const char* send, char* receive);
   void reduce(const char* send, char* receive);
   void broadcast(char* data);
-  // The ranks' parts in `receive` are `distance` bytes apart; this rank's own is there already or not wanted, unless
-  // `with_own`.
+  // The ranks' parts in `receive` are `distance` bytes apart. This rank's own part is written only with `with_own`.
   void all_gather(const char* send, char* receive, size_t distance, bool with_own);
   void reduce_scatter(const char* send, char* receive);
-  // send[r], receive[r]: what goes to and comes from rank r, as many bytes as the slot of this rank says.
+  // send[r], receive[r]: data to and from rank r. The sizes are in this rank's slot.
   void all_to_all(const char* const* send, char* const* receive);
 
-  // Until the emulated links have carried these bytes from and to this rank: `hccs` inside its machine, then `rdma` to
-  // and from other machines, or both at the same time. They begin when the last rank could have begun: a card's DMA
-  // engine does not wait for a processor.
+  // Waits until the emulated links have transferred these bytes from and to this rank: first `hccs` inside its
+  // machine, then `rdma` between machines, or both concurrently. Transfers start when the last rank could have
+  // started, because a card's DMA engine does not wait for a processor.
   void wait_for_links(Traffic hccs, Traffic rdma, bool at_the_same_time = false);
 
  private:
@@ -38,8 +37,8 @@ class Collective {
   char* chunk(int rank) { return members_.segment().chunk(rank, buffer_); }
   void next_buffer() { buffer_ = 1 - buffer_; }
   void reduce_at_once(const char* send, char* receive);
-  // Reduces `count` elements `at` bytes into every rank's chunk; this rank's are at `own` instead. `copy`: where else the
-  // result goes, or nullptr.
+  // Reduces `count` elements at byte offset `at` in every rank's chunk; this rank's data is at `own` instead. `copy`:
+  // a second destination of the result, or nullptr.
   void reduce_chunks(size_t at, const char* own, size_t count, char* out, char* copy = nullptr);
 
   Members& members_;
@@ -47,7 +46,7 @@ class Collective {
   const Call call_;
   const int rank_, ranks_;
   const size_t size_;  // of an element
-  int64_t began_ = 0;  // when the turn of the last rank had come
+  int64_t began_ = 0;  // when the last rank became ready
   bool compared_ = false;
 };
 

@@ -30,7 +30,7 @@ char* bytes_of(T* buffer) {
   return static_cast<char*>(const_cast<void*>(static_cast<const void*>(buffer)));
 }
 
-// The links that a task uses, as a card's profile calls them.
+// The links used by a task, with the names in a card's profile.
 std::string names_of(bool hccs, bool rdma) {
   return hccs && rdma ? "HCCS, RDMA" : rdma ? "RDMA" : "HCCS";
 }
@@ -66,7 +66,7 @@ void journal_call(const Call& call, const Members& members, const Stream* stream
                        call.count * size_of(call.dtype), stream});
 }
 
-// Transfers that are one step, as a call: that of the only one, or all of their elements.
+// The call that describes transfers of one step: the only transfer, or the total number of elements.
 Call described(const TransferBatch::Transfers& transfers) {
   Call call = transfers.front()->call;
   if (transfers.size() > 1) call.kind = CallKind::kBatch;
@@ -114,7 +114,7 @@ StreamPointer Communicator::own_stream() {
 
 Call Communicator::new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op, int peer) {
   if (peer < 0 || peer >= ranks())
-    throw std::invalid_argument("There is no rank " + std::to_string(peer) + " in the " + members_.describe_group() +
+    throw std::invalid_argument("Rank " + std::to_string(peer) + " does not exist in the " + members_.describe_group() +
                                 ".");
   Call call;
   call.kind = kind;
@@ -123,7 +123,7 @@ Call Communicator::new_call(CallKind kind, size_t count, C_DataType dtype, C_CCL
   call.peer = peer;
   call.count = count;
   const std::string line = source_line();
-  const size_t room = sizeof(call.line) - 1;  // the end of a long path says more than its beginning
+  const size_t room = sizeof(call.line) - 1;  // keep the end of a long path, which is more informative
   std::strcpy(call.line, line.c_str() + (line.size() > room ? line.size() - room : 0));
   return call;
 }
@@ -137,7 +137,7 @@ Mark Communicator::issue(StreamPointer stream, std::function<void()> work) {
     return {};
   }
   const Mark before = last_.stream == stream ? Mark{} : last_;
-  // The communicator outlives its work.
+  // Keeps the communicator alive until its work is done.
   const auto self = shared_from_this();
   last_ = {stream, stream->submit([self, before, work = std::move(work)] {
              before.wait();
@@ -184,7 +184,7 @@ Mark Communicator::all_reduce(const void* send, void* receive, size_t count, C_D
     Collective collective(members_, buffer_, call);
     collective.all_reduce(bytes_of(send), bytes_of(receive));
     const size_t bytes = count * size_of(dtype), here = members_.ranks_here(), machines = members_.machines();
-    // Reduced and gathered inside each machine; between them each rank has one part of the tensor.
+    // Reduced and gathered inside each machine. Each rank exchanges one part of the tensor between machines.
     const size_t hccs = 2 * (here - 1) * bytes / here, rdma = 2 * (machines - 1) * (bytes / here) / machines;
     collective.wait_for_links({hccs, hccs}, {rdma, rdma});
   });
@@ -206,7 +206,7 @@ Mark Communicator::reduce(const void* send, void* receive, size_t count, C_DataT
 
 Mark Communicator::broadcast(void* buffer, size_t count, C_DataType dtype, int root, StreamPointer stream) {
   const Call call = new_call(CallKind::kBroadcast, count, dtype, SUM, root);
-  const auto alone = [] {};  // all ranks have it
+  const auto alone = [] {};  // all ranks have the data
   return issue_collective(call, std::move(stream), alone, [=](const Call& call) {
     Collective collective(members_, buffer_, call);
     collective.broadcast(bytes_of(buffer));
@@ -296,7 +296,7 @@ Mark Communicator::transfer(std::vector<Transfer> transfers, StreamPointer strea
     if (config().dry && !one->send) dry::receive(one->data, one->bytes(), one->dtype);
   }
   if (config().dry) return {};
-  // A batch ends with anything else on its stream: later transfers may depend on that.
+  // Other work on the stream ends a batch, because later transfers may depend on that work.
   const bool continues =
       !config().sync_sends && batch_ && stream && last_.stream == stream && stream->last() == last_.ticket;
   if (!continues) batch_ = std::make_shared<TransferBatch>();

@@ -1,8 +1,8 @@
-// A communicator: one rank's end of a group, and the collectives on it.
+// A communicator: one rank's membership in a group, and the group's collectives.
 //
-// Paddle's interface (interface.cc) and operators of this plugin that communicate while they compute call these
-// functions. Such an operator looks up the communicator of its `hcom` argument by name and enqueues work on the
-// communicator's own stream, chunk by chunk, in the same order on every rank:
+// Paddle's interface (interface.cc) and the plugin's fused operators call these functions. A fused operator looks up
+// the communicator of its `hcom` argument by name and enqueues work on the communicator's own stream, chunk by chunk,
+// in the same order on every rank:
 //
 //   auto group = Communicator::find(hcom);                  // nullptr: not in this process
 //   const auto stream = group->own_stream();
@@ -12,9 +12,9 @@
 //   }
 //   for (const Mark& mark : marks) mark.wait();             // throws StreamError; see raise() in runtime/stream.h
 //
-// The caller must keep buffers, including outputs, alive until their mark has passed. Calls return immediately if
-// `stream` is given, and after completion if it is nullptr. A call throws StreamError if the group is broken, because a
-// rank called a different collective, has exited, or cannot arrive.
+// The caller must keep buffers, including outputs, alive until their mark has passed. With a `stream`, calls return
+// immediately; with nullptr, they return after completion. A call throws StreamError if the group is broken, because
+// a rank called a different collective, has exited, or cannot arrive.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -36,7 +36,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   // Waits until all ranks have joined.
   static std::shared_ptr<Communicator> join(const std::string& name, int ranks, int rank, int device);
-  // The communicator of that name in this process; nullptr if there is none.
+  // The communicator of this name in this process, or nullptr.
   static std::shared_ptr<Communicator> find(const std::string& name);
   // Waits for pending work, up to VIRTUAL_NPU_COLLECTIVE_TIMEOUT, and leaves the group.
   void leave();
@@ -44,25 +44,25 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const std::string& name() const { return members_.name(); }
   int rank() const { return members_.rank(); }
   int ranks() const { return members_.ranks(); }
-  // A communication stream, separate from the compute stream, created at the first call. Its work does not wait for the
-  // compute stream, which runs on the calling thread.
+  // A communication stream, created by the first call. Its work does not wait for the compute stream, which runs on
+  // the calling thread.
   StreamPointer own_stream();
 
-  // Counts are elements: of the buffers for all_reduce, reduce and broadcast, of one rank's part for all_gather (of
-  // `send`) and reduce_scatter (of `receive`). Buffers may be the same where their sizes allow it; `receive` of reduce
-  // is written on the root only.
+  // Counts are in elements: of the buffers for all_reduce, reduce and broadcast, of one rank's part for all_gather
+  // (of `send`) and reduce_scatter (of `receive`). Buffers may be the same if their sizes allow it. reduce writes
+  // `receive` only on the root.
   Mark all_reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
                   StreamPointer stream);
   Mark reduce(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, int root,
               StreamPointer stream);
   Mark broadcast(void* buffer, size_t count, C_DataType dtype, int root, StreamPointer stream);
   Mark all_gather(const void* send, void* receive, size_t count, C_DataType dtype, StreamPointer stream);
-  // The same, but the parts are `distance` elements apart, and the caller provides this rank's own part.
+  // The same, but the parts are `distance` elements apart, and the caller provides this rank's part.
   Mark all_gather_others(const void* send, void* receive, size_t count, size_t distance, C_DataType dtype,
                          StreamPointer stream);
   Mark reduce_scatter(const void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op,
                       StreamPointer stream);
-  // What goes to and comes from each rank, in bytes; a rank's part for itself is copied.
+  // Data to and from each rank, in bytes. A rank's part for itself is copied.
   struct Part {
     const void* send;
     size_t send_bytes;
@@ -70,7 +70,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     size_t receive_bytes;
   };
   Mark all_to_all(std::vector<Part> parts, C_DataType dtype, StreamPointer stream);
-  // Several are one step and progress concurrently.
+  // Several transfers form one step and progress concurrently.
   Mark transfer(std::vector<Transfer> transfers, StreamPointer stream);
 
   explicit Communicator(const std::string& name, int ranks, int rank, int device);
@@ -81,12 +81,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Call new_call(CallKind kind, size_t count, C_DataType dtype, C_CCLReduceOp op = SUM, int peer = 0);
   // Whether data from or to the root of a broadcast or reduce crosses the boundary of this rank's machine.
   bool crosses_to(int root);
-  // Until the links have carried the parts of all ranks, `bytes` each, of an all_gather or reduce_scatter: between
-  // machines the parts of ranks in the same place, then inside the machine all of them.
+  // Waits until the links have transferred the parts of all ranks, `bytes` each, of an all_gather or reduce_scatter:
+  // first the parts of corresponding ranks between machines, then all parts inside the machine.
   void wait_for_parts(Collective& collective, size_t bytes);
-  // Does `work` on `stream`, behind all earlier work of this communicator on any stream. The order is locked.
+  // Runs `work` on `stream` after all earlier work of this communicator on any stream. The order is locked.
   Mark issue(StreamPointer stream, std::function<void()> work);
-  // In dry mode `alone` runs in place of `work`.
+  // In dry mode, `alone` replaces `work`.
   Mark issue_collective(Call call, StreamPointer stream, const std::function<void()>& alone,
                         std::function<void(const Call&)> work);
 
@@ -96,7 +96,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Mark last_;
   uint64_t calls_ = 0;
   std::vector<uint64_t> sent_, received_;  // transfers to and from each rank
-  std::shared_ptr<TransferBatch> batch_;  // the transfers since the last call that was none
+  std::shared_ptr<TransferBatch> batch_;  // the transfers since the last other call
   int buffer_ = 0;
   StreamPointer own_stream_;
 };

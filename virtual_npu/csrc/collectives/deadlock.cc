@@ -28,13 +28,13 @@ struct Page {
   ProcessId owner;
   int file = -1;
 };
-// A process that was forked off makes a page of its own.
+// A forked process creates its own page.
 Page& page() {
   static auto* page = new Page;
   return *page;
 }
 
-// Made at the first call. The mutex is held.
+// Created at the first call. The mutex is held.
 int file_of(Page& own) {
   const ProcessId process = this_process();
   if (own.file < 0 || !(own.owner == process)) {
@@ -48,7 +48,7 @@ bool put(int file, const Status& status) {
   return pwrite(file, &status, sizeof(status), 0) == ssize_t(sizeof(status));
 }
 
-// False if the process does not wait, or its page cannot be read or is changing.
+// Returns false if the process does not wait, or if its page is unreadable or changing.
 bool get(const Awaited& awaited, Status* status) {
   const std::string path =
       "/proc/" + std::to_string(awaited.process.number) + "/fd/" + std::to_string(awaited.status_file);
@@ -72,13 +72,13 @@ void write_page(const std::string& text, int64_t since, const std::vector<Awaite
   status.count = uint32_t(awaited.size());
   std::copy(awaited.begin(), awaited.end(), status.awaited);
   std::strncpy(status.text, text.c_str(), sizeof(status.text) - 1);
-  for (int i = 0; i < 2; ++i) {  // the first write makes readers notice that they read the second one in parts
+  for (int i = 0; i < 2; ++i) {  // the first write lets readers detect a torn read of the second one
     status.version = ++version;
     put(file, status);
   }
 }
 
-// Whether a path from `from` comes to a process on `path`; `found` then has the waits along it.
+// Whether a path from `from` reaches a process on `path`. `found` then describes the waits along it.
 bool leads_back(const Awaited& from, std::vector<ProcessId>& path, std::string* found) {
   if (std::find(path.begin(), path.end(), from.process) != path.end()) return true;
   Status status;

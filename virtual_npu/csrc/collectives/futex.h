@@ -1,4 +1,4 @@
-// Waits in the kernel for a word of shared memory to change, without using CPU time.
+// Waits in the kernel for a word in shared memory to change, without using CPU time.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>

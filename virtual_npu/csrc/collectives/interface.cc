@@ -23,10 +23,10 @@ namespace virtual_npu {
 namespace {
 
 constexpr size_t kIdSize = 96;
-constexpr size_t kNameSize = 128;  // of the buffer that Paddle gives
+constexpr size_t kNameSize = 128;  // of Paddle's buffer
 
-// Between group_start and group_end sends and receives are one step. Other collectives are carried out at once: each of
-// them is one step anyway.
+// Sends and receives between group_start and group_end form one step. Other collectives run immediately, because each
+// of them is one step anyway.
 struct Grouped {
   C_CCLComm communicator;
   C_Stream stream;
@@ -35,7 +35,7 @@ struct Grouped {
 thread_local int group_depth = 0;
 thread_local std::vector<Grouped> grouped;
 
-// An exception says more than a status, of which Paddle would show the number.
+// Throws an exception instead of returning a status, because Paddle would show only the status number.
 template <typename Work>
 C_Status done(const Work& work) {
   try {
@@ -48,7 +48,7 @@ C_Status done(const Work& work) {
   return C_SUCCESS;
 }
 
-// nullptr if the work is to be done on the calling thread.
+// Returns nullptr if the work runs on the calling thread.
 StreamPointer queue_of(C_Stream stream) {
   if (!is_compute_stream(stream)) return stream_of(stream);
   before_kernel(stream);
@@ -58,7 +58,7 @@ StreamPointer queue_of(C_Stream stream) {
 void check_reduction(const char* kind, C_DataType dtype, C_CCLReduceOp op) {
   const std::string reason = reason_against_reduction(dtype, op);
   if (!reason.empty())
-    throw std::invalid_argument(std::string(kind) + " cannot reduce " + name_of(dtype) + " like this: " + reason + ".");
+    throw std::invalid_argument(std::string(kind) + " of " + name_of(dtype) + " is not supported: " + reason + ".");
 }
 
 C_Status get_unique_id_size(size_t* size) {
@@ -78,7 +78,7 @@ C_Status get_comm_name(C_CCLComm communicator, char* name) {
   return C_SUCCESS;
 }
 
-// In dry mode groups only need distinct names.
+// In dry mode, groups only need distinct names.
 std::string next_dry_name() {
   static std::atomic<int> count{0};
   return "dry-" + std::to_string(++count);
@@ -92,7 +92,7 @@ C_Status comm_init_rank(size_t ranks, C_CCLRootId* id, size_t rank, C_CCLComm* c
     }
     if (ranks < 1 || ranks > size_t(kMaxRanks) || rank >= ranks)
       throw std::invalid_argument("A group of virtual NPUs has 1 to " + std::to_string(kMaxRanks) +
-                                  " ranks; asked for was rank " + std::to_string(rank) + " of " +
+                                  " ranks; received rank " + std::to_string(rank) + " of " +
                                   std::to_string(ranks) + ".");
     const std::string name(static_cast<const char*>(id->data), strnlen(static_cast<const char*>(id->data), id->sz));
     *communicator = new C_CCLComm_st{Communicator::join(name, int(ranks), int(rank), current_device())};
@@ -157,7 +157,8 @@ C_Status group_end() {
   return done([&] {
     if (all.size() == 1)
       return void(all[0].communicator->communicator->transfer(std::move(all[0].transfers), queue_of(all[0].stream)));
-    // One communicator after the other, and another rank may have them in another order: it gets what is sent first.
+    // Communicators are processed one at a time, possibly in a different order on other ranks: the peer receives what
+    // is sent first.
     for (const bool send : {true, false})
       for (const Grouped& one : all) {
         std::vector<Transfer> part;

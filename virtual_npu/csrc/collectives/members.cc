@@ -31,7 +31,7 @@ int own_trainer(int rank) {
   return trainer ? std::atoi(trainer) : rank;
 }
 
-// The first trainer whose endpoint has the same address: the trainers of one machine have one.
+// The first trainer with the same host address, which identifies the machine.
 int machine_of_trainer(int trainer) {
   const char* all = std::getenv("PADDLE_TRAINER_ENDPOINTS");
   std::istringstream endpoints(all ? all : "");
@@ -61,7 +61,7 @@ void Members::take_slot() {
   Header& header = this->header();
   uint32_t none = 0;
   if (!header.ranks.compare_exchange_strong(none, uint32_t(ranks_)) && none != uint32_t(ranks_))
-    throw StreamError("The ranks of the group " + name_ + " do not agree on its size: " + std::to_string(none) +
+    throw StreamError("The ranks of the group " + name_ + " disagree on its size: " + std::to_string(none) +
                       " and " + std::to_string(ranks_) + ".");
   RankSlot& slot = own_slot();
   slot.trainer = own_trainer(rank_);
@@ -77,7 +77,7 @@ void Members::take_slot() {
 
 void Members::wait_for_slots() {
   Header& header = this->header();
-  // A rank that was killed may have taken its slot without being counted.
+  // A killed rank may have claimed its slot without being counted.
   Watchdog watchdog(*this, [&](int rank) {
     return header.taken.load() != uint32_t(ranks_) &&
            (slot(rank).state.load() == RankSlot::kEmpty || state_of(slot(rank).process) == ProcessState::kGone);
@@ -87,7 +87,7 @@ void Members::wait_for_slots() {
     if (taken == uint32_t(ranks_)) return;
     check();
     wait_on(&header.taken, taken, watchdog.until_next_check());
-    watchdog.check_if_due("the making of the group");
+    watchdog.check_if_due("the creation of the group");
   }
 }
 
@@ -119,15 +119,15 @@ void Members::barrier() {
   own_slot().arrived.store(next);
   if (header.here.fetch_add(1) + 1 == uint32_t(ranks_)) {
     header.here.store(0);
-    // Not a plain store: another rank may be breaking the group.
+    // Compare-and-swap, because another rank may be breaking the group.
     uint32_t generation = header.generation.load();
     while (!header.generation.compare_exchange_weak(generation, next | (generation & Header::kBroken))) {
     }
     wake(&header.generation);
     return check();
   }
-  // A rank that was killed may have arrived without being counted, or without having woken the others. One that ended
-  // after the barrier saw it complete, and so does any rank that checks then.
+  // A killed rank may have arrived without being counted or without waking the others. A rank that exited after the
+  // barrier saw it complete, and so does any rank that checks afterwards.
   Watchdog watchdog(*this, [&](int rank) {
     return (slot(rank).arrived.load() != next || state_of(slot(rank).process) == ProcessState::kGone) &&
            (header.generation.load() & ~Header::kBroken) == before;
@@ -176,7 +176,7 @@ void Members::break_with(const std::string& failure, bool spreads) {
     std::strncpy(header.failure, failure.c_str(), sizeof(header.failure) - 1);
     header.spreads = spreads;
     header.failure_state.store(Header::kWritten);
-  } else {  // another rank is writing, unless it was killed meanwhile
+  } else {  // another rank is writing, unless it was killed
     for (int i = 0; i < 100 && header.failure_state.load() != Header::kWritten; ++i)
       wait_on(&header.failure_state, Header::kBeingWritten, kMillisecond);
   }
@@ -189,11 +189,11 @@ void Members::break_with(const std::string& failure, bool spreads) {
 void Members::fail(const std::string& failure, bool spreads) {
   break_with(failure, spreads);
   check();
-  std::abort();  // check() throws: the group is broken
+  std::abort();  // unreachable: check() throws because the group is broken
 }
 
 void Members::give_up() {
-  break_with(describe(rank_) + " has left the " + describe_group() + " before its last collective was done: " +
+  break_with(describe(rank_) + " left the " + describe_group() + " before its last collective completed: " +
                  virtual_npu::describe(own_slot().last_call()) + ".",
              false);
 }
@@ -210,7 +210,7 @@ std::string lost_rank() {
     for (int rank = 0; rank < group->ranks_; ++rank)
       if (const ProcessState state = state_of(group->slot(rank).process); state != ProcessState::kRuns)
         return group->describe(rank) + " of the " + group->describe_group() +
-               (state == ProcessState::kGone ? " has ended" : " is stopped");
+               (state == ProcessState::kGone ? " has exited" : " is stopped");
   return "";
 }
 

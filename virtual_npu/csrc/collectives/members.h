@@ -1,4 +1,4 @@
-// The ranks of a group, seen from one of them: barriers, waiting, and what happens if a rank does not arrive.
+// The ranks of a group, from the view of one rank: barriers, waits, and failures of ranks to arrive.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,10 +14,10 @@ namespace virtual_npu {
 
 class Members {
  public:
-  // Takes the rank's slot and waits until all slots are taken.
+  // Claims the rank's slot and waits until all slots are claimed.
   Members(const std::string& name, int ranks, int rank);
   ~Members() { leave(); }
-  // Leaves the group; ranks that wait for this rank from now on fail immediately.
+  // Leaves the group. Ranks that wait for this rank afterwards fail immediately.
   void leave();
 
   int rank() const { return rank_; }
@@ -28,7 +28,7 @@ class Members {
   RankSlot& own_slot() { return slot(rank_); }
   Channel& channel(int from, int to) { return header().channels[from][to]; }
 
-  // Waits for all ranks; each rank must call it equally often. Throws StreamError if the group is or gets broken.
+  // Waits for all ranks. Each rank must call it equally often. Throws StreamError if the group is or becomes broken.
   void barrier();
 
   // Waits until this rank's doorbell, last read as `seen`, is rung. `call` waits for the ranks in `awaited`.
@@ -37,7 +37,7 @@ class Members {
 
   // Throws StreamError with the group's failure if it is broken.
   void check();
-  // Breaks the group for all ranks, and the other groups of its ranks if it `spreads`; throws StreamError.
+  // Breaks the group for all ranks, and with `spreads` the other groups of its ranks. Throws StreamError.
   [[noreturn]] void fail(const std::string& failure, bool spreads);
 
   // Breaks the group because this rank leaves it before its last call has completed.
@@ -45,7 +45,7 @@ class Members {
 
   // The link between this rank and another one.
   LinkKind link_to(int rank) { return machine_of(rank) == machine_of(rank_) ? LinkKind::kHccs : LinkKind::kRdma; }
-  // How many machines the group is on, and how many of its ranks are on this one.
+  // The number of machines of the group, and the number of its ranks on this machine.
   int machines() const { return machines_; }
   int ranks_here() const { return ranks_here_; }
 
@@ -66,10 +66,10 @@ class Members {
   const std::string name_;
   const int ranks_, rank_;
   int machines_ = 1, ranks_here_;
-  std::optional<Segment> segment_;  // none in dry mode: there are no other processes
+  std::optional<Segment> segment_;  // none in dry mode, which has no other processes
 };
 
-// Breaks every group that this process is in: a rank of the job is lost.
+// Breaks every group of this process, because a rank of the job is lost.
 void break_all_groups(const std::string& failure);
 // Describes a rank of any of this process's groups whose process has exited or is stopped; "" if there is none.
 std::string lost_rank();

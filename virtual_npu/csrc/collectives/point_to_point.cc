@@ -9,15 +9,16 @@ namespace {
 
 constexpr uint64_t kAlignment = 4096;
 
-// Whether `later` may overtake `earlier`, which is not done.
+// Whether `later` may overtake the unfinished `earlier`.
 bool may_overtake(const Transfer& earlier, const Transfer& later) {
   if (earlier.peer == later.peer && earlier.send == later.send) return false;
   if (earlier.send && later.send) return true;
   return earlier.data + earlier.bytes() <= later.data || later.data + later.bytes() <= earlier.data;
 }
 
-// Where the next message of `bytes` begins in the region: at its start again if nothing waits there, since pages that
-// exist are cheaper than fresh ones; else behind the last message, on a page of its own, and not across the end.
+// The start of the next message of `bytes` in the region. If no message waits, this is the start of the region,
+// because existing pages are cheaper than fresh ones. Otherwise it is a new page after the last message, without
+// wrapping.
 uint64_t next_offset(const Channel& channel, uint32_t sent, uint32_t waiting, size_t bytes) {
   if (waiting == 0) return 0;
   const Message& last = channel.messages[(sent - 1) % kMessages];
@@ -25,7 +26,7 @@ uint64_t next_offset(const Channel& channel, uint32_t sent, uint32_t waiting, si
   return after + bytes > kRegion ? 0 : after;
 }
 
-// Whether the data are in the shared memory; puts them there if there is room.
+// Whether the data is in shared memory. Writes it if there is room.
 bool try_write(Members& members, Transfer& transfer) {
   if (transfer.written) return true;
   const int from = members.rank(), to = transfer.peer;
@@ -51,10 +52,10 @@ bool try_send(Members& members, Transfer& transfer) {
   if (!try_write(members, transfer)) return false;
   if (transfer.buffered) return true;
   const uint32_t received = members.channel(members.rank(), transfer.peer).received.load();
-  return int32_t(received - transfer.place) > 0;  // the counts go round
+  return int32_t(received - transfer.place) > 0;  // the counters wrap around
 }
 
-// The batch that the transfer is part of has been in progress since `began`.
+// The transfer's batch has been in progress since `began`.
 bool try_receive(Members& members, Transfer& transfer, int64_t began) {
   const int from = transfer.peer, to = members.rank();
   Channel& channel = members.channel(from, to);
@@ -62,7 +63,7 @@ bool try_receive(Members& members, Transfer& transfer, int64_t began) {
   if (channel.sent.load() == received) return false;
   const Message& message = channel.messages[received % kMessages];
   if (!fits(message.call, transfer.call))
-    members.fail("A transfer's two ends do not agree, in the " + members.describe_group() + ": " +
+    members.fail("The two ends of a transfer disagree, in the " + members.describe_group() + ": " +
                      members.describe(from) + " called " + describe(message.call) + "; " + members.describe(to) +
                      " called " + describe(transfer.call) + ".",
                  false);
@@ -82,7 +83,7 @@ void TransferBatch::append(const Transfers& transfers) {
   transfers_.insert(transfers_.end(), transfers.begin(), transfers.end());
 }
 
-// Does what can be done of the whole batch.
+// Makes all possible progress on the batch.
 bool TransferBatch::progress(Members& members) {
   Transfers waiting;
   {

@@ -18,13 +18,13 @@ struct Description {
   uint64_t started = 0;
 };
 
-// An emulated process (qemu's user mode) reads a later start of itself than others do: by what the emulator takes to
-// begin. A number is not given to another process within these ticks, of which a second has 100.
+// An emulated process (qemu's user mode) reads a later start time of itself than others do, by the startup time of
+// the emulator. A pid is not reused within this number of ticks, of which there are 100 per second.
 constexpr uint64_t kSameStart = 500;
 
-// /proc/N/stat: number (name) state parent ..., of which the 22nd is the time of the start. The name may hold anything.
-// It is not known if the file cannot be read for another reason than that there is no such process: this one may have
-// too many files open.
+// /proc/N/stat: number (name) state parent ..., where field 22 is the start time. The name may contain anything. The
+// state
+// is unknown if the file cannot be read although the process may exist: this process may have too many open files.
 Description read(int number) {
   Description found;
   char text[1024];
@@ -35,7 +35,7 @@ Description read(int number) {
   }
   errno = 0;
   const size_t length = std::fread(text, 1, sizeof(text) - 1, file);
-  found.known = length > 0 || errno == ESRCH;  // it may end between the two
+  found.known = length > 0 || errno == ESRCH;  // the process may exit between open and read
   std::fclose(file);
   text[length] = 0;
   const char* field = std::strrchr(text, ')');
@@ -51,13 +51,13 @@ Description read(int number) {
 
 ProcessId this_process() {
   static std::atomic<uint64_t> started;
-  static std::atomic<int> known;  // the pid that `started` belongs to: a forked child has another
+  static std::atomic<int> known;  // the pid that `started` belongs to, which differs in a forked child
   const int number = getpid();
   if (known.load() == number) return {number, started.load()};
   const Description own = read(number);
   if (!own.known || !own.started)
     throw std::runtime_error("/proc/" + std::to_string(number) + "/stat cannot be read: " + std::strerror(errno) +
-                             ". Virtual NPUs know each other's processes by it; allow more open files (ulimit -n).");
+                             ". It identifies processes; allow more open files (ulimit -n).");
   started.store(own.started);
   known.store(number);
   return {number, own.started};

@@ -17,12 +17,12 @@ namespace {
 using paddle_fused::kernels::cast;
 using paddle_fused::kernels::ElementType;
 
-constexpr size_t kBlock = 2048;  // elements that are summed up before the next ones are touched: they stay in the cache
+constexpr size_t kBlock = 2048;  // elements summed at a time, small enough for the cache
 
 struct Sum {
   template <typename T>
   static T of(T a, T b) {
-    // Whole numbers add without a sign, for which overflow has a meaning.
+    // Integers are added as unsigned, because signed overflow is undefined.
     if constexpr (std::is_integral_v<T>) return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
     else return a + b;
   }
@@ -36,7 +36,7 @@ struct Product {
   }
   static bool of(bool a, bool b) { return a & b; }
 };
-// A NaN of either stays one, as in numpy.
+// Propagates NaNs, as numpy does.
 template <typename T>
 constexpr bool has_nan = std::is_floating_point_v<T>;
 struct Max {
@@ -59,7 +59,7 @@ void add_term(T* __restrict sum, const T* __restrict term, size_t count) {
   for (size_t i = 0; i < count; ++i) sum[i] = Op::of(sum[i], term[i]);
 }
 
-// What a block is read into, computed in and written from: the elements themselves, or float32 for 16-bit ones.
+// The type in which a block is computed: the elements' type, or float32 for 16-bit elements.
 template <typename T>
 struct Plain {
   using Value = T;
@@ -119,7 +119,7 @@ Function complex(C_CCLReduceOp op) {
     default: return nullptr;
   }
 }
-// Sums have a kernel; the rest is rare.
+// Sums have a kernel; other reductions are rare.
 template <ElementType kType, typename Element>
 Function summed(C_CCLReduceOp op) {
   return op == SUM ? sum<kType> : ordered<Element>(op);
@@ -171,9 +171,9 @@ void reduce(C_DataType dtype, C_CCLReduceOp op, const void* const* inputs, int t
 
 const char* reason_against_reduction(C_DataType dtype, C_CCLReduceOp op) {
   if (function_of(dtype, op)) return "";
-  if (dtype == COMPLEX64 || dtype == COMPLEX128) return "complex numbers have no order: sum, avg and prod are there";
-  if (dtype == BOOL) return "bools have no average: sum and max mean any, prod and min mean all";
-  return "there is no such element type";
+  if (dtype == COMPLEX64 || dtype == COMPLEX128) return "complex numbers have no order; accepted: sum, avg and prod";
+  if (dtype == BOOL) return "bools have no average; accepted: sum and max (any), prod and min (all)";
+  return "the element type does not exist";
 }
 
 }  // namespace virtual_npu

@@ -20,8 +20,8 @@ constexpr size_t kPage = 4096;
 
 size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Segments made by this process that some rank may have yet to open: name and descriptor. A name ends in the
-// descriptor, and what is before that is the file's own name.
+// Segments created by this process that other ranks may still open: name and descriptor. A name ends in the
+// descriptor; the part before it is the file's name.
 struct Made {
   std::mutex mutex;
   std::map<std::string, FileDescriptor> files;
@@ -61,7 +61,7 @@ FileDescriptor open_segment(const std::string& text) {
   }
   const Name name(text);
   const std::string path = "/proc/" + std::to_string(name.maker.number) + "/fd/" + std::to_string(name.file);
-  // Without effect on what it finds (O_PATH): the descriptor may be another file's by now.
+  // O_PATH has no effect on the file, because the descriptor may belong to another file by now.
   const FileDescriptor found(open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!found.is_open() && errno != ENOENT && errno != ESRCH) throw refused("opened");
   const std::string own_path = "/proc/self/fd/" + std::to_string(found.number());
@@ -70,9 +70,9 @@ FileDescriptor open_segment(const std::string& text) {
   throw std::runtime_error("The group " + text + " cannot be joined: its first rank, process " +
                            std::to_string(name.maker.number) + ", " +
                            (state_of(name.maker) == ProcessState::kGone
-                                ? "has ended or is on another host."
-                                : "has closed it, since all ranks have joined. A rank that is started again needs a "
-                                  "new group."));
+                                ? "has exited or is on another host."
+                                : "has closed it, because all ranks have joined. A restarted rank needs a new "
+                                  "group."));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace virtual_npu {
 namespace {
 
-// The folder of the paddle package, with a slash at its end.
+// The folder of the paddle package, with a trailing slash.
 const std::string& paddle_folder() {
   static const std::string folder = [] {
     Dl_info core{};

@@ -13,7 +13,7 @@ namespace {
 
 constexpr timeval kPatience{1, 0};
 
-// "host:port", where Paddle looks for it.
+// "host:port", from the variables that Paddle uses.
 std::string address_of_store() {
   if (const char* master = std::getenv("PADDLE_MASTER")) return master;
   const char* all = std::getenv("PADDLE_TRAINER_ENDPOINTS");
@@ -41,14 +41,14 @@ int connected(const std::string& address) {
   return -1;
 }
 
-// As a process that is killed may close it.
+// Closes the connection like a killed process.
 void reset(int file) {
   const linger at_once{1, 0};
   setsockopt(file, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   close(file);
 }
 
-// As a process that ends closes it. Returns when the other side has closed it, too.
+// Closes the connection like an exiting process. Returns when the other side has closed it as well.
 void close_politely(int file) {
   shutdown(file, SHUT_WR);
   char byte;
@@ -64,7 +64,7 @@ void close_a_connection_to_the_store() {
   if (rank && std::atoi(rank) != 0) return;
   static const bool done = [] {
     const std::string address = address_of_store();
-    // The store serves them in this order: both are done when the second one is.
+    // The store serves them in order: both are done when the second one is.
     if (const int file = connected(address); file >= 0) reset(file);
     if (const int file = connected(address); file >= 0) close_politely(file);
     return true;

@@ -38,25 +38,26 @@ void Watchdog::check_if_due(const std::string& waiting) {
   if (now() >= next_check_) check(waiting);
 }
 
-// Why the rank cannot come; empty if it can. `lost`: it will come nowhere else either.
+// Why the rank cannot arrive, or "". `lost`: it cannot arrive anywhere else either.
 std::string Watchdog::reason_against(int rank, bool* lost) {
   RankSlot& slot = members_.slot(rank);
   const double timeout = config().collective_timeout;
   if (slot.state.load() == RankSlot::kEmpty) {
     *lost = true;
-    if (state_of(Segment::maker(members_.name())) == ProcessState::kGone) return "whose first rank has ended";
+    if (state_of(Segment::maker(members_.name())) == ProcessState::kGone) return "whose first rank has exited";
     const std::string other = waited() > timeout ? lost_rank() : "";
     return other.empty() ? "" : "while " + other;
   }
   const ProcessState state = state_of(slot.process);
   *lost = state != ProcessState::kRuns;
-  if (state == ProcessState::kGone) return "which has ended";
+  if (state == ProcessState::kGone) return "which has exited";
   if (slot.state.load() == RankSlot::kLeft) return "which has left the group";
   if (state == ProcessState::kRuns) {
     checks_while_stopped_[rank] = 0;
     return "";
   }
-  // Not by the clock, which advances while this process is itself stopped, with the whole job.
+  // Counts checks instead of using the clock, which advances while this process itself is stopped, with the whole
+  // job.
   return ++checks_while_stopped_[rank] * kCheckInterval >= nanoseconds(timeout / 2) ? "which is stopped" : "";
 }
 
@@ -82,18 +83,18 @@ void Watchdog::check(const std::string& waiting) {
     missing.push_back(rank);
     bool lost = false;
     const std::string reason = reason_against(rank, &lost);
-    // It may have come after we looked whether it had, and gone after that.
+    // The rank may have arrived after the previous check and exited since.
     if (reason.empty() || !is_missing_(rank)) continue;
     members_.fail(who + members_.describe(rank) + ", " + reason + "." + last_call(rank), lost);
   }
   if (!missing.empty() && waited() > config().collective_timeout / 2) look_for_deadlock(missing, who);
   if (waited() > config().collective_limit)
-    members_.fail(who + (missing.empty() ? "ranks that have come" : list(missing)) + ", and has done so for " +
+    members_.fail(who + (missing.empty() ? "ranks that have arrived" : list(missing)) + ", and has waited for " +
                       seconds(waited()) + ". VIRTUAL_NPU_COLLECTIVE_LIMIT sets the limit.",
                   true);
   if (missing.empty() || noted_ || waited() < config().collective_timeout) return;
   noted_ = true;
-  std::fprintf(stderr, "virtual npu: %s%s: %s so far. Nothing says that none will come, so it goes on waiting.\n",
+  std::fprintf(stderr, "virtual npu: %s%s: %s so far. All of them may still arrive, so it keeps waiting.\n",
                who.c_str(), list(missing).c_str(), seconds(waited()).c_str());
 }
 
@@ -106,12 +107,12 @@ void Watchdog::look_for_deadlock(const std::vector<int>& missing, const std::str
   const bool program_waits = publish_status(who + list(missing), started_, awaited);
   if (published_ && !program_waits) withdraw_status();
   published_ = program_waits;
-  // The status of other processes is read one after the other while they run: a cycle is real only if it persists.
+  // The statuses of other processes are read one at a time while they run, so a cycle is real only if it persists.
   const std::string cycle = find_cycle(awaited);
   const bool same = !cycle.empty() && cycle == suspected_cycle_;
   suspected_cycle_ = cycle;
   if (!same || waited() < config().collective_timeout * 0.8) return;
-  members_.fail("Ranks wait for each other, and none can go on: " + who + list(missing) + cycle + ".", true);
+  members_.fail("Ranks wait for each other in a deadlock: " + who + list(missing) + cycle + ".", true);
 }
 
 }  // namespace virtual_npu

@@ -1,9 +1,9 @@
-// The watchdog of a waiting rank, which handles ranks that do not arrive.
+// The watchdog of a waiting rank handles ranks that do not arrive.
 //
 // A rank may be slow: it compiles, loads data, computes. The others wait for it unless it cannot arrive: its process
 // has exited, it has left the group, it has been stopped for half of VIRTUAL_NPU_COLLECTIVE_TIMEOUT, or it has been
-// deadlocked with this rank for longer than the timeout. After the timeout the watchdog names the missing ranks on
-// stderr; after VIRTUAL_NPU_COLLECTIVE_LIMIT it breaks the group. The launcher supervises the processes themselves
+// deadlocked with this rank for longer than the timeout. After the timeout, the watchdog reports the missing ranks on
+// stderr; after VIRTUAL_NPU_COLLECTIVE_LIMIT, it breaks the group. The launcher supervises the processes themselves
 // (llm_npu/launch/supervisor.py).
 #pragma once
 #include <array>
@@ -19,7 +19,7 @@ namespace virtual_npu {
 
 class Members;
 
-// For one wait. A check costs a few microseconds for every missing rank; there are ten a second.
+// For one wait. A check takes a few microseconds per missing rank and runs ten times a second.
 class Watchdog {
  public:
   Watchdog(Members& members, std::function<bool(int rank)> is_missing);

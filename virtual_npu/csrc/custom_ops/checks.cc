@@ -50,8 +50,8 @@ void check_places(const char* op, std::initializer_list<Argument> arguments) {
     where << (&argument == arguments.begin() ? "" : ", ") << argument.name << " is on " << text(place);
   }
   if (on_one_npu) return;
-  refuse(op, where.str() + "; all of them must be on one npu device. Move them with tensor.to('npu:0'), or create "
-                           "them after paddle.set_device('npu:0').");
+  refuse(op, where.str() + "; accepted: all on one npu device. Move them with tensor.to('npu:0'), or create them "
+                           "after paddle.set_device('npu:0').");
 }
 
 void refuse_dtype(const contract::Rule& rule, const char* op, const Argument& argument) {
@@ -72,10 +72,10 @@ void check_gradient(const char* op, const Argument& tensor, const Argument& grad
   check_places(op, {tensor, gradient});
   if (gradient.tensor.shape() != tensor.tensor.shape())
     refuse(op, std::string(gradient.name) + " has shape " + text(gradient.tensor.shape()) + "; accepted: " +
-                   text(tensor.tensor.shape()) + ", the shape of what it is the gradient of.");
+                   text(tensor.tensor.shape()) + ", the shape of the corresponding tensor.");
   if (gradient.tensor.dtype() == tensor.tensor.dtype()) return;
   refuse(op, std::string(gradient.name) + " is " + text(gradient.tensor.dtype()) + " and " + tensor.name + " is " +
-                 text(tensor.tensor.dtype()) + "; both must have the same dtype. Cast the gradient with tensor.astype.");
+                 text(tensor.tensor.dtype()) + "; accepted: equal dtypes. Cast the gradient with tensor.astype.");
 }
 
 }  // namespace virtual_npu

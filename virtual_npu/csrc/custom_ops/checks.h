@@ -1,6 +1,6 @@
-// Checks of every operator with an upstream name before it computes. Each check throws phi's InvalidArgument, which
-// becomes a ValueError in Python. The message states the value received, the accepted values and the fix, and ends with
-// CANN's error number if its documents specify one.
+// Argument checks for every operator with an upstream name. Each check throws phi's InvalidArgument, a ValueError in
+// Python. The message states the value received, the accepted values and the fix, and ends with CANN's error number
+// if the CANN documentation specifies one.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -24,12 +24,12 @@ struct Argument {
 // Throws InvalidArgument("<op>: <sentence>") for errors without a rule of CANN or of the plugin.
 [[noreturn]] void refuse(const char* op, const std::string& sentence);
 
-// All arguments are on one and the same npu device. The message lists each argument with its place.
+// Checks that all arguments are on the same npu device. The message lists each argument with its place.
 void check_places(const char* op, std::initializer_list<Argument> arguments);
 
 [[noreturn]] void refuse_dtype(const contract::Rule& rule, const char* op, const Argument& argument);
 
-// The argument's dtype is one of `accepted`, as `rule` says.
+// Checks that the argument's dtype is one of `accepted`, according to `rule`.
 template <size_t N>
 void check_dtype(const contract::Rule& rule, const char* op, const Argument& argument,
                  const paddle::DataType (&accepted)[N]) {
@@ -38,10 +38,10 @@ void check_dtype(const contract::Rule& rule, const char* op, const Argument& arg
   refuse_dtype(rule, op, argument);
 }
 
-// The arguments all have the dtype of the first, as `rule` says.
+// Checks that all arguments have the dtype of the first, according to `rule`.
 void check_same_dtype(const contract::Rule& rule, const char* op, std::initializer_list<Argument> arguments);
 
-// A gradient has the device, dtype and shape of its forward tensor.
+// Checks that a gradient has the device, dtype and shape of its forward tensor.
 void check_gradient(const char* op, const Argument& tensor, const Argument& gradient);
 
 }  // namespace virtual_npu

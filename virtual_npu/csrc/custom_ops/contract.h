@@ -1,5 +1,5 @@
-// The rules of paddle_fused/contracts in C++. The build writes the constants (contracts_header.py): the namespaces
-// rules, limits and dtypes, where "attention.head_dim" is attention_head_dim. Refusals take their sentences from here.
+// The rules of paddle_fused/contracts in C++. The build writes the constants (contracts_header.py) in the namespaces
+// rules, limits and dtypes; "attention.head_dim" becomes attention_head_dim. Error messages use these texts.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 namespace virtual_npu {
 namespace contract {
 
-// What a release of CANN changed; `since` is the release's index in kReleases.
+// A value that differs between CANN releases. `since` is the release's index in kReleases.
 template <typename T>
 struct ByRelease {
   T value;
@@ -16,7 +16,7 @@ struct ByRelease {
   T later;
 };
 
-// CANN's number, or 0 where a call is refused before it reaches CANN.
+// CANN's error number, or 0 if a call never reaches CANN.
 struct ErrorNumber {
   int number;
   const char* name;
@@ -24,7 +24,7 @@ struct ErrorNumber {
 
 struct Rule {
   ByRelease<ErrorNumber> error;
-  const char* accepts;  // finishes the sentence "accepted: ..."
+  const char* accepts;  // the text after "accepted: "
   const char* advice;
 };
 
@@ -34,7 +34,7 @@ struct Release {
   const char* short_name;
 };
 
-// The release that is emulated by default for a value of VIRTUAL_NPU_CARD.
+// The default release for a value of VIRTUAL_NPU_CARD.
 struct CardDefault {
   const char* card;
   const char* release;
@@ -44,7 +44,7 @@ struct CardDefault {
 
 }  // namespace contract
 
-// The index in kReleases of the release that is emulated (VIRTUAL_NPU_CANN). Throws InvalidArgument for other values.
+// The index in kReleases of the emulated release (VIRTUAL_NPU_CANN). Throws InvalidArgument for unknown values.
 int emulated_release();
 
 template <typename T>

@@ -1,13 +1,14 @@
-// Registers flash_attention_npu in one of the two forms that releases of paddle-custom-npu have had. The environment
-// variable VIRTUAL_NPU_FLASH_ATTENTION_ABI chooses when the plugin is loaded:
+// Registers flash_attention_npu with one of its two signatures in releases of paddle-custom-npu. The environment
+// variable VIRTUAL_NPU_FLASH_ATTENTION_ABI selects it when the plugin is loaded:
 //
-//   tensor13 (default)  lengths of sequences are two optional int32 tensors   (2025-01-09 and later)
-//   v10                 no lengths of sequences                               (2024)
+//   tensor13 (default)  sequence lengths are two optional int32 tensors   (2025-01-09 and later)
+//   v10                 no sequence lengths                               (2024)
 //
-// Both have the outputs attention_score, softmax_max, softmax_sum, softmax_out, seed, offset and numel. softmax_out is
-// an unused element, whatever return_softmax says, and numel counts the elements of the dropout mask. Where the
-// upstream operator deviates from its purpose this one does not follow: dropout is applied in the forward pass, with
-// the mask that the backward pass uses, and numel counts Sq * Skv rather than Sq * Sq for each head.
+// Both have the outputs attention_score, softmax_max, softmax_sum, softmax_out, seed, offset and numel. softmax_out
+// is an unused element, regardless of return_softmax, and numel counts the elements of the dropout mask. Two defects
+// of the
+// upstream operator are not reproduced: dropout is applied in the forward pass as well, with the mask of the backward
+// pass, and numel counts Sq * Skv rather than Sq * Sq per head.
 #include "custom_ops/flash_attention.h"
 
 #include <cstdlib>
@@ -34,7 +35,8 @@ const std::string& chosen_form() {
   return form;
 }
 
-// Loading happens inside `import paddle`, where an error would take the whole program down: it is kept for the call.
+// The plugin is loaded inside `import paddle`, where an error would end the program. It is therefore raised by the
+// call.
 void check_form() {
   const std::string& form = chosen_form();
   if (form == "tensor13" || form == "v10") return;
@@ -113,7 +115,7 @@ std::vector<Tensor> backward_v10(const Tensor& query, const Tensor& key, const T
       {grad, softmax_max, softmax_sum, attention_score, seed, offset});
 }
 
-// ---- shapes and dtypes, the same for both. Ranks other than 3 and 4 are refused when the operator runs.
+// ---- shapes and dtypes, the same for both. Ranks other than 3 and 4 are rejected at run time.
 std::vector<Shape> forward_shapes(const Shape& query, const Shape& key, const Shape& value) {
   Shape statistics = query;
   constexpr int64_t copies = contract::limits::attention_statistics;
@@ -161,7 +163,7 @@ paddle::OpMetaInfoBuilder register_forward() {
   return builder;
 }
 
-// The gradient declares is_test as well (upstream's does not): without it, it could not know that nothing was dropped.
+// Unlike upstream, the gradient also declares is_test. Otherwise it would not know that nothing was dropped.
 paddle::OpMetaInfoBuilder register_backward() {
   const std::string& form = chosen_form();
   const Names tensors = {"query", "key", "value", paddle::Grad("attention_score"), paddle::Optional("attn_mask"),

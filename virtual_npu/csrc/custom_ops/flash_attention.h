@@ -1,8 +1,8 @@
-// flash_attention_npu, independent of how its arguments arrive (see flash_attention.cc for the two forms).
+// flash_attention_npu, independent of its signature (see flash_attention.cc for both).
 //
 //   attention_score = dropout(softmax(query key^T / sqrt(D) + mask)) value
 //
-// Shapes: B batch, S sequence, T tokens of all sequences, N heads, D head size; q query side, kv key-value side.
+// Shapes: B batch, S sequence, T tokens of all sequences, N heads, D head size; q: query, kv: key and value.
 //   dense   query [B, Sq, Nq, D], key and value [B, Skv, Nkv, D]
 //   varlen  query [Tq, Nq, D],    key and value [Tkv, Nkv, D], and the cumulative lengths of the sequences
 #pragma once
@@ -26,7 +26,7 @@ struct FlashAttention {
   bool is_varlen;
 };
 
-// Throws InvalidArgument for whatever the operator does not accept, and drops unused trailing sequences from the ends.
+// Throws InvalidArgument for unsupported arguments, and removes unused trailing sequences from the ends.
 void check(FlashAttention* call);
 void check_seed(const paddle::Tensor& fixed_seed_offset);
 

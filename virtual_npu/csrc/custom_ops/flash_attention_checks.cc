@@ -1,4 +1,4 @@
-// The contract of aclnnFlashAttentionScore and aclnnFlashAttentionVarLenScore as flash_attention_npu uses them.
+// The contract of aclnnFlashAttentionScore and aclnnFlashAttentionVarLenScore for flash_attention_npu.
 #include <algorithm>
 #include <sstream>
 #include <string>
@@ -21,7 +21,7 @@ void check_types(const FlashAttention& call) {
   check_same_dtype(rules::attention_same_dtype, kOp, {arguments[0], arguments[1], arguments[2]});
 }
 
-// CANN's limits start at 1; of batch and tokens there may be none, and then nothing reaches CANN.
+// CANN's limits start at 1, but batch and tokens may be 0, because an empty call never reaches CANN.
 void check_limit(const contract::Rule& rule, const char* what, int64_t size, int64_t smallest, int64_t largest) {
   if (size >= smallest && size <= largest) return;
   refuse(rule, kOp, std::string(what) + " is " + std::to_string(size));
@@ -82,7 +82,7 @@ void check_varlen(FlashAttention* call) {
                std::to_string(kv.size()));
   check_limit(rules::attention_sequences, "the number of sequences", static_cast<int64_t>(q.size()), 1,
               limits::attention_sequences);
-  // Places for sequences that are not there are filled with zeros: [2, 5, 9, 0, 0].
+  // Unused entries at the end are zeros: [2, 5, 9, 0, 0].
   while (q.size() > 1 && q.back() == 0 && kv.back() == 0) {
     q.pop_back();
     kv.pop_back();
@@ -98,8 +98,8 @@ void check_varlen(FlashAttention* call) {
   }
 }
 
-// A row of the mask that hides all keys makes wrong numbers on a card where sequences have different lengths; elsewhere
-// the card notices it.
+// With sequences of different lengths, a card computes wrong results for fully masked rows. In other layouts, it
+// detects them.
 void check_hidden_rows(const FlashAttention& call) {
   const paddle::Tensor mask = dense(*call.attn_mask);
   const bool* hidden = mask.data<bool>();
@@ -112,7 +112,7 @@ void check_hidden_rows(const FlashAttention& call) {
       const bool* begin = hidden + row * width;
       if (std::find(begin, begin + in_band, false) == begin + in_band)
         refuse(rules::attention_hidden_rows, kOp,
-               "attn_mask hides all keys of query " + std::to_string(row) + " in sequence " + std::to_string(i));
+               "attn_mask masks all keys of query " + std::to_string(row) + " in sequence " + std::to_string(i));
     }
   }
 }

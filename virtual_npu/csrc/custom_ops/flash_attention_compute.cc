@@ -14,19 +14,19 @@ namespace kernels = paddle_fused::kernels;
 using paddle::DataType;
 using paddle::Tensor;
 
-// CANN fills a 32-byte block for each row.
+// CANN fills a 32-byte block per row.
 constexpr int64_t kStatisticsCopies = contract::limits::attention_statistics;
-// The band that goes with a mask, in both directions; without a mask there is none.
+// The band used with a mask, in both directions. There is no band without a mask.
 constexpr int64_t kBand = contract::limits::attention_band;
 
 bool drops(const FlashAttention& call) { return call.dropout > 0 && !call.is_test; }
 
-// The kernels want the last dimension dense; other strides are free.
+// The kernels require a dense last dimension; other strides are arbitrary.
 Tensor with_dense_rows(const Tensor& x) {
   return x.strides()[x.strides().size() - 1] == 1 ? x : dense(x);
 }
 
-// Batch, token and head stride of [B, S, N, D], or of [T, N, D] with no batch.
+// Batch, token and head stride of [B, S, N, D], or of [T, N, D] without a batch.
 struct Strides {
   int64_t batch, token, head;
 
@@ -63,7 +63,7 @@ kernels::SoftmaxStatistics statistics(const FlashAttention& call, const Tensor& 
   return {max_data, sum_data, q[2] * q[1] * c, c, q[1] * c, c};
 }
 
-// The problem and what it points to.
+// The problem and the memory that it points to.
 struct Prepared {
   kernels::AttentionProblem problem;
   Tensor mask;
@@ -134,7 +134,7 @@ std::vector<Tensor> forward(const FlashAttention& call, const paddle::optional<T
   const phi::Place place = call.query.place();
   Prepared prepared = prepare(call);
   kernels::AttentionProblem& problem = prepared.problem;
-  // Random numbers are drawn only if they are used, so that attention without dropout leaves the generator alone.
+  // Random numbers are drawn only if they are used, so attention without dropout does not advance the generator.
   if (drops(call)) {
     if (fixed_seed_offset) {
       problem.seed = fixed_seed_offset->data<int64_t>()[0];

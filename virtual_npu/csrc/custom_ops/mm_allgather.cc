@@ -1,12 +1,12 @@
 // fused_allgather_mm(x1, x2, bias; hcom, world_size, gather_index, gather_output, comm_turn) -> (out_gather_mm,
 // out_gather), the operator of paddle-custom-npu over aclnnAllGatherMatmul.
 //
-//   out_gather [world_size * m, k] = x1 [m, k] of every rank, one after another    out_gather_mm = out_gather x2 [k, n]
+//   out_gather [world_size * m, k] = x1 [m, k] of all ranks, concatenated    out_gather_mm = out_gather x2 [k, n]
 //
-// Without gather_output out_gather is one element without meaning. There is no bias.
+// Without gather_output, out_gather is one unused element. There is no bias.
 //
-// A pipeline: chunks of x1's rows are gathered on the communication stream, each to its place; this rank's own rows are
-// multiplied first, while the first chunk travels, then the others' rows of each chunk as it arrives.
+// A pipeline: chunks of x1's rows are gathered on the communication stream, each to its place. This rank's own rows
+// are multiplied first, while the first chunk is transferred, then the others' rows of each chunk as it arrives.
 #include <cstring>
 
 #include "framework/paddle_release.h"
@@ -27,7 +27,7 @@ void check_settings(bool has_bias, int64_t world_size, int64_t gather_index, int
   if (gather_index != 0) refuse(rules::mc2_gather_index, kOp, "gather_index is " + std::to_string(gather_index));
 }
 
-// `gathered` has room for the rows of all ranks; this rank's own are put there if they are `wanted`.
+// `gathered` has space for the rows of all ranks. This rank's own rows are copied only if `wanted`.
 void gather_and_multiply(const MatmulOperands& operands, MatmulCommunication* communication, bool wanted,
                          void* gathered, void* out) {
   const int64_t rows = operands.rows(), depth = operands.depth(), element = phi::SizeOf(operands.dtype());
@@ -58,7 +58,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   const MatmulOperands operands(kOp, x1, x2);
   check_settings(static_cast<bool>(bias), world_size, gather_index, comm_turn);
   check_depth(kOp, x1.shape());
-  // The results are made before the communication: it waits, whatever happens, before they can be freed.
+  // The results are created before the communication, which is always waited for before they can be freed.
   const int64_t rows = world_size * operands.rows(), depth = operands.depth();
   paddle::Tensor out = paddle::empty({rows, operands.columns()}, x1.dtype(), x1.place());
   const paddle::Tensor gathered = paddle::empty({rows, depth}, x1.dtype(), x1.place());

@@ -1,10 +1,10 @@
 // fused_mm_allreduce(x1, x2, bias; hcom, reduce_op, comm_turn) -> result, the operator of paddle-custom-npu over
 // aclnnMatmulAllReduce.
 //
-//   result [m, n] = the sum over all ranks of (x1 [m, k] x2 [k, n] + bias [n])
+//   result [m, n] = sum over all ranks of (x1 [m, k] x2 [k, n] + bias [n])
 //
-// A pipeline: while a chunk of rows is multiplied, the chunks before it are summed on the communication stream.
-// Differs from upstream where that is a defect: shapes and dtypes are inferred as they come out.
+// A pipeline: while a chunk of rows is multiplied, earlier chunks are summed on the communication stream.
+// Upstream infers wrong shapes and dtypes; here they match the results.
 #include "framework/paddle_release.h"
 #include "paddle/phi/core/enforce.h"
 #include "custom_ops/mm_operands.h"
@@ -36,10 +36,9 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
                                     std::string reduce_op, int64_t comm_turn) {
   if (config().card == Card::k910C)
     PADDLE_THROW(common::errors::Unavailable(
-        "%s: CANN has no aclnnMatmulAllReduce for the 910C (VIRTUAL_NPU_CARD). Run the product and the collective one "
-        "after the other.",
+        "%s: CANN has no aclnnMatmulAllReduce for the 910C (VIRTUAL_NPU_CARD). Run a matmul and then the collective.",
         kOp));
-  if (x1.defined() && x2.defined()) {  // before anything is copied
+  if (x1.defined() && x2.defined()) {  // before any copy
     check_product(kOp, x1.shape(), x2.shape());
     check_sizes(x1.shape(), x2.shape());
   }

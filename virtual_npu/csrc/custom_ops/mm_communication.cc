@@ -10,7 +10,7 @@ namespace {
 
 namespace rules = contract::rules;
 
-// The communication domain of these operators: the first that was used, until it is destroyed.
+// The communication domain of these operators: the first one used, until it is destroyed.
 void claim(const char* op, const std::string& hcom) {
   static std::mutex mutex;
   static std::string claimed;
@@ -51,7 +51,7 @@ MatmulCommunication::~MatmulCommunication() {
   for (const Mark& mark : state_->marks) {
     try {
       mark.wait();
-    } catch (const StreamError&) {  // already thrown to the waiter, or an earlier error is propagating
+    } catch (const StreamError&) {  // already thrown to the waiter, or another error is propagating
     }
   }
 }
@@ -82,7 +82,7 @@ void MatmulCommunication::reduce_scatter(const void* in, void* out, int64_t coun
 void MatmulCommunication::wait(int64_t collectives) {
   if (collectives == 0) return;
   try {
-    state_->marks.at(collectives - 1).wait();  // they run one after another
+    state_->marks.at(collectives - 1).wait();  // they run sequentially
   } catch (const StreamError& error) {
     raise(error);
   }

@@ -1,8 +1,8 @@
-// The collectives that one call of a fused operator has in flight, on a communication stream: the calling thread
-// computes meanwhile.
+// The pending collectives of one call of a fused operator on a communication stream, while the calling thread
+// computes.
 //
-// On a card all MC2 operators of a process must use one communication domain. The first call chooses it here, for as
-// long as the domain exists.
+// On a card, all MC2 operators of a process must use one communication domain. Here, the first call selects it for
+// the lifetime of the domain.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,26 +15,26 @@ namespace virtual_npu {
 
 class MatmulCommunication {
  public:
-  // Finds the communication domain; refuses an unknown one and a second one.
+  // Finds the communication domain. Rejects an unknown domain and a second one.
   MatmulCommunication(const char* op, const std::string& hcom, phi::DataType dtype);
-  // Waits for what is in flight: it reads and writes memory of the call.
+  // Waits for pending collectives, because they access memory of the call.
   ~MatmulCommunication();
   MatmulCommunication(const MatmulCommunication&) = delete;
 
-  // Refuses a world_size other than the number of ranks.
+  // Rejects a world_size that differs from the number of ranks.
   void check_ranks(const char* op, int64_t world_size) const;
 
   int64_t ranks() const;
   int64_t rank() const;
 
-  // Each hands a collective over and returns at once. Counts are elements of what one rank contributes (all_reduce,
+  // Each enqueues a collective and returns immediately. Counts are in elements that one rank contributes (all_reduce,
   // gather_others) or receives (reduce_scatter).
   void all_reduce(void* data, int64_t count);
-  // The parts of the other ranks, in the order of the ranks `distance` elements apart; this rank's own is left out.
+  // The parts of the other ranks, in rank order and `distance` elements apart, without this rank's own part.
   void gather_others(const void* in, void* out, int64_t count, int64_t distance);
   void reduce_scatter(const void* in, void* out, int64_t count);
 
-  // Until the first `collectives` that were handed over have finished; throws if one of them failed.
+  // Waits until the first `collectives` enqueued have finished. Throws if one of them failed.
   void wait(int64_t collectives);
   void wait_for_all();
 

@@ -16,8 +16,8 @@ namespace limits = contract::limits;
 using kernels::ElementType;
 
 constexpr int64_t kMostChunks = 8;
-constexpr int64_t kFewestRows = 32;               // of a chunk
-constexpr int64_t kFewestBytes = int64_t{1} << 16;  // that a rank sends for a chunk
+constexpr int64_t kFewestRows = 32;               // minimum rows per chunk
+constexpr int64_t kFewestBytes = int64_t{1} << 16;  // minimum bytes that a rank sends per chunk
 
 std::string text_of_both(const Shape& x1, const Shape& x2) {
   return "x1 has shape " + text(x1) + " and x2 " + text(x2);
@@ -45,7 +45,7 @@ void check_comm_turn(const char* op, int64_t comm_turn) {
 }
 
 void check_no_bias(const char* op, bool has_bias) {
-  if (has_bias) refuse(rules::mc2_bias, op, "there is a bias");
+  if (has_bias) refuse(rules::mc2_bias, op, "bias is not None");
 }
 
 void check_world_size(const char* op, int64_t world_size) {
@@ -53,8 +53,8 @@ void check_world_size(const char* op, int64_t world_size) {
   const int64_t most = is_a3 ? at_release(limits::mc2_most_ranks_a3) : limits::mc2_most_ranks;
   if (most == 0)
     PADDLE_THROW(common::errors::Unavailable(
-        "%s: CANN has this operator for the 910C from 8.2.RC1 on (VIRTUAL_NPU_CANN). Run the product and the collective "
-        "one after the other.",
+        "%s: CANN has this operator for the 910C from 8.2.RC1 on (VIRTUAL_NPU_CANN). Run a matmul and then the "
+        "collective.",
         op));
   const bool is_power_of_two = (world_size & (world_size - 1)) == 0;
   if (is_power_of_two && world_size >= 2 && world_size <= most) return;

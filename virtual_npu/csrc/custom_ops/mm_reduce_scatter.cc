@@ -3,8 +3,8 @@
 //
 //   result [m / world_size, n] = this rank's rows of the sum over all ranks of x1 [m, k] x2 [k, n]
 //
-// There is no bias. A pipeline: a chunk is some rows of every rank's part; while one is multiplied, the ones before it
-// are summed and scattered on the communication stream.
+// There is no bias. A pipeline: a chunk has some rows of every rank's part. While a chunk is multiplied, earlier
+// chunks are reduced and scattered on the communication stream.
 #include "framework/paddle_release.h"
 #include "custom_ops/mm_operands.h"
 #include "custom_ops/mm_communication.h"
@@ -38,7 +38,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x1, const paddle::Tens
   check_rows(operands.rows(), world_size);
   const int64_t rows = operands.rows() / world_size, columns = operands.columns();
   paddle::Tensor result = paddle::empty({rows, columns}, x1.dtype(), x1.place());
-  std::vector<paddle::Tensor> leaving;  // freed after the communication has waited
+  std::vector<paddle::Tensor> leaving;  // freed after the communication has finished
   MatmulCommunication communication(kOp, hcom, x1.dtype());
   communication.check_ranks(kOp, world_size);
   OperatorCall call(kOp, x1.dtype(), {&x1, &x2});

@@ -1,5 +1,5 @@
-// my_add_n(X, Y, Z) -> X + Y + Z. No gradient. The name is paddle-custom-npu's: its example of an operator that a
-// graph pass inserts.
+// my_add_n(X, Y, Z) -> X + Y + Z. Not differentiable. It is paddle-custom-npu's example of an operator that a graph
+// pass inserts.
 #include "framework/paddle_release.h"
 #include "custom_ops/checks.h"
 #include "observe/operator_call.h"
@@ -16,7 +16,7 @@ std::vector<paddle::Tensor> forward(const paddle::Tensor& x, const paddle::Tenso
       refuse("my_add_n", std::string(argument.name) + " is " + text(argument.tensor.dtype()) + " of shape " +
                              text(argument.tensor.shape()) + " and X " + text(x.dtype()) + " of shape " +
                              text(x.shape()) +
-                             "; all three must have the same dtype and shape. Cast or broadcast them first.");
+                             "; accepted: the same dtype and shape for all three. Cast or broadcast them first.");
   OperatorCall call("my_add_n", x.dtype(), {&x, &y, &z});
   return call.returns({paddle::experimental::add(paddle::experimental::add(x, y), z)});
 }

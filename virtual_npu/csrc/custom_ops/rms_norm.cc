@@ -1,8 +1,8 @@
 // rms_norm_npu(x, gamma; epsilon) -> (y, rstd), the operator of paddle-custom-npu over aclnnRmsNorm / aclnnRmsNormGrad.
 //
-// x has rank 1 to 8 and gamma the shape of x's last dimensions; rstd keeps x's rank with those dimensions set to 1.
-// y is allocated with gamma's dtype while aclnnRmsNorm wants y to have x's, so of CANN's combinations only those with
-// equal dtypes of x and gamma can be asked for through this operator; the others are refused. dgamma is float32 always.
+// x has rank 1 to 8 and gamma the shape of x's last dimensions; rstd has x's rank with those dimensions set to 1.
+// y is allocated with gamma's dtype, but aclnnRmsNorm requires x's dtype for y. Only combinations with equal dtypes
+// of x and gamma are therefore supported; the others are rejected. dgamma is always float32.
 #include "framework/paddle_release.h"
 #include "kernels/norms/rms_norm.h"
 
@@ -28,7 +28,7 @@ Shape rstd_shape(const Shape& x, const Shape& gamma) {
   return shape;
 }
 
-// Also runs while a static program is built, where an unknown dimension is -1.
+// Also called while a static program is built, where an unknown dimension is -1.
 void check_shapes(const Shape& x, const Shape& gamma) {
   bool fits = !x.empty() && static_cast<int64_t>(x.size()) <= contract::limits::rms_norm_rank && !gamma.empty() &&
               gamma.size() <= x.size();

@@ -1,7 +1,7 @@
 // fused_rope(query, cos, sin) -> query_out, the operator of paddle-custom-npu over RotaryMul / RotaryMulGrad.
 //
-// query: [B, S, N, D]; cos, sin: [1, S, 1, D]. One dtype for all three. Called once for the queries
-// and once for the keys. cos and sin get no gradient.
+// query: [B, S, N, D]; cos, sin: [1, S, 1, D]. All three have the same dtype. Called once for the queries and once
+// for the keys. cos and sin have no gradients.
 // Legend: B batch, S sequence length, N heads, D head size.
 #include "framework/paddle_release.h"
 #include "kernels/attention/rotary.h"
@@ -22,7 +22,7 @@ namespace limits = contract::limits;
 
 bool agree(int64_t a, int64_t b) { return a == b || a < 0 || b < 0; }
 
-// Also runs while a static program is built, where an unknown dimension is -1.
+// Also called while a static program is built, where an unknown dimension is -1.
 void check_shapes(const Shape& query, const Shape& cos, const Shape& sin) {
   const std::string came = "query has shape " + text(query);
   if (query.size() != 4) refuse(rules::rotary_rank, kOp, came);

@@ -29,7 +29,7 @@ phi::DataType phi_type(C_DataType dtype) {
   }
 }
 
-// The sum of equal terms, or what else `op` makes of them.
+// The reduction of `ranks` equal terms.
 void reduce_equal(const void* term, void* out, size_t count, C_DataType dtype, C_CCLReduceOp op, int ranks) {
   const std::vector<const void*> terms(ranks, term);
   reduce(dtype, op, terms.data(), ranks, count, out);

@@ -1,5 +1,5 @@
-// Dry mode: the collectives of a fake process group. Every other rank is assumed to have the same values as this rank,
-// so that known values stay known (known_values.h); for unknown values only the size matters. Arguments are as in
+// Dry mode: the collectives of a fake process group. All other ranks are assumed to have the same values as this
+// rank, so known values stay known (known_values.h). For unknown values, only the size matters. Arguments are as in
 // collectives/communicator.h.
 #pragma once
 #include <cstddef>

@@ -21,7 +21,7 @@ using phi::DataType;
 using phi::DenseTensor;
 using Names = std::unordered_set<std::string>;
 
-// They read only the shapes of their inputs, and return uninitialised memory or those shapes.
+// Kernels that read only the shapes of their inputs, and return these or uninitialized memory.
 const Names& only_allocate() {
   static const Names names = {"empty", "empty_like"};
   return names;
@@ -31,14 +31,14 @@ const Names& read_shapes_only() {
   return names;
 }
 
-// Kernels of this plugin that call others, or communicate in addition to computing.
+// Kernels of this plugin that call other kernels, or both communicate and compute.
 const Names& call_others() {
   static const Names names = {"c_concat", "c_softmax_with_cross_entropy", "fused_linear_param_grad_add"};
   return names;
 }
 
-// Bools by which a training continues: all numbers are taken to be finite, and a single one, such as a loss or the weight
-// of all labels, is taken to differ from what it is compared with.
+// Bools on which a training loop branches. All numbers are assumed finite, and a single number, such as a loss or the
+// sum of label weights, is assumed to differ from the number it is compared with.
 const std::unordered_map<std::string, bool>& assumed_answers() {
   static const std::unordered_map<std::string, bool> answers = {
       {"check_finite_and_unscale", false}, {"equal", false}, {"isfinite", true}, {"isinf", false}, {"isnan", false},
@@ -50,16 +50,16 @@ const DenseTensor* dense(const phi::TensorBase* tensor) {
   return DenseTensor::classof(tensor) ? static_cast<const DenseTensor*>(tensor) : nullptr;
 }
 
-// The outputs as dense tensors; those that are not wanted are left out, and those that Paddle infers no shape for, which
-// are notes of a kernel for its gradient (einsum's).
+// The outputs as dense tensors, without outputs that are not needed and outputs without an inferred shape, which a
+// kernel saves for its gradient (einsum's).
 std::vector<DenseTensor*> wanted(const KernelEntry& entry, const TensorPointers& outputs) {
   std::vector<DenseTensor*> found;
   for (const phi::TensorBase* output : outputs) {
     if (!output) continue;
     if (!dense(output))
       PADDLE_THROW(common::errors::Unimplemented(
-          "The operator '%s' puts out rows or an array of tensors, whose sizes depend on values. In dry mode "
-          "(VIRTUAL_NPU_DRY=1) nothing is computed; use dense tensors (sparse=False).",
+          "The operator '%s' returns rows or an array of tensors, whose sizes depend on values. Dry mode "
+          "(VIRTUAL_NPU_DRY=1) does not compute values; use dense tensors (sparse=False).",
           entry.name));
     if (dense(output)->dims().size() >= 0) found.push_back(const_cast<DenseTensor*>(dense(output)));
   }
@@ -93,7 +93,7 @@ Holder float32_copy(const phi::DeviceContext& context, const DenseTensor& tensor
 }
 
 void allocate(const KernelEntry& entry, const phi::DeviceContext& context, DenseTensor* output) {
-  // Memory of the host was passed to be written in place: powers of beta.
+  // Host memory passed in to be written in place: powers of beta.
   if (output->initialized() && output->place().GetType() == phi::AllocationType::CPU) return;
   context.Alloc(output, dtype_of(entry, *output));
 }
@@ -103,10 +103,10 @@ void allocate_outputs(const KernelEntry& entry, const phi::DeviceContext& contex
   for (const DenseTensor* output : outputs)
     if (!has_size(*output))
       PADDLE_THROW(common::errors::Unimplemented(
-          "The size of what the operator '%s' puts out depends on values that it reads. In dry mode (VIRTUAL_NPU_DRY=1) "
-          "nothing is computed; use a form of the model whose shapes are fixed, or leave VIRTUAL_NPU_DRY out.",
+          "The output size of the operator '%s' depends on values that it reads. Dry mode (VIRTUAL_NPU_DRY=1) does not "
+          "compute values; use a form of the model with fixed shapes, or unset VIRTUAL_NPU_DRY.",
           entry.name));
-  std::vector<Holder> copies;  // of promoted tensors, for as long as the call takes
+  std::vector<Holder> copies;  // of promoted tensors, for the duration of the call
   std::vector<const phi::TensorBase*> copied;
   for (const phi::TensorBase* input : inputs) {
     if (!entry.promotes() || !input || !dense(input) || dense(input)->dtype() != entry.promoted) continue;
@@ -135,7 +135,7 @@ bool is_float(DataType dtype) {
   return dtype == DataType::FLOAT32 || dtype == DataType::BFLOAT16 || dtype == DataType::FLOAT16;
 }
 
-// Answers what a training asks of its numbers.
+// Sets the assumed results of checks in a training loop.
 bool assume(const KernelEntry& entry, const std::vector<DenseTensor*>& outputs) {
   const auto answer = assumed_answers().find(entry.name);
   if (answer == assumed_answers().end()) return false;

@@ -26,7 +26,7 @@ struct Range {
   std::string by;
 };
 
-// By their beginnings; they do not overlap.
+// Ranges by start address. They do not overlap.
 struct Memory {
   std::mutex mutex;
   std::map<Address, Range> ranges;
@@ -36,7 +36,7 @@ Memory& memory() {
   return *memory;
 }
 
-// The first range that ends behind `address`.
+// The first range that ends after `address`.
 std::map<Address, Range>::iterator first_behind(Address address) {
   auto& ranges = memory().ranges;
   auto found = ranges.upper_bound(address);
@@ -95,13 +95,13 @@ bool decides(phi::DataType dtype) {
 
 [[noreturn]] void refuse(const std::string& reader, const Range& range) {
   PADDLE_THROW(common::errors::Unimplemented(
-      "%s reads %s values that '%s' would compute on a card. In dry mode (VIRTUAL_NPU_DRY=1) nothing is computed, so "
-      "that a program whose shapes or branches depend on them cannot be followed. Use a form of the model that does not "
-      "read them, or leave VIRTUAL_NPU_DRY out.",
+      "%s reads %s values that '%s' would compute on a card. Dry mode (VIRTUAL_NPU_DRY=1) does not compute values, so "
+      "shapes and branches of the program must not depend on them. Use a form of the model that does not read them, or "
+      "unset VIRTUAL_NPU_DRY.",
       reader, phi::DataTypeToString(range.dtype), range.by));
 }
 
-// Makes memory of the host zeros without touching whole pages of it.
+// Zeroes host memory without touching whole pages of it.
 void clear(void* at, size_t size) {
   const Address page = Address(sysconf(_SC_PAGESIZE));
   const Address begin = reinterpret_cast<Address>(at), end = begin + size;
@@ -160,7 +160,7 @@ void to_device(void* to, const void* from, size_t size) {
 }
 
 void to_host(void* to, const void* from, size_t size) {
-  // Paddle copies all of an allocation, of which the tensor, at its beginning, may be a part.
+  // Paddle copies the whole allocation, even if the tensor uses only its beginning.
   const Range range = range_at(from);
   if (!range.known) {
     if (decides(range.dtype)) refuse("The host", range);

@@ -1,8 +1,8 @@
 // Dry mode: tracks which bytes of the device have the same values as on a card.
 //
-// Small data that the program copies to the device is known, and so are results of small kernels on known values, which
-// are therefore executed. Everything else is unknown: it reads as zeros, and reading integers or bools from it is an
-// error, because the control flow of the program could depend on them.
+// Small data that the program copies to the device is known. Small kernels on known values are executed, so their
+// results are known as well. Everything else is unknown: it reads as zeros, and reading integers or bools from it is
+// an error, because the control flow of the program could depend on them.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -12,7 +12,7 @@
 namespace virtual_npu {
 namespace dry {
 
-// The largest tensor, in bytes, that is kept.
+// The largest tensor, in bytes, whose values are tracked.
 constexpr size_t kSmall = size_t{64} << 10;
 
 void set_known(const void* address, size_t size);
@@ -24,14 +24,14 @@ bool is_known(const void* address, size_t size);
 // Whether the tensor is small and completely known.
 bool is_known(const phi::DenseTensor& tensor);
 
-// Copies between the host and a device, or on it.
+// Copies between the host and a device, or within a device.
 void to_device(void* to, const void* from, size_t size);
-// Throws phi's Unimplemented, naming the operator that would have computed them, for unknown integers and bools.
+// For unknown integers and bools, throws phi's Unimplemented with the operator that would have computed them.
 void to_host(void* to, const void* from, size_t size);
 void on_device(void* to, const void* from, size_t size);
 void fill(void* at, unsigned char value, size_t size);
 
-// Throws the same if an operator that is about to read `what` on the host would not find its values.
+// Throws the same error if an operator is about to read unknown values of `what` on the host.
 void check_known(const char* op, const char* what, const phi::DenseTensor& tensor);
 
 }  // namespace dry

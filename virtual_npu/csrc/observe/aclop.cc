@@ -10,7 +10,7 @@
 namespace virtual_npu {
 namespace {
 
-// The plugin's check of a return code (acl_error_msg in NPU_CHECK); the code's last lines are the plugin's own.
+// The plugin's check of a return code (acl_error_msg in NPU_CHECK), with the last lines of the plugin's message.
 void run(const std::string& kernel, const char* type) {
   const int code = aclopCompileAndExecute(type, 0, nullptr, nullptr, 0, nullptr, nullptr, nullptr, 0, 0, nullptr, nullptr);
   if (code == 0) return;

@@ -10,13 +10,13 @@
 namespace virtual_npu {
 namespace {
 
-// Allocations whose lifetimes are journalled.
+// Allocations whose lifetimes are journaled.
 struct TrackedAllocations {
   std::mutex mutex;
   std::unordered_set<const phi::Allocation*> all;
   uint64_t count = 0;
 };
-// Never destroyed: tensors outlive the plugin's static objects.
+// Never destroyed, because tensors outlive the plugin's static objects.
 TrackedAllocations& tracked() {
   static auto* allocations = new TrackedAllocations;
   return *allocations;
@@ -42,7 +42,7 @@ bool track_lifetime(phi::DenseTensor* tensor, const std::string& by) {
     id = ++tracked().count;
   }
   journal::allocate(id, allocation->size(), by);
-  // The same allocation under another owner, whose deleter marks its end. (Streams identify allocations by class.)
+  // The same allocation under another owner, whose deleter records its end. (Streams identify allocations by class.)
   const auto end_of_life = [origin = tensor->holder_, id](phi::Allocation* ended) mutable {
     end(ended, id);
     origin.reset();

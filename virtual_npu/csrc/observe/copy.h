@@ -1,4 +1,4 @@
-// Copies to, from and within devices, as the journal and the profiler see them.
+// Copies to, from and within devices, reported to the journal and the profiler.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace virtual_npu {
 
-// Calls `copy`, which copies `bytes` on the calling thread. One inside a launch is part of it.
+// Calls `copy`, which copies `bytes` on the calling thread. A copy inside a launch is part of it.
 template <typename Copy>
 void observe_copy(const char* name, int device, uint64_t bytes, const Copy& copy) {
   if (journal::is_kept() && !journal::Operator::open()) journal::copy(name, bytes);

@@ -20,16 +20,16 @@ namespace {
 constexpr char kWarnings[] = "virtual_npu.aicpu_warnings";
 constexpr char kFallbacks[] = "virtual_npu.host_fallbacks";
 
-// What the observer gets; host_fallbacks.py has the same fields.
+// The observer's argument. host_fallbacks.py has the same fields.
 struct Call {
-  const char *kernel, *placement, *dtype;  // the dtype, and the dimensions, of the tensor that is the cause
+  const char *kernel, *placement, *dtype;  // dtype and dimensions of the tensor that causes the fallback
   const int64_t* dims;
   int rank;             // -1: no tensor
-  int introduces_double;  // the kernel makes that dtype from others
-  int queued;           // the kernel is over, and was called on another thread
+  int introduces_double;  // the kernel creates this dtype from others
+  int queued;           // the kernel has finished, and was called on another thread
   uint64_t count;
 };
-// `site`: a hash of kernel, placement and dtype; 0 for a queued call. A kernel for which it returns anything but 0 is refused.
+// `site`: a hash of kernel, placement and dtype; 0 for a queued call. A non-zero return value refuses the kernel.
 using Observer = int (*)(uint64_t site, const Call*);
 std::atomic<Observer> observer{nullptr};
 
@@ -55,7 +55,7 @@ class Fallback {
   }
 };
 
-// Of threads without Python.
+// Calls from threads without Python.
 struct Queue {
   std::mutex mutex;
   std::vector<std::pair<Fallback, uint64_t>> waiting;
@@ -78,7 +78,7 @@ bool report_queued() {
   return is_refused;
 }
 
-// On the main thread, between two instructions of Python. An exception surfaces there.
+// Runs on the main thread, between two Python instructions. Exceptions surface there.
 int report_between_instructions(void*) {
   if (!report_queued()) return 0;
   const Python& py = python();
@@ -105,7 +105,7 @@ void enqueue(Fallback fallback) {
     queue().is_announced = py.add_pending_call(report_between_instructions, nullptr) == 0;
 }
 
-// Whether the kernel is refused.
+// Returns whether the kernel is refused.
 bool report_now_or_later(Fallback fallback, int reports) {
   if (reports & kOnAnyThread) return fallback.report(1, false);
   const Python& py = python();
@@ -114,14 +114,14 @@ bool report_now_or_later(Fallback fallback, int reports) {
     return false;
   }
   const int state = py.acquire();
-  const bool is_raising = py.error() != nullptr;  // and must not run other code meanwhile
+  const bool is_raising = py.error() != nullptr;  // no other code may run meanwhile
   const bool is_refused = !is_raising && fallback.report(1, false);
   py.release(state);
   if (is_raising) enqueue(std::move(fallback));
   return is_refused;
 }
 
-// The folder that has the packages: this library is in virtual_npu/plugin.
+// The folder that contains the packages. This library is in virtual_npu/plugin.
 std::string folder_of_packages() {
   Dl_info here{};
   dladdr(reinterpret_cast<const void*>(&start_fallback_warnings), &here);
@@ -130,7 +130,7 @@ std::string folder_of_packages() {
   return path;
 }
 
-// Programs that came by the plugin through their environment may be unable to import the package.
+// Programs that activate the plugin only through their environment may be unable to import the package.
 Python::Object import_warnings(const Python& py) {
   if (Python::Object module = py.import(kWarnings)) return module;
   py.clear_error();
@@ -157,8 +157,8 @@ void FallbackCause::report(const KernelEntry& entry, int reports) const {
   fallback.introduces_double = double_ && !has_double_input_;
   if (report_now_or_later(fallback, reports))
     PADDLE_THROW(common::errors::Unimplemented(
-        "On a card the kernel '%s' would leave the NPU for its %s because of a %s tensor, which a watch over dtypes or a "
-        "filter of AICPUWarning refuses.",
+        "On a card, the kernel '%s' would run on its %s instead of the NPU because of a %s tensor, which a watch over "
+        "dtypes or a filter of AICPUWarning refuses.",
         entry.name, placement == Placement::kAicpu ? "AICPU" : "host", fallback.dtype));
 }
 
@@ -169,7 +169,7 @@ void start_fallback_warnings() {
   Python::Object module = import_warnings(py);
   Python::Object nothing = module ? py.call_method(module, "start", nullptr) : nullptr;
   if (!nothing) {
-    std::fprintf(stderr, "virtual npu: float64 gets no warnings:\n");
+    std::fprintf(stderr, "virtual npu: no warnings about float64:\n");
     py.print_error();
   }
   if (module) py.unref(module);
@@ -179,7 +179,7 @@ void start_fallback_warnings() {
 
 }  // namespace virtual_npu
 
-// For virtual_npu/host_fallbacks.py: the observer, and which kernels it gets (FallbackReports).
+// For virtual_npu/host_fallbacks.py: sets the observer and the kernels it receives (FallbackReports).
 extern "C" void virtual_npu_observe_fallbacks(void* function, int reports) {
   using namespace virtual_npu;
   observer.store(reinterpret_cast<Observer>(function), std::memory_order_release);

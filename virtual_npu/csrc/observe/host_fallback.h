@@ -1,5 +1,5 @@
 // Reports kernels that a card would not run on its cores to the observer in virtual_npu/host_fallbacks.py, which
-// determines the line of the program.
+// determines the program line.
 #pragma once
 #include <atomic>
 
@@ -8,12 +8,12 @@
 
 namespace virtual_npu {
 
-// Which kernels are reported; host_fallbacks.py has the same numbers.
+// The kernels to report. host_fallbacks.py has the same numbers.
 enum FallbackReports : int {
   kNoFallbacks = 0,
   kDoublePrecision = 1,  // those with a float64 or complex128 tensor
   kEveryFallback = 2,
-  kOnAnyThread = 4,  // at once also on threads without Python; otherwise the main thread reports what those have called
+  kOnAnyThread = 4,  // immediately, even on threads without Python; otherwise the main thread reports these calls
 };
 extern std::atomic<int> fallback_reports;
 
@@ -21,7 +21,7 @@ inline const phi::DenseTensor* dense(const phi::TensorBase* tensor) {
   return tensor && phi::DenseTensor::classof(tensor) ? static_cast<const phi::DenseTensor*>(tensor) : nullptr;
 }
 
-// The largest tensor of double precision among a kernel's arguments, else the largest one of the kernel's own dtype.
+// The largest double-precision tensor among a kernel's arguments, otherwise the largest one with the kernel's dtype.
 class FallbackCause {
  public:
   explicit FallbackCause(phi::DataType dtype) : dtype_(dtype) {}
@@ -36,7 +36,7 @@ class FallbackCause {
     if (const phi::DenseTensor* found = dense(tensor)) add(found);
   }
 
-  // Throws phi's Unimplemented when the observer refuses the kernel.
+  // Throws phi's Unimplemented if the observer refuses the kernel.
   void report(const KernelEntry& entry, int reports) const;
 
  private:

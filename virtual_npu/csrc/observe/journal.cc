@@ -20,20 +20,20 @@ namespace {
 
 using profiler::quoted;
 
-// Each process of a job has a file of its own.
+// Each process of a job has a separate file.
 std::string file_name() {
   const char *ranks = std::getenv("PADDLE_TRAINERS_NUM"), *rank = std::getenv("PADDLE_TRAINER_ID");
   const bool several = ranks && rank && std::atoi(ranks) > 1;
   return several ? config().journal + "." + rank : config().journal;
 }
 
-// Opened by the first line: a program that only starts others writes none.
+// Opened by the first line, so a program that only starts others writes none.
 struct JournalFile {
   std::mutex mutex;
   std::FILE* file = nullptr;
-  bool at_exit = false;  // nothing comes later that would flush
+  bool at_exit = false;  // nothing later would flush
   std::map<const void*, int> streams;
-  std::string failure;  // the first one: no line follows it
+  std::string failure;  // the first failure, after which no line is written
 };
 JournalFile& journal_file() {
   static auto* file = new JournalFile;
@@ -45,9 +45,9 @@ std::atomic<bool> failed{false};
 void fail(const std::string& reason) {
   if (failed) return;
   journal_file().failure = "The journal " + file_name() + " (VIRTUAL_NPU_JOURNAL) cannot be written: " + reason +
-                           ". Name a file in an existing folder with free space, or unset the variable.";
+                           ". Use a file in an existing folder with free space, or unset the variable.";
   failed = true;
-  // At once: the program may never launch another operator.
+  // Printed immediately, because the program may not launch another operator.
   std::fprintf(stderr, "virtual npu: %s\n", journal_file().failure.c_str());
 }
 
@@ -75,8 +75,8 @@ void write_locked(const std::string& line) {
   if (journal.at_exit) flush_locked();
 }
 
-// Writes what `line()` returns. Lines are also written by destructors and deleters: a failure is kept, and thrown by the
-// next operator's launch.
+// Writes the result of `line()`. Destructors and deleters also write lines, so a failure is stored and thrown by the
+// next operator launch.
 template <typename Line>
 void write(const Line& line) noexcept {
   if (failed) return;

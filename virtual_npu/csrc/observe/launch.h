@@ -1,6 +1,6 @@
-// The single hook for all observers of the device: kernels of the bridge and of the plugin (bridge/call.cc), custom
-// operators and operators of other libraries (operator_call.h) run inside a Launch, which reports them to the profiler
-// and to the journal.
+// The single hook for all observers of the device. Kernels of the bridge and the plugin (bridge/call.cc), custom
+// operators and operators of other libraries (operator_call.h) run inside a Launch, which reports them to the
+// profiler and the journal.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,14 +13,14 @@
 
 namespace virtual_npu {
 
-// A call on the calling thread, from its launch to the end of the object's lifetime. Nested calls are not observed: the
-// record pauses, and a Launch inside another one does nothing.
+// A call on the calling thread, from its launch to the end of the object's lifetime. Nested calls are not observed:
+// the record pauses, and a nested Launch does nothing.
 class Launch {
  public:
-  // Whether anything observes; otherwise launches need no tensors.
+  // Whether there are observers; otherwise launches need no tensors.
   static bool is_observed() { return profiler::recording() || journal::is_kept(); }
 
-  // `queues`: only enqueues work on a stream, which does not count as work of the device.
+  // `queues`: only enqueues work on a stream, which does not count as device work.
   Launch(const std::string& name, phi::DataType dtype, Placement placement, int device, bool queues = false);
   Launch(const Launch&) = delete;
 
@@ -34,11 +34,11 @@ class Launch {
     if (line_) line_->add_output(tensor...);
     if (span_) span_->outputs().add(tensor...);
   }
-  // The call's allocations are its outputs; add_output will not be called.
+  // The call's outputs are its allocations; add_output is not called.
   void outputs_are_its_allocations() {
     if (line_) line_->outputs_are_its_allocations();
   }
-  // The launch is over, the device begins.
+  // The launch ends and the device work begins.
   void begin() {
     if (span_) span_->begin();
   }

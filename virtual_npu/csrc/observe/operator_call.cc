@@ -11,7 +11,7 @@
 namespace virtual_npu {
 namespace {
 
-// An operator of another library, while it computes.
+// An operator of another library that is computing.
 struct HostOperator {
   Launch launch;
   std::optional<paddle_fused::kernels::NoComputeGuard> no_compute;
@@ -42,15 +42,15 @@ std::vector<paddle::Tensor> OperatorCall::returns(std::vector<paddle::Tensor> ou
 
 }  // namespace virtual_npu
 
-// A host operator of another library computes on npu tensors between these two calls; dtype is a phi::DataType, and
+// A host operator of another library computes on npu tensors between these two calls. dtype is a phi::DataType;
 // `inputs` are `count` of its tensors.
 extern "C" void virtual_npu_begin_host_operator(const char* name, int dtype, const phi::TensorBase* const* inputs,
                                                 int count) {
   using namespace virtual_npu;
   if (config().strict)
     PADDLE_THROW(common::errors::Unimplemented(
-        "%s is an operator of the host: a card has none of that name, and VIRTUAL_NPU_STRICT=1 refuses it. Move the "
-        "tensors to the CPU, or unset VIRTUAL_NPU_STRICT.",
+        "%s is an operator of the host: a card does not have it, and VIRTUAL_NPU_STRICT=1 refuses it. Move the tensors "
+        "to the CPU, or unset VIRTUAL_NPU_STRICT.",
         name));
   record_operator(name, static_cast<phi::DataType>(dtype), Placement::kHost);
   Launch& launch = host_operators.emplace_back(name, static_cast<phi::DataType>(dtype)).launch;

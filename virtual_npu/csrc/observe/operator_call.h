@@ -1,4 +1,4 @@
-// Calls of operators that Paddle dispatches without asking the kernel table.
+// Calls of operators that Paddle dispatches without the kernel table.
 #pragma once
 #include <initializer_list>
 #include <optional>
@@ -14,9 +14,9 @@ class Tensor;
 
 namespace virtual_npu {
 
-// The launch of one of the plugin's custom operators, to be made when the operator has accepted its arguments. Those who
-// observe see `inputs`, and as outputs what goes through `returns`. In dry mode the host kernels do not compute while it
-// exists.
+// The launch of one of the plugin's custom operators, created after the operator has accepted its arguments.
+// Observers receive `inputs`, and the tensors passed through `returns` as outputs. In dry mode, the host kernels do
+// not compute during its lifetime.
 class OperatorCall {
  public:
   OperatorCall(const std::string& name, phi::DataType dtype, std::initializer_list<const paddle::Tensor*> inputs);

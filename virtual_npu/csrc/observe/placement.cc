@@ -11,9 +11,9 @@ namespace virtual_npu {
 namespace {
 
 using Kernels = std::set<std::pair<std::string, std::string>>;  // {kernel, dtype}
-using Listed = std::pair<const char*, const char*>;             // a compiler is slow with thousands of std::string
+using Listed = std::pair<const char*, const char*>;             // thousands of std::string would slow down compilation
 
-// Kernels that paddle-custom-npu registers, read from its sources.
+// Kernels that paddle-custom-npu registers, extracted from its sources.
 const Kernels& card_kernels() {
   static constexpr Listed kListed[] = {
 #include "card_kernels.inc"
@@ -22,7 +22,7 @@ const Kernels& card_kernels() {
   return *kernels;
 }
 
-// Of those, the ones that CANN's documents assign to the AICPU, in addition to all of double precision.
+// The kernels among these that the CANN documentation assigns to the AICPU, in addition to all of double precision.
 const Kernels& aicpu_kernels() {
   static constexpr Listed kListed[] = {
 #include "aicpu_kernels.inc"
@@ -31,7 +31,7 @@ const Kernels& aicpu_kernels() {
   return *kernels;
 }
 
-// Paddle has kernels of its own for every custom device, such as those of collectives; which ones depends on the
+// Paddle has its own kernels for all custom devices, such as those of collectives. Which kernels depends on the
 // release.
 bool in_paddle(const std::string& name, phi::DataType dtype) {
   const auto& kernels = phi::KernelFactory::Instance().kernels();

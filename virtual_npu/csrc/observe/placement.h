@@ -7,18 +7,18 @@
 
 namespace virtual_npu {
 
-// On the NPU's cores, on its AICPU (double precision, and a few kernels of integers), or, as paddle-custom-npu registers
-// no kernel of that name and type, on the host.
+// On the NPU's cores, on its AICPU (double precision and a few integer kernels), or on the host if paddle-custom-npu
+// registers no kernel of this name and type.
 enum class Placement : uint8_t { kNpu, kAicpu, kHost };
 Placement placement_of(const std::string& name, phi::DataType dtype);
 const char* placement_name(Placement placement);
 
-// float64 or complex128, which a card's cores do not compute.
+// float64 or complex128, which a card's cores do not support.
 inline bool is_double_precision(phi::DataType dtype) {
   return dtype == phi::DataType::FLOAT64 || dtype == phi::DataType::COMPLEX128;
 }
 
-// A kernel may serve every dtype with one entry: "any".
+// A kernel may support every dtype with one entry: "any".
 std::string dtype_name(phi::DataType dtype);
 
 }  // namespace virtual_npu

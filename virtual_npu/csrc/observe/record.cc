@@ -19,7 +19,7 @@ thread_local int pauses = 0;
 using KernelName = std::pair<std::string, phi::DataType>;
 using Calls = std::map<KernelName, std::pair<Placement, uint64_t>>;
 
-// Of operators that have no entry in the kernel table.
+// Operators without an entry in the kernel table.
 struct OperatorCalls {
   std::mutex mutex;
   Calls calls;

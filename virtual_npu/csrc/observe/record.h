@@ -1,4 +1,4 @@
-// The record of what ran, and of where a machine with a card would have run it.
+// The record of kernel calls, and where a machine with a card would have run them.
 #pragma once
 #include <string>
 
@@ -9,12 +9,11 @@ namespace virtual_npu {
 
 struct KernelEntry;
 
-// Counts a call of a kernel and returns whether it did: kernels that another kernel calls are not counted, that is, none
-// are while the thread has a RecordPause. In strict mode throws phi's Unimplemented for one that a card leaves to the
-// host.
+// Counts a kernel call. Returns false without counting it if another kernel makes the call, that is, while the thread
+// has a RecordPause. In strict mode, throws phi's Unimplemented for a kernel that a card runs on the host.
 bool record_call(KernelEntry& entry);
 
-// Counts a call of an operator that Paddle dispatches without asking the kernel table.
+// Counts a call of an operator that Paddle dispatches without the kernel table.
 void record_operator(const std::string& name, phi::DataType dtype, Placement placement);
 
 class RecordPause {

@@ -20,11 +20,11 @@ namespace {
 // The chosen call: the `remaining`-th call of `name` from now on.
 struct ChosenCall {
   std::mutex mutex;
-  std::atomic<bool> is_chosen{false};  // read by every call of a kernel
+  std::atomic<bool> is_chosen{false};  // read by every kernel call
   std::string name;
   int remaining = 0;
 
-  // `text` is a kernel, or kernel:number.
+  // `text` is a kernel name or kernel:number.
   explicit ChosenCall(const std::string& text) {
     const size_t colon = text.find(':');
     choose(text.substr(0, colon), colon == std::string::npos ? 1 : std::atoi(text.c_str() + colon + 1));
@@ -53,7 +53,7 @@ ChosenCall& chosen_call() {
 
 thread_local std::string unread_messages, returned_message;
 
-// As CANN writes it: 2025-02-16-12:18:25.258.321.
+// In CANN's format: 2025-02-16-12:18:25.258.321.
 std::string time_now() {
   using namespace std::chrono;
   const auto now = system_clock::now();
@@ -71,7 +71,7 @@ std::string time_now() {
 
 bool refuses_call(const std::string& name, phi::DataType dtype) {
   if (!chosen_call().take(name)) return false;
-  // The form of CANN's own messages, which name no operator (op_log.h of opbase).
+  // The format of CANN's messages, which do not name the operator (op_log.h of opbase).
   unread_messages += (unread_messages.empty() ? "EZ1001: [PID: " : "\nEZ1001: [PID: ") + std::to_string(getpid()) + "] " +
                      time_now() + " Tensor self not implemented for " + dtype_name(dtype) +
                      " (VIRTUAL_NPU_REFUSE).\n        TraceBack (most recent call last):\n";
@@ -81,11 +81,11 @@ bool refuses_call(const std::string& name, phi::DataType dtype) {
 
 }  // namespace virtual_npu
 
-// From now on the `call`-th call of this kernel is refused; none with call = 0.
+// From now on, refuses the `call`-th call of this kernel, or none with call = 0.
 extern "C" void virtual_npu_refuse(const char* kernel, int call) { virtual_npu::chosen_call().choose(kernel, call); }
 
-// CANN's function: returns and clears the calling thread's error message, or nullptr. The text is valid until the next
-// call on the same thread.
+// CANN's function: returns and clears the calling thread's error message, or nullptr. The text is valid until the
+// next call on the same thread.
 extern "C" const char* aclGetRecentErrMsg() {
   using namespace virtual_npu;
   if (unread_messages.empty()) return nullptr;

@@ -1,5 +1,5 @@
-// A call that CANN refuses, as paddle-custom-npu passes it on: the plugin ignores aclnn's return codes, so nothing is
-// raised, the outputs stay as they are allocated, and only the calling thread's recent error message tells.
+// Emulates a call that CANN rejects. paddle-custom-npu ignores aclnn's return codes, so no error is raised and the
+// outputs stay uninitialized. Only the calling thread's recent error message reports the failure.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace virtual_npu {
 
-// Whether this call of the kernel or operator `name` is to be refused: it is the call that VIRTUAL_NPU_REFUSE or
-// virtual_npu_refuse chose. Then the calling thread's error message is set.
+// Whether this call of the kernel or operator `name` is the one chosen by VIRTUAL_NPU_REFUSE or virtual_npu_refuse.
+// If so, sets the calling thread's error message.
 bool refuses_call(const std::string& name, phi::DataType dtype);
 
 }  // namespace virtual_npu

@@ -39,8 +39,8 @@ void count_transfer(const char* kind, int processes, const phi::DenseTensor& sen
 
 extern "C" {
 
-// One line for each transfer: "kind processes dtype shape calls", the shape as 2x16 and a scalar's as "-". Returns the
-// length of the text, which is cut to `size` bytes with the final zero.
+// One line per transfer: "kind processes dtype shape calls", with shapes such as 2x16 and "-" for a scalar. Returns the
+// length of the full text; the output is truncated to `size` bytes including the terminating zero.
 size_t virtual_npu_transfers(char* out, size_t size) {
   using namespace virtual_npu;
   std::ostringstream lines;

@@ -6,8 +6,8 @@
 
 namespace virtual_npu {
 
-// The memory of `output`, on the place of `input` and holding its values: what is then done to the output in place is
-// right whether or not the caller passed one memory as both.
+// The memory of `output`, on the place of `input` and with its values. In-place updates of the output are then
+// correct whether or not the caller passed the same memory for both.
 inline void* carry_over(const phi::CustomContext& context, const phi::DenseTensor& input, phi::DenseTensor* output) {
   const void* source = input.data();
   output->Resize(input.dims());

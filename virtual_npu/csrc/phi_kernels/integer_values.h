@@ -6,8 +6,8 @@
 
 namespace virtual_npu {
 
-// The values of an integer tensor (labels, ids) as int64. Throws InvalidArgument, naming `what`, if its dtype is not
-// an integer one.
+// The values of an integer tensor (labels, ids) as int64. Throws InvalidArgument with `what` as the tensor's name for
+// other dtypes.
 std::vector<int64_t> integer_values(const phi::DenseTensor& tensor, const char* what);
 
 }  // namespace virtual_npu

@@ -6,8 +6,8 @@
 
 namespace virtual_npu {
 
-// The npu kernel `name` for `type`, as the typed function that dygraph calls. A look-up in Paddle's table: keep the
-// answer.
+// The npu kernel `name` for `type`, as the typed function that dygraph calls. This looks it up in Paddle's table, so
+// cache the result.
 template <typename Function>
 Function npu_kernel(const phi::CustomContext& context, const std::string& name, phi::DataType type) {
   const phi::KernelKey key(phi::TransToPhiBackend(context.GetPlace()), phi::DataLayout::ALL_LAYOUT, type);

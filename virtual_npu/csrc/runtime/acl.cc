@@ -4,7 +4,7 @@
 
 #include "runtime/config.h"
 
-// Alone in its source file: a compiler that sees the body where it is called may inline it.
+// In a separate source file, so the compiler cannot inline it into its callers.
 extern "C" int aclopCompileAndExecute(const char* type, int, const void* const*, const void* const*, int,
                                       const void* const*, void* const*, const void*, int, int, const char*, void*) {
   using namespace virtual_npu;

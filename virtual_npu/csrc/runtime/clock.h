@@ -1,4 +1,4 @@
-// Nanoseconds of the clock that all processes of this host share.
+// Nanoseconds of the clock shared by all processes on this host.
 #pragma once
 #include <time.h>
 

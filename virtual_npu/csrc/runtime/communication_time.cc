@@ -3,7 +3,7 @@
 namespace virtual_npu {
 
 CommunicationTime& communication_time() {
-  static auto* time = new CommunicationTime;  // threads of streams may outlive the statics
+  static auto* time = new CommunicationTime;  // stream threads may outlive static objects
   return *time;
 }
 

@@ -1,4 +1,4 @@
-// How long this process communicates, and how much of that time is exposed: not hidden behind computation.
+// This process's communication time, and how much of it is exposed (not overlapped with computation).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace virtual_npu {
 
-// Nanoseconds since the start, over all groups of processes.
+// Nanoseconds since the start, over all process groups.
 struct CommunicationTime {
-  std::atomic<int64_t> busy{0};     // in collectives and transfers, the wait for other ranks included
-  std::atomic<int64_t> exposed{0};  // in which the program waited for them, or carried them out itself
+  std::atomic<int64_t> busy{0};     // in collectives and transfers, including waits for other ranks
+  std::atomic<int64_t> exposed{0};  // in which the program waited for them or executed them
 };
 CommunicationTime& communication_time();
 
-// Adds the time from `begin` to its own end to a sum.
+// Adds the time from `begin` to its destruction to a sum.
 class Timed {
  public:
   explicit Timed(std::atomic<int64_t>& sum, int64_t begin = now()) : sum_(sum), begin_(begin) {}

@@ -11,7 +11,7 @@ namespace virtual_npu {
 namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
-constexpr size_t kUnlimited = kGiB << 14;  // 16 TiB of addresses: a dry run says how much a step needs
+constexpr size_t kUnlimited = kGiB << 14;  // 16 TiB of addresses, so a dry run can report the memory of any step
 
 const char* value_of(const char* name) {
   const char* value = std::getenv(name);
@@ -19,7 +19,7 @@ const char* value_of(const char* name) {
 }
 
 std::invalid_argument refusal(const char* name, const std::string& value, const char* accepted) {
-  return std::invalid_argument(std::string(name) + "=" + value + " is not understood; accepted: " + accepted + ".");
+  return std::invalid_argument(std::string(name) + "=" + value + " is invalid; accepted: " + accepted + ".");
 }
 
 bool flag(const char* name, bool otherwise) {
@@ -47,10 +47,10 @@ double positive(const char* name, double otherwise, bool or_zero = false) {
   return value;
 }
 
-// Four fifths of the memory that this process may use, and no more than a card of 64 GiB.
+// Four fifths of the memory available to this process, and at most 64 GiB, the memory of a card.
 size_t default_capacity() {
   size_t host = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
-  // A container's limit, in cgroup version 2 or 1; "max" there does not parse, and no limit is a huge number here.
+  // The limit of a container, in cgroup version 2 or 1. "max" does not parse, and "no limit" is a huge number.
   for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     std::ifstream stream(file);
     size_t limit = 0;

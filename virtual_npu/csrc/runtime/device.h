@@ -1,4 +1,4 @@
-// The device that the calling thread has chosen.
+// The device selected by the calling thread.
 #pragma once
 
 namespace virtual_npu {

@@ -1,4 +1,4 @@
-// A descriptor of an open file, closed with the object that owns it.
+// An open file descriptor, closed with the object that owns it.
 #pragma once
 #include <unistd.h>
 
@@ -9,11 +9,11 @@ namespace virtual_npu {
 
 class FileDescriptor {
  public:
-  // Takes over what open and its like return: a descriptor, or -1.
+  // Takes ownership of the result of open or a similar function: a descriptor, or -1.
   explicit FileDescriptor(int number) : number_(number) {}
   FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   ~FileDescriptor() {
-    const int error = errno;  // of what failed before, which is still to be reported
+    const int error = errno;  // of an earlier failure that has not been reported yet
     if (is_open()) close(number_);
     errno = error;
   }

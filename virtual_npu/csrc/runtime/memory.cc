@@ -22,7 +22,7 @@ size_t rounded(size_t size) {
   return (size + unit - 1) / unit * unit;
 }
 
-// Addresses without memory behind them: pages that are read are zeros, and only those that are written cost any.
+// Reserves addresses without memory. Pages read as zeros, and only written pages use memory.
 void* reserve_addresses(size_t size) {
   void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return nullptr;
@@ -37,10 +37,10 @@ void* host_allocate(size_t size) {
   return address;
 }
 
-// Blocks that were given back, for all devices: they are host memory, whichever device counted them.
+// Freed blocks, shared by all devices: they are host memory, whichever device they were counted for.
 class BlockCache {
  public:
-  // Only a block of exactly this size: Paddle names the size again when it gives the block back.
+  // Returns only a block of exactly this size, because Paddle states the size again when it frees the block.
   void* take(size_t size) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = blocks_.find(size);
@@ -75,7 +75,7 @@ class BlockCache {
   size_t bytes_ = 0;
 };
 
-// Never destroyed: Paddle gives memory back after the plugin's static objects are gone.
+// Never destroyed, because Paddle frees memory after the plugin's static objects are gone.
 BlockCache& block_cache() {
   static auto* cache = new BlockCache;
   return *cache;
@@ -85,7 +85,7 @@ std::atomic<size_t>& used(int device) {
   return (*used)[device];
 }
 
-// Adds `size` to what is used unless the capacity does not allow it.
+// Adds `size` to the used bytes, unless this exceeds the capacity.
 bool reserve(std::atomic<size_t>& used, size_t size) {
   const size_t capacity = config().memory_bytes;
   size_t now = used.load();

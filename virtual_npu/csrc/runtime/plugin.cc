@@ -1,4 +1,4 @@
-// InitPlugin: what Paddle calls when it finds this library in CUSTOM_DEVICE_ROOT. It registers the device type "npu".
+// InitPlugin, which Paddle calls when it finds this library in CUSTOM_DEVICE_ROOT. It registers the device type "npu".
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,8 +51,8 @@ C_Status get_device_list(size_t* devices) {
   return C_SUCCESS;
 }
 
-// A null address with C_SUCCESS means "out of memory" to Paddle: it frees its cached blocks, tries again and then
-// raises ResourceExhaustedError. C_FAILED would end in an OSError without figures.
+// For Paddle, a null address with C_SUCCESS means "out of memory": it frees its cached blocks, retries and then raises
+// ResourceExhaustedError. C_FAILED would raise an OSError without sizes.
 C_Status device_memory_allocate(const C_Device device, void** address, size_t size) {
   *address = allocate(device->id, size);
   return C_SUCCESS;
@@ -90,7 +90,7 @@ C_Status memory_copy_d2d(const C_Device device, void* to, const void* from, size
   copy_on_device(nullptr, device->id, to, from, size);
   return C_SUCCESS;
 }
-// Copies from and to the host empty the stream first.
+// Copies from and to the host first wait until the stream is empty.
 C_Status async_memory_copy_h2d(const C_Device device, C_Stream stream, void* to, const void* from, size_t size) {
   before_kernel(stream);
   return memory_copy_h2d(device, to, from, size);
@@ -120,7 +120,7 @@ C_Status device_min_chunk_size(const C_Device, size_t* size) {
   *size = 512;
   return C_SUCCESS;
 }
-// Without these answers Layer.float16() and Layer.bfloat16() do nothing, in silence.
+// Without these functions, Layer.float16() and Layer.bfloat16() silently do nothing.
 C_Status low_precision_supported(const C_Device, bool* supported) {
   *supported = true;
   return C_SUCCESS;
@@ -166,7 +166,7 @@ int current_device() { return chosen_device; }
 
 extern "C" void InitPlugin(CustomRuntimeParams* params) {
   using namespace virtual_npu;
-  // With an empty device_type Paddle continues without this plugin; an exception would end the process.
+  // With an empty device_type, Paddle continues without this plugin. An exception would terminate the process.
   try {
     const std::string foreign = foreign_paddle();
     if (!foreign.empty()) {

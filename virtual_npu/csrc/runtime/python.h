@@ -1,4 +1,4 @@
-// The functions of the Python that runs in this process, if one does: the plugin is not linked to any.
+// The functions of the Python interpreter in this process, if there is one. The plugin is not linked to Python.
 #pragma once
 
 namespace virtual_npu {
@@ -27,8 +27,8 @@ struct Python {
   int (*append)(Object list, Object);
   int (*add_pending_call)(int (*)(void*), void*);
 
-  // Whether the calling thread may wait for the interpreter's lock. One without a state of its own must not: the thread
-  // that holds the lock may be waiting for it.
+  // Whether the calling thread may wait for the interpreter lock. A thread without a Python state must not, because
+  // the thread that holds the lock may be waiting for it.
   bool runs_on_this_thread() const { return is_there() && state_of_this_thread(); }
   bool is_there() const { return complete_ && is_initialized(); }
 

@@ -24,8 +24,8 @@ std::atomic<int64_t>& work_under_way() {
   return *count;
 }
 
-// With VIRTUAL_NPU_REALTIME=1 a thread that wakes to communicate has its core at once: if it waited for the computing
-// thread's time slice to end, every rank that meets it would wait, too.
+// With VIRTUAL_NPU_REALTIME=1, a thread that wakes up to communicate gets its core immediately. If it waited for the
+// computing thread's time slice to end, every rank in the collective would wait as well.
 void prepare_thread() {
   prctl(PR_SET_NAME, "npu-stream");
   prctl(PR_SET_TIMERSLACK, 1000);
@@ -37,16 +37,16 @@ void prepare_thread() {
   static std::once_flag reported;
   std::call_once(reported, [error] {
     std::fprintf(stderr,
-                 "virtual npu: VIRTUAL_NPU_REALTIME=1 has no effect: %s. Give the process the capability CAP_SYS_NICE, "
-                 "or unset the variable.\n",
+                 "virtual npu: VIRTUAL_NPU_REALTIME=1 has no effect: %s. Grant the process CAP_SYS_NICE, or unset the "
+                 "variable.\n",
                  std::strerror(error));
   });
 }
 
 }  // namespace
 
-// Names the calling thread as one that waits for a stream, whose mutex it holds at both ends. A thread of the program is
-// held up: streams with a queue communicate.
+// Marks the calling thread as waiting for a stream. The thread holds the stream's mutex at construction and
+// destruction. A waiting program thread counts as exposed communication, because streams with a queue communicate.
 class Stream::Waiting {
  public:
   explicit Waiting(Stream* stream) : stream_(stream) {
@@ -96,7 +96,7 @@ void Stream::run(const Work& work) {
   std::lock_guard<std::mutex> lock(mutex_);
   failed_ = done_.load() + 1;
   failure_ = failure;
-  std::fprintf(stderr, "virtual npu: %s\n", failure.c_str());  // the program may never ask for the result
+  std::fprintf(stderr, "virtual npu: %s\n", failure.c_str());  // the program may never request the result
 }
 
 void Stream::work_off(std::shared_ptr<Stream> stream) {
@@ -110,7 +110,7 @@ void Stream::work_off(std::shared_ptr<Stream> stream) {
     stream->queue_.pop_front();
     lock.unlock();
     stream->run(work);
-    work.run = nullptr;  // frees what it holds before waiters learn that it is done
+    work.run = nullptr;  // releases its resources before waiters learn that it is done
     lock.lock();
     stream->ended_ = stream->over_;
     stream->done_.fetch_add(1, std::memory_order_release);
@@ -167,7 +167,7 @@ bool Stream::holds_up(std::thread::id host) {
 
 namespace {
 
-// Threads of the program that have called collectives and still run.
+// Running program threads that have called collectives.
 struct Callers {
   std::mutex mutex;
   std::vector<std::thread::id> threads;
@@ -177,7 +177,7 @@ Callers& callers() {
   return *callers;
 }
 
-// Made by a thread's first call, and destroyed at its end.
+// Created by a thread's first call and destroyed when the thread ends.
 struct Caller {
   const std::thread::id thread = std::this_thread::get_id();
 

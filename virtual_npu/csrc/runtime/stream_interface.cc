@@ -1,4 +1,4 @@
-// What Paddle calls of streams and events.
+// The stream and event functions that Paddle calls.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -24,7 +24,8 @@ struct C_Event_st {
 namespace virtual_npu {
 namespace {
 
-// All streams there are, for waiting for a device. Never destroyed: Paddle destroys streams after the plugin's statics.
+// All existing streams, to wait for a device. Never destroyed, because Paddle destroys streams after the plugin's
+// statics.
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<Stream>> streams;
@@ -66,7 +67,7 @@ C_Status create_stream(const C_Device device, C_Stream* stream) {
   return C_SUCCESS;
 }
 
-// Called when a context is destroyed, too: it must neither throw nor wait forever for ranks that never arrive.
+// Also called when a context is destroyed, so it must neither throw nor wait forever for ranks that never arrive.
 C_Status destroy_stream(const C_Device, C_Stream stream) {
   if (!stream) return C_SUCCESS;
   stream->stream->wait_for(stream->stream->last(), config().collective_timeout);
@@ -117,7 +118,7 @@ Mark mark_of(C_Event event) {
   std::lock_guard<std::mutex> lock(event->mutex);
   return event->mark;
 }
-// Work that failed is over, too. Asked for in destructors, so that it must not throw.
+// Failed work counts as finished. Called in destructors, so it must not throw.
 C_Status query_event(const C_Device, C_Event event) { return mark_of(event).passed() ? C_SUCCESS : C_FAILED; }
 
 C_Status synchronize_device(const C_Device device) {
@@ -156,8 +157,8 @@ bool is_compute_stream(C_Stream stream) {
 
 void raise(const StreamError& error) { PADDLE_THROW(common::errors::Unavailable("%s", error.what())); }
 
-// Paddle's CPU kernels of sparse tensors copy what lies on a device by a "stream" that they read out of a CPUContext as
-// if it were a device's: it must not be followed before it is known to be one.
+// Paddle's CPU kernels for sparse tensors copy from a device with a "stream" that they read from a CPUContext as if it
+// were a device context. The pointer must not be dereferenced before it is known to be a stream.
 bool is_busy(C_Stream stream) { return any_stream_is_busy() && exists(stream) && stream->stream->busy(); }
 
 void before_kernel(C_Stream stream) {

@@ -9,7 +9,8 @@
 namespace virtual_npu {
 namespace {
 
-// Kept as one marked string each, so that `strings libpaddle-custom-npu.so` shows what the plugin was built for.
+// Each is one string with a marker, so `strings libpaddle-custom-npu.so` shows the Paddle that the plugin was built
+// for.
 constexpr char kVersionStamp[] = "virtual-npu built for paddle version=" BUILT_FOR_PADDLE_VERSION;
 constexpr char kCommitStamp[] = "virtual-npu built for paddle commit=" BUILT_FOR_PADDLE_COMMIT;
 
@@ -18,7 +19,7 @@ std::string after_equals(const char* stamp) {
   return text.substr(text.find('=') + 1);
 }
 
-// The value of `name = '...'` in paddle/version/__init__.py, the only place where the wheel states its version.
+// The value of `name = '...'` in paddle/version/__init__.py, the only file in the wheel that states its version.
 std::string version_field(const std::string& file, const std::string& name) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -42,7 +43,7 @@ std::string foreign_paddle() {
   if (version == built_version && commit == built_commit) return "";
   return "the virtual NPU was built for paddlepaddle " + built_version + " (commit " + built_commit +
          "), but this is paddlepaddle " + version + " (commit " + commit +
-         "). Install that version, or build this project again with the one you have.";
+         "). Install that version, or rebuild this project with the installed one.";
 }
 
 }  // namespace virtual_npu

@@ -1,4 +1,4 @@
-// What the kernels ask of OpenMP, where the compiler has none: all of it runs on one thread.
+// The OpenMP functions used by the kernels, for compilers without OpenMP: everything runs on one thread.
 #pragma once
 
 inline int omp_get_max_threads() { return 1; }

@@ -1,8 +1,9 @@
-// The thunks of the bridge (virtual_npu/csrc/bridge/thunks.S) without Paddle: what a caller passes, by the calling
-// convention of the processor, is what the entry behind them finds in the registers and on the stack.
+// Tests the thunks of the bridge (virtual_npu/csrc/bridge/thunks.S) without Paddle: the entry point behind a thunk
+// must find the caller's arguments in the registers and on the stack, according to the processor's calling
+// convention.
 //
-// More arguments are passed than there are registers of either kind: integers and floating-point numbers in turn, so
-// that those on the stack are mixed there in the order of the call.
+// Integers and floating-point numbers alternate, and there are more of each than registers. Both kinds are therefore
+// interleaved on the stack, in the order of the call.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +15,7 @@
 
 namespace {
 
-constexpr int kEach = 12;  // integers, and as many floating-point numbers
+constexpr int kEach = 12;  // the number of integers and of floating-point numbers
 static_assert(kEach > virtual_npu::kIntegerRegisters && kEach > virtual_npu::kFloatRegisters);
 constexpr double kRefused = -1;
 
@@ -40,7 +41,7 @@ T at(const uint64_t* slot) {
 
 template <size_t... I>
 void call(void* thunk, std::index_sequence<I...>) {
-  // An integer and a double for each I; from them the caller's compiler fills registers and stack.
+  // One integer and one double for each I. The compiler assigns them to registers and the stack.
   using Pairs = void (*)(decltype((void)I, int64_t())..., decltype((void)I, double())...);
   reinterpret_cast<Pairs>(thunk)(integer(I)..., number(I)...);
 }
@@ -63,8 +64,8 @@ extern "C" void virtual_npu_bridge_entry(int thunk, const virtual_npu::Registers
                                          const uint64_t* stack_arguments) {
   using namespace virtual_npu;
   ++calls;
-  check(thunk == expected_number, "the number: it says", thunk);
-  check(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) % 16 == 0, "the stack's alignment in call", calls);
+  check(thunk == expected_number, "thunk number", thunk);
+  check(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) % 16 == 0, "stack alignment in call", calls);
   for (int i = 0; i < kIntegerRegisters; ++i)
     check(static_cast<int64_t>(registers->integers[i]) == integer(i), "integer in a register", i);
   for (int i = 0; i < kFloatRegisters; ++i) check(registers->floats[i] == number(i), "floating-point register", i);
@@ -80,7 +81,7 @@ extern "C" void virtual_npu_bridge_entry(int thunk, const virtual_npu::Registers
     if (in_turn) check_number(i);
   }
   for (int i = 0; i < kEach && !in_turn; ++i) check_number(i);
-  if (scale == kRefused) throw std::invalid_argument("as a kernel that refuses its tensors");
+  if (scale == kRefused) throw std::invalid_argument("like a kernel that rejects its tensors");
 }
 
 int main() {
@@ -100,7 +101,7 @@ int main() {
         } catch (const std::invalid_argument&) {
           thrown = true;  // through the thunk's frame
         }
-        check(thrown == (each == kRefused), "an exception in call", calls);
+        check(thrown == (each == kRefused), "exception in call", calls);
       }
   const int wanted = 4 * static_cast<int>(thunks.size());
   std::printf("%d calls of %zu thunks with %d integers and %d floating-point numbers: %d failures\n", calls,

@@ -12,7 +12,7 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// Far beyond any sequence, and small enough that sums with token numbers do not overflow.
+// Beyond any sequence, and small enough to avoid overflow in sums with token numbers.
 constexpr int64_t kUnbounded = int64_t{1} << 40;
 
 AttentionBand bounded(const AttentionBand& band, int64_t kv_len) {
@@ -34,8 +34,8 @@ std::vector<AttentionSegment> segments_of(const AttentionProblem& p) {
   return segments;
 }
 
-// A pair of query and key costs the same wherever it is; the longest sequences go first, so that no thread is left with
-// one at the end.
+// Every pair of query and key costs the same. The longest sequences start first, so no thread is left with a long one
+// at the end.
 std::vector<AttentionSegment> longest_first(std::vector<AttentionSegment> segments) {
   std::stable_sort(segments.begin(), segments.end(), [](const AttentionSegment& a, const AttentionSegment& b) {
     return static_cast<double>(a.query_len) * a.kv_len > static_cast<double>(b.query_len) * b.kv_len;
@@ -43,20 +43,20 @@ std::vector<AttentionSegment> longest_first(std::vector<AttentionSegment> segmen
   return segments;
 }
 
-// Calls run(i, workspace) for 0 <= i < count; the lower i begins first.
+// Calls run(i, workspace) for 0 <= i < count, lower i first.
 template <typename Run>
 void for_each(int64_t count, int64_t workspace_floats, Run run) {
   if (count == 0) return;
   const int threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), count));
   workspace_floats = (workspace_floats + 15) / 16 * 16;
   const Workspace workspace = allocate(workspace_floats * threads);
-// monotonic: Paddle's OpenMP runtime has no entry points for gcc's default, the non-monotonic schedule.
+// monotonic: Paddle's OpenMP runtime lacks the entry points of gcc's default, the non-monotonic schedule.
 #pragma omp parallel for schedule(monotonic : dynamic) num_threads(threads)
   for (int64_t i = 0; i < count; ++i) run(i, workspace.get() + omp_get_thread_num() * workspace_floats);
 }
 
-// Calls run(block, workspace) for every block of every head. The last queries of a sequence, which see the most keys
-// under a causal mask, begin first.
+// Calls run(block, workspace) for every block of every head. The last queries of a sequence start first, because they
+// attend to the most keys under a causal mask.
 template <typename Run>
 void for_each_query_block(const AttentionProblem& problem, const std::vector<AttentionSegment>& segments,
                           int64_t block_queries, int64_t workspace_floats, Run run) {
@@ -69,7 +69,7 @@ void for_each_query_block(const AttentionProblem& problem, const std::vector<Att
            [&](int64_t i, float* workspace) { run(blocks[i], workspace); });
 }
 
-// Calls run(block, workspace) for every tile of the bias' gradient.
+// Calls run(block, workspace) for every tile of the bias gradient.
 template <typename Run>
 void for_each_bias_block(const AttentionProblem& p, const std::vector<AttentionSegment>& segments,
                          const AttentionBiasGrad& grad, const AttentionBiasGradTable& table, Run run) {
@@ -88,10 +88,10 @@ void for_each_bias_block(const AttentionProblem& p, const std::vector<AttentionS
   });
 }
 
-// The blocks of keys of a backward pass, with what they share.
+// The blocks of keys of a backward pass, and their shared state.
 struct KeyBlocks {
-  std::vector<AttentionKeyBlock> blocks;  // alternating between heads: those of one head wait for each other
-  std::vector<int64_t> turns;             // of every tile of queries
+  std::vector<AttentionKeyBlock> blocks;  // alternating between heads, because blocks of one head wait for each other
+  std::vector<int64_t> turns;             // one per tile of queries
   Workspace query_grads;
 
   KeyBlocks(const AttentionProblem& problem, const std::vector<AttentionSegment>& segments,

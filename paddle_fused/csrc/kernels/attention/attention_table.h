@@ -1,4 +1,4 @@
-// What attention.cc hands to the code of one instruction set: one block of one head of one segment at a time.
+// The interface between attention.cc and the code for one instruction set: one block of one head of one segment.
 #pragma once
 #include <cstdint>
 
@@ -7,11 +7,11 @@
 namespace paddle_fused::kernels {
 
 struct AttentionSegment {
-  int64_t batch;                   // index for batch strides; 0 if there are cumulative lengths
-  int64_t query_start, query_len;  // tokens, counted within the batch entry
+  int64_t batch;                   // index for batch strides; 0 with cumulative lengths
+  int64_t query_start, query_len;  // in tokens, relative to the batch entry
   int64_t kv_start, kv_len;
   AttentionBand band;
-  int64_t first_row;               // number of the first query token, counted over all segments
+  int64_t first_row;               // global number of the first query token over all segments
 };
 
 struct AttentionBlock {
@@ -21,20 +21,20 @@ struct AttentionBlock {
   int64_t begin;  // first query, or first key
 };
 
-// A block of keys of the backward pass. Blocks add to the gradient of a tile of queries in the order of their keys,
-// whatever the threads do. Tiles are counted over the query heads that share the keys.
+// A block of keys of the backward pass. Blocks are added to the gradient of a tile of queries in the order of their
+// keys, for any number of threads. Tiles are numbered over the query heads that share the keys.
 struct AttentionKeyBlock {
   AttentionBlock block;
   float* query_grads;  // of every tile; nullptr: this is the only block of keys
-  int64_t* turns;      // for every tile the first key of the block that may add to it
+  int64_t* turns;      // for every tile, the first key of the next block to add to it
 };
 
-// One tile of the bias' gradient: the sum over all segments, heads and queries of these ranges that see its keys.
+// A tile of the bias gradient: the sum over all segments, heads and queries in these ranges that attend to its keys.
 struct AttentionBiasBlock {
   const AttentionProblem* problem;
   const AttentionSegment *first_segment, *end_segment;
   int64_t first_head, end_head;
-  int64_t first_query, end_query;  // one tile, or all queries if the bias does not differ among them
+  int64_t first_query, end_query;  // one tile, or all queries if the bias is broadcast over queries
   int64_t key;
 };
 
@@ -53,15 +53,15 @@ struct AttentionBackward {
   int64_t delta_head_stride;
 };
 
-// Arrays are indexed by ElementType; `workspace` holds workspace_floats(problem) floats, aligned to 64 bytes.
+// Arrays are indexed by ElementType. `workspace` has workspace_floats(problem) floats, aligned to 64 bytes.
 struct AttentionForwardTable {
-  int64_t queries;  // of a block
+  int64_t queries;  // per block
   int64_t (*workspace_floats)(const AttentionProblem& problem);
   void (*run[3])(const AttentionBlock& block, const AttentionForward& tensors, float* workspace);
 };
 struct AttentionBackwardTable {
-  int64_t keys, tile_queries;  // of a block, of a tile
-  int64_t (*tile_floats)(const AttentionProblem& problem);  // of query_grads, for each tile
+  int64_t keys, tile_queries;  // per block; per tile
+  int64_t (*tile_floats)(const AttentionProblem& problem);  // size of query_grads per tile
   int64_t (*prepare_floats)(const AttentionProblem& problem);
   int64_t (*workspace_floats)(const AttentionProblem& problem);
   // For every tile of queries, before the first block of keys. The workspace has prepare_floats.
@@ -69,7 +69,7 @@ struct AttentionBackwardTable {
   void (*run[3])(const AttentionKeyBlock& block, const AttentionBackward& tensors, float* workspace);
 };
 struct AttentionBiasGradTable {
-  int64_t queries, keys;  // of a tile
+  int64_t queries, keys;  // per tile
   int64_t (*workspace_floats)(const AttentionProblem& problem);
   void (*run[3])(const AttentionBiasBlock& block, const AttentionBackward& tensors, float* workspace);
 };

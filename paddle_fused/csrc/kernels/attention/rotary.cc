@@ -11,11 +11,11 @@ namespace {
 int index_of(RotaryMode mode) { return static_cast<int>(mode); }
 int index_of(ElementType type) { return static_cast<int>(type); }
 
-// Rows are numbered through all leading dimensions; a run of them stays within the last of these.
+// Rows are numbered over all leading dimensions. A run of rows stays within the last of these.
 void rotate(void (*run)(const RotaryRun&), ElementType type, const RotaryShape& shape, const void* x, const void* cos,
             const void* sin, void* y) {
   const int64_t row_bytes = shape.head_dim * element_size(type);
-  // No structured bindings: clang before 16 captures none in a lambda.
+  // No structured bindings: clang before 16 cannot capture them in a lambda.
   const int64_t outer = shape.dims[0], middle = shape.dims[1], inner = shape.dims[2];
   const int64_t angle_outer = shape.angle_dims[0], angle_middle = shape.angle_dims[1],
                 angle_inner = shape.angle_dims[2];
@@ -59,7 +59,7 @@ void rotary_angle_gradients(ElementType type, const RotaryShape& shape, const vo
   const int64_t outer = shape.dims[0], middle = shape.dims[1], inner = shape.dims[2];
   const int64_t angle_outer = shape.angle_dims[0], angle_middle = shape.angle_dims[1],
                 angle_inner = shape.angle_dims[2];
-  // How many rows of x, along each dimension, share a row of the angles.
+  // The number of rows of x, along each dimension, that share a row of the angles.
   const int64_t of_outer = angle_outer == outer ? 1 : outer, of_middle = angle_middle == middle ? 1 : middle,
                 of_inner = angle_inner == inner ? 1 : inner;
   const int64_t angle_rows = angle_outer * angle_middle * angle_inner;

@@ -5,17 +5,17 @@
 
 namespace paddle_fused::kernels {
 
-// Consecutive rows of x and y, and the rows of cos and sin for them: angle_stride elements apart, or 0 if it is one.
+// Consecutive rows of x and y, and their rows of cos and sin: angle_stride elements apart, or 0 for a shared row.
 struct RotaryRun {
   const void* x;
   const void* cos;
   const void* sin;
   void* y;
   int64_t rows, head_dim, angle_stride;
-  bool stream;  // y passes by the caches
+  bool stream;  // y bypasses the caches
 };
 
-// Adds the products of consecutive rows of x and dy to the head_dim sums of dcos and of dsin.
+// Adds the products of consecutive rows of x and dy to the head_dim sums of dcos and dsin.
 struct RotarySums {
   const void* x;
   const void* dy;

@@ -1,13 +1,12 @@
-// Products of tiles by the tile registers of AMX, of which there are eight. For every step of 32 in depth two tiles of
-// A, the upper and the lower, and two of B, the left and the right, are loaded for four products, which take twice as
-// long.
+// Products of tiles in the eight tile registers of AMX. Each step of 32 in depth loads two tiles of A (upper and
+// lower) and two tiles of B (left and right) for four products, which take twice as long as the loads.
 #pragma once
 #include "kernels/bfloat16/tiles.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// All eight tiles are of full size. The format is the processor's.
+// All eight tiles have full size. The format is defined by the processor.
 struct TileConfiguration {
   uint8_t palette, start_row, reserved[14];
   uint16_t row_bytes[16];
@@ -16,19 +15,19 @@ struct TileConfiguration {
 alignas(64) constexpr TileConfiguration kFullTiles = {
     1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
-// A thread holds the tile configuration only while it multiplies: the operating system saves the tiles of every thread
-// that has one.
+// A thread holds the tile configuration only while it multiplies, because the operating system saves the tiles of
+// every thread with a configuration.
 static inline void enter_products() { _tile_loadconfig(&kFullTiles); }
 static inline void leave_products() { _tile_release(); }
 
-constexpr int kWidestTiles = 2;         // of B, side by side
-constexpr int64_t kStepsTogether = 16;  // whose tiles of B, 32 KiB, stay in the first cache
-constexpr int64_t kPackedDepth = 1024, kBlockPanels = 8;  // of A, 512 KiB of a core's 2 MiB
+constexpr int kWidestTiles = 2;         // adjacent tiles of B
+constexpr int64_t kStepsTogether = 16;  // steps whose tiles of B (32 KiB) stay in the L1 cache
+constexpr int64_t kPackedDepth = 1024, kBlockPanels = 8;  // of A: 512 KiB of a core's 2 MiB
 constexpr TileOf kColumnsPacked = TileOf::kA;  // how columns of scores become rows of A
 
 constexpr int64_t kTileStride = kTileDepth * sizeof(BFloat16), kSumsStride = 2 * kTileRows * sizeof(float);
 
-// Tiles 0 to 3 are the sums; 2 and 3, of the lower rows, only with kLower.
+// Tiles 0 to 3 are the sums. Tiles 2 and 3 (lower rows) are used only with kLower.
 template <bool kLower>
 static inline void multiply_rows(TileSteps a, TileSteps b, int64_t steps, float* sums, bool accumulate) {
   float* lower = sums + kTileRows * 2 * kTileRows;
@@ -72,8 +71,8 @@ static inline void multiply_rows(TileSteps a, TileSteps b, int64_t steps, float*
 template <int kColumnTiles, TileOf kPacked>
 static inline void multiply_tiles(int64_t rows, TileSteps a, TileSteps b, int64_t steps, float* sums,
                                   bool accumulate) {
-  static_assert(kColumnTiles == 2 && kPacked == TileOf::kA, "what the tile registers take");
-  // The compiler does not know what tile loads read; this forces all pending stores.
+  static_assert(kColumnTiles == 2 && kPacked == TileOf::kA, "the only form that the tile registers support");
+  // The compiler cannot see the memory that tile loads read; this forces all pending stores.
   asm volatile("" ::: "memory");
   if (rows > kTileRows)
     multiply_rows<true>(a, b, steps, sums, accumulate);

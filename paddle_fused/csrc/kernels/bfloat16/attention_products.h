@@ -1,10 +1,11 @@
-// The matrix products of attention in tiles of bfloat16, for simd/attention_*.cc compiled for such products: they stand
-// in the place of those of simd/attention_products.h, and so do the panels. Q, K, V and dO are factors as they are; P
-// and dS become bfloat16 as they enter a product. Scores and sums are fp32.
+// The matrix products of attention in bfloat16 tiles, for simd/attention_*.cc compiled for bfloat16 products. They
+// replace the products and panels of simd/attention_products.h. Q, K, V and dO are multiplied directly. P and dS are
+// rounded to bfloat16 when they enter a product. Scores and sums are fp32.
 //
-// Tokens of a head. 32 tokens by 32 dimensions take as much of a panel as if they were floats, and can stand there
-// twice: as two tiles of A, 16 tokens each, for products that sum over the dimensions, then as two tiles of B, 16 dimensions
-// each, for products that sum over the tokens. Transposed tokens are tiles of B alone, in steps of 32 dimensions.
+// Tokens of a head: 32 tokens by 32 dimensions use as much of a panel as floats would, enough for two copies. The
+// first copy has two tiles of A with 16 tokens each, for products that sum over dimensions. The second has two tiles
+// of B with 16 dimensions each, for products that sum over tokens. Transposed tokens are tiles of B only, in steps of
+// 32 dimensions.
 #pragma once
 #include <cstdint>
 
@@ -24,12 +25,12 @@ struct ProductUnit {
   ~ProductUnit() { leave_products(); }
 };
 
-// Floats that a token takes in transposed panels.
+// Floats per token in transposed panels.
 static inline int64_t transposed_width(int64_t head_dim) { return rounded_up(head_dim, kTileDepth) / 2; }
 
 static inline const BFloat16* tiles_in(const float* panel) { return reinterpret_cast<const BFloat16*>(panel); }
 
-// One panel of scores = A B: A is `rows` rows of a head in panels of dimensions, a_panel floats apart; B is one panel
+// One panel of scores = A B. A is `rows` rows of a head in panels of dimensions, a_panel floats apart. B is one panel
 // of the other side's transposed tokens.
 template <typename T>
 static inline void score_product(int64_t rows, int64_t /*columns*/, int64_t head_dim, const float* a, int64_t a_panel,
@@ -39,11 +40,11 @@ static inline void score_product(int64_t rows, int64_t /*columns*/, int64_t head
                                             steps_of(head_dim), c + m * kScoreWidth, false);
 }
 
-// Scores that become tiles of A at a time: one panel's width by so many in depth.
+// Scores packed into tiles of A at a time: one panel's width by this depth.
 constexpr int64_t kDepthTogether = 192;
 typedef BFloat16 ScoreTiles[kProductRows * kDepthTogether];
 
-// C (+)= A B for at most 32 rows: B's tokens and C are in panels of dimensions.
+// C (+)= A B for at most 32 rows. B's tokens and C are in panels of dimensions.
 template <TileOf kPacked>
 static inline void head_product(int64_t rows, int64_t head_dim, int64_t depth, const ScoreTiles& a, const float* b,
                                 int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
@@ -53,8 +54,8 @@ static inline void head_product(int64_t rows, int64_t head_dim, int64_t depth, c
                                          accumulate);
 }
 
-// The columns of one panel of scores as rows of A, `rows` of them, in tiles that are kColumnsPacked; the scores' rows are
-// the depth.
+// Packs the columns of one panel of scores as the `rows` rows of A, in tiles of kind kColumnsPacked. The rows of
+// scores are the depth.
 static inline void pack_columns(const float* scores, int64_t rows, int64_t depth, BFloat16* tiles) {
   for (int64_t first = 0; first < depth; first += kTileDepth, tiles += kStepElements) {
     for (int64_t column = 0; column < rows; column += kTileRows) {
@@ -68,7 +69,7 @@ static inline void pack_columns(const float* scores, int64_t rows, int64_t depth
   }
 }
 
-// Rows of scores in panels, `panel` floats apart, as rows of A.
+// Packs rows of scores in panels, `panel` floats apart, as rows of A.
 static inline void pack_rows(const float* scores, int64_t panel, int64_t rows, int64_t depth, BFloat16* tiles) {
   for (; depth > 0; depth -= kScoreWidth, scores += panel, tiles += kStepElements) {
     for (int64_t column = 0; column < kScoreWidth; column += kLanes) {
@@ -81,7 +82,7 @@ static inline void pack_rows(const float* scores, int64_t panel, int64_t rows, i
   }
 }
 
-// C (+)= S^T B: S is one panel of scores with `depth` rows, and its columns, `rows` of them, are the rows of C.
+// C (+)= S^T B. S is one panel of scores with `depth` rows; its columns are the `rows` rows of C.
 static inline void transposed_product(int64_t rows, int64_t head_dim, int64_t depth, const float* scores,
                                       const float* b, int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
   alignas(64) ScoreTiles a;
@@ -93,7 +94,7 @@ static inline void transposed_product(int64_t rows, int64_t head_dim, int64_t de
   }
 }
 
-// C (+)= S B: S is in panels of scores, s_panel floats apart.
+// C (+)= S B. S is in panels of scores, s_panel floats apart.
 static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, const float* scores, int64_t s_panel,
                                const float* b, int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
   alignas(64) ScoreTiles a;
@@ -108,19 +109,19 @@ static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, co
   }
 }
 
-// Lines of the tile that begins at line `first` of `count`.
+// The number of lines in the tile that begins at line `first` of `count`.
 static inline int64_t lines_of_tile(int64_t first, int64_t count) {
   return smaller(kTileRows, larger(0, count - first));
 }
 
-// Fetches the tokens after those at hand.
+// Prefetches the tokens after the current ones.
 static inline void fetch_next(const BFloat16* x, int64_t token_stride, int64_t first, int64_t count, int64_t head_dim) {
   for (int64_t i = first + kTileDepth; i < smaller(first + 2 * kTileDepth, count); ++i)
     fetch_ahead(x + i * token_stride, head_dim);
 }
 
-// `count` tokens of a head in panels of dimensions, `panel` floats apart; rows up to a multiple of kRowPadding and
-// dimensions up to head_width(head_dim) become zero.
+// Loads `count` tokens of a head into panels of dimensions, `panel` floats apart. Rows up to a multiple of
+// kRowPadding and dimensions up to head_width(head_dim) become zero.
 template <HeadFor kUse>
 static inline void load_head(const BFloat16* x, int64_t token_stride, int64_t count, int64_t head_dim, float* to,
                              int64_t panel) {
@@ -142,8 +143,8 @@ static inline void load_head(const BFloat16* x, int64_t token_stride, int64_t co
   }
 }
 
-// The same tokens transposed, in panels of scores of steps_of(head_dim) steps; columns up to a multiple of 32 become
-// zero.
+// Loads the same tokens transposed, in panels of scores of steps_of(head_dim) steps. Columns up to a multiple of 32
+// become zero.
 static inline void load_transposed(const BFloat16* x, int64_t token_stride, int64_t count, int64_t head_dim,
                                    float* to) {
   auto* tiles = reinterpret_cast<BFloat16*>(to);
@@ -156,8 +157,8 @@ static inline void load_transposed(const BFloat16* x, int64_t token_stride, int6
   }
 }
 
-// sums[i] = sum over d of a(d, i) b(d, i) for transposed tokens, in the order of score_product: the diagonals of
-// products.
+// sums[i] = sum over d of a(d, i) b(d, i) for transposed tokens, in the summation order of score_product: the
+// diagonals of products.
 template <typename T>
 static inline void sums_over_head(int64_t count, int64_t head_dim, const float* a, const float* b, float* sums) {
   for (int64_t i = 0; i < count; i += kTileRows) {

@@ -1,6 +1,6 @@
-// Products of tiles by AVX512_BF16: one instruction adds to 16 sums the two products of a pair of A, which is the same
-// for all of them, with 16 pairs of B. Eight rows of sums, up to three vectors wide, stay in registers: for 24 such
-// instructions 11 vectors are loaded.
+// Products of tiles with AVX512_BF16. One instruction adds to 16 sums the products of a pair of A, which is the same
+// for all sums, with 16 pairs of B. Eight rows of sums, up to three vectors wide, stay in registers: 24 such
+// instructions need 11 vector loads.
 #pragma once
 #include "kernels/bfloat16/tiles.h"
 
@@ -10,14 +10,14 @@ namespace PF_TARGET {
 static inline void enter_products() {}
 static inline void leave_products() {}
 
-constexpr int kWidestTiles = 3;        // of B, side by side
-constexpr int64_t kStepsTogether = 8;  // whose tiles of B, 24 KiB, stay in the first cache
-constexpr int64_t kPackedDepth = 2048, kBlockPanels = 4;  // of A, 512 KiB of a core's 1 MiB
+constexpr int kWidestTiles = 3;        // adjacent tiles of B
+constexpr int64_t kStepsTogether = 8;  // steps whose tiles of B (24 KiB) stay in the L1 cache
+constexpr int64_t kPackedDepth = 2048, kBlockPanels = 4;  // of A: 512 KiB of a core's 1 MiB
 constexpr TileOf kColumnsPacked = TileOf::kB;  // how columns of scores become rows of A: pairs are read one by one
 
 constexpr int kDotRows = 8;
 
-// The first kRows rows of A, of which the pair p stands at a.tiles + row * kRowStride + p * kPairStride.
+// The first kRows rows of A. Pair p of a row is at a.tiles + row * kRowStride + p * kPairStride.
 template <int kRows, int kColumnTiles, int64_t kRowStride, int64_t kPairStride>
 __attribute__((noinline)) static void multiply_rows(TileSteps a, TileSteps b, int64_t steps, float* sums,
                                                     bool accumulate) {
@@ -37,7 +37,7 @@ __attribute__((noinline)) static void multiply_rows(TileSteps a, TileSteps b, in
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         __m512i pair = _mm512_set1_epi32(*reinterpret_cast<const Pair*>(a.tiles + r * kRowStride + p * kPairStride));
-        asm("" : "+v"(pair));  // loaded once, not by each instruction that needs it
+        asm("" : "+v"(pair));  // loaded once, not by each instruction that uses it
         for (int v = 0; v < kColumnTiles; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], (__m512bh)pair, columns[v]);
       }
     }

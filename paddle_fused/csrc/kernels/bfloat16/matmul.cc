@@ -7,12 +7,12 @@ namespace {
 
 constexpr int64_t kColumns = kWidestTiles * kTileRows;
 
-// Tiles of a panel for each step in depth.
+// Tiles of a panel per step in depth.
 template <TileOf kOf>
 constexpr int64_t kPanelTiles = kOf == TileOf::kA ? 2 : kWidestTiles;
 
-// Lines that are contiguous, as pairs of neighbours in depth. A panel's step is written from its first byte to its last;
-// what the panel after the next needs of the rows in memory is fetched meanwhile.
+// Packs contiguous lines as pairs of adjacent elements in depth. A panel's step is written sequentially. Meanwhile,
+// the rows for the panel after the next are prefetched.
 void pack_rows(const BFloat16* from, int64_t stride, int64_t lines, int64_t depth, int64_t panel, BFloat16* to) {
   for (int64_t begin = 0; begin < depth; begin += kTileDepth, to += kWidestTiles * kTileElements) {
     BFloat16* tiles = to;
@@ -38,7 +38,7 @@ void pack_rows(const BFloat16* from, int64_t stride, int64_t lines, int64_t dept
   }
 }
 
-// Panels of kPanelTiles tiles of lines, `panel_depth` deep.
+// Packs panels of kPanelTiles tiles of lines, `panel_depth` deep.
 template <TileOf kOf>
 void pack(const void* data, int64_t line_stride, int64_t depth_stride, int64_t lines, int64_t depth,
           int64_t panel_depth, void* panels) {

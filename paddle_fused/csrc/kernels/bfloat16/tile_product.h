@@ -1,10 +1,10 @@
-// The product of tiles that the instruction set has, for bfloat16/*.cc and what is compiled for such products only:
+// The instruction set's product of tiles, for bfloat16/*.cc and code compiled for bfloat16 products only:
 //   multiply_tiles<kColumnTiles, kPacked>(rows, a, b, steps, sums, accumulate)      C (+)= A B
-// C is 32 rows by kColumnTiles tiles of sums in fp32, row by row. The first `rows` rows are wanted; the others need not
-// be computed. Every step of 32 in depth takes two tiles of A, the upper and the lower, and kColumnTiles tiles of B, side
-// by side. Sums go on where those in memory ended: the order of additions does not depend on how often they stop.
+// C is 32 rows by kColumnTiles tiles of row-major fp32 sums. Only the first `rows` rows need to be computed. Every
+// step of 32 in depth has two tiles of A (upper and lower) and kColumnTiles adjacent tiles of B. Sums continue from
+// memory, so the order of additions does not depend on how the depth is split.
 #pragma once
-#if defined(__AMX_BF16__) || defined(__AMXBF16__)  // the second: clang before 16
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)  // clang before 16 defines the second
 #include "kernels/bfloat16/amx_product.h"
 #else
 #include "kernels/bfloat16/dot_product.h"

@@ -1,7 +1,7 @@
-// Operands of products in bfloat16, for bfloat16/*.cc and what is compiled for such products only. A tile is 16 rows of
-// 64 bytes, as the tile registers of AMX hold it. A product of tiles is
-//   C[m, n] += sum over k < 32 of A[m, k] B[k, n]      16 x 16 results in fp32, A and B in bfloat16,
-// where a tile of A holds 16 rows of 32 elements, and one of B 16 rows of pairs: B[2 p, n], B[2 p + 1, n] for 16 columns
+// Operands of bfloat16 products, for bfloat16/*.cc and code compiled for bfloat16 products only. A tile is 16 rows of
+// 64 bytes, the format of AMX tile registers. A product of tiles is
+//   C[m, n] += sum over k < 32 of A[m, k] B[k, n]      16 x 16 results in fp32, A and B in bfloat16.
+// A tile of A has 16 rows of 32 elements. A tile of B has 16 rows of pairs: B[2 p, n], B[2 p + 1, n] for 16 columns
 // n. Products are exact, sums are rounded to nearest even; subnormal elements and results count as zeros.
 #pragma once
 #include <immintrin.h>
@@ -15,8 +15,7 @@ namespace PF_TARGET {
 
 constexpr int kTileRows = 16, kTileDepth = 32, kTileElements = kTileRows * kTileDepth;
 
-// `lines` rows of A, or columns of B, at most 16, of which line i holds element k at
-// data[i * line_stride + k * depth_stride].
+// At most 16 `lines`, rows of A or columns of B. Element k of line i is at data[i * line_stride + k * depth_stride].
 struct Lines {
   const BFloat16* data;
   int64_t line_stride, depth_stride;
@@ -25,7 +24,7 @@ struct Lines {
 
 enum class TileOf { kA, kB };
 
-// The tiles of consecutive steps in depth, `stride` elements apart; those of one step stand one after another.
+// The tiles of consecutive steps in depth, `stride` elements apart. The tiles of a step are consecutive.
 struct TileSteps {
   const BFloat16* tiles;
   int64_t stride = 2 * kTileElements;
@@ -35,9 +34,9 @@ static inline __mmask32 first_of_32(int64_t count) {
   return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
 }
 
-// Floats are rounded as everywhere, but subnormal ones may become zeros: as such they count in products.
+// Floats are rounded to nearest even; subnormal floats may become zeros, as they count as zeros in products anyway.
 
-// Pairs of two rows: even[n], odd[n] for 16 columns n.
+// Pairs from two rows: even[n], odd[n] for 16 columns n.
 static inline __m512i rounded_pairs(Vector even, Vector odd) {
 #if defined(__AVX512BF16__)
   const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(odd), reinterpret_cast<__m512>(even));
@@ -69,7 +68,7 @@ static inline void transpose(__m512i rows[16]) {
     half[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
     half[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
   }
-  // In every 128 bits: column 4 q + c of four rows, q counting the 128 bits.
+  // In every 128 bits: column 4 q + c of four rows, where q is the index of the 128 bits.
   for (int i = 0; i < 16; i += 4) {
     rows[i] = _mm512_unpacklo_epi64(half[i], half[i + 2]);
     rows[i + 1] = _mm512_unpackhi_epi64(half[i], half[i + 2]);
@@ -89,11 +88,12 @@ static inline void transpose(__m512i rows[16]) {
   for (int i = 0; i < 16; ++i) rows[i] = half[i];
 }
 
-// Elements of a line that are fetched ahead: more lines are read at a time than the processor keeps track of.
+// Elements of a line to prefetch: more lines are read at a time than the hardware prefetcher tracks.
 constexpr int64_t kFetchedAhead = 8 * kTileDepth;
 
-// Packs the elements [0, depth), at most 32 of each line, into a tile; zeros stand where there are none. Both kinds of
-// tiles are a matrix of pairs of neighbours in depth: [line][pair] for A, [pair][line] for B.
+// Packs the elements [0, depth) of each line, at most 32, into a tile and fills the rest with zeros. Both kinds of
+// tiles
+// are a matrix of pairs of adjacent elements in depth: [line][pair] for A, [pair][line] for B.
 template <TileOf kOf>
 static inline void pack_tile(const Lines& from, int64_t depth, BFloat16* tile) {
   __m512i rows[16];

@@ -13,15 +13,15 @@ namespace {
 
 struct Dimension {
   int64_t size, stride;  // of the view, in elements
-  int64_t out_stride;    // where it goes
+  int64_t out_stride;    // of the result
 };
 using Dimensions = std::vector<Dimension>;
 
-// Those of more than one element, and as few of them as there can be: neighbours that lie like one are one.
+// The dimensions with more than one element, merged where adjacent dimensions form one.
 Dimensions merged(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   Dimensions found;
   int64_t out_stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {  // found holds the last one first
+  for (size_t i = sizes.size(); i-- > 0;) {  // last dimension first
     if (!found.empty() && strides[i] == found.back().stride * found.back().size)
       found.back().size *= sizes[i];
     else if (sizes[i] > 1)
@@ -37,7 +37,7 @@ int64_t count(const Dimensions& dimensions) {
   return product;
 }
 
-// Where entry `number` of all the dimensions begins.
+// The position of entry `number` of all dimensions.
 struct Place {
   int64_t in = 0, out = 0;
 
@@ -51,7 +51,7 @@ struct Place {
   }
 };
 
-// Pieces that are dense in the view as well.
+// Runs that are dense in the view as well.
 template <typename T>
 void copy_pieces(const T* data, const Dimensions& outer, int64_t length, T* out) {
   for_each_range(count(outer), length, [&](int64_t begin, int64_t end) {
@@ -62,7 +62,7 @@ void copy_pieces(const T* data, const Dimensions& outer, int64_t length, T* out)
   });
 }
 
-// A square of as many rows as a vector has elements, transposed: in every step rows of its halves are interleaved.
+// Transposes a square with as many rows as a vector has elements. Every step interleaves rows of its halves.
 template <typename T>
 struct Square {
   static constexpr int kSize = 16 / sizeof(T);
@@ -93,9 +93,9 @@ struct Square<std::complex<double>> {
   static void transpose(const std::complex<double>* from, int64_t, std::complex<double>* to, int64_t) { *to = *from; }
 };
 
-// Matrices that lie transposed: `across` is dense in the view, `along` in the result. A tile has several cache lines of
-// either side, as no processor foresees lines that are whole rows apart; those of the view are asked for ahead. The
-// result's pass through a tile of their own: rows a power of two apart would drive each other out of the cache.
+// Transposed matrices: `across` is dense in the view, `along` in the result. A tile has several cache lines of both.
+// The lines of the view are prefetched explicitly, because hardware does not prefetch lines that are whole rows
+// apart. The result goes through a separate tile, because rows a power of two apart would evict each other.
 template <typename T>
 void transpose(const T* data, const Dimensions& outer, const Dimension& across, const Dimension& along, T* out) {
   constexpr int64_t kLine = 64 / sizeof(T), kRows = 4 * kLine, kColumns = 2 * kLine;

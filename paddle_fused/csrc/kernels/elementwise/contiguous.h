@@ -1,4 +1,4 @@
-// Elements that lie apart, copied to where they lie one after another: what makes a view dense.
+// Copies a strided view to contiguous memory.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace paddle_fused::kernels {
 
-// out = the elements of `data` in the order of their indices, the last of which runs fastest.
-// Element (i, j, ...) stands at data[i * strides[0] + j * strides[1] + ...]; sizes and strides count elements, a stride
-// may be 0 or negative. element_size: 1, 2, 4, 8 or 16 bytes. On all threads.
+// out = the elements of `data` in row-major order.
+// Element (i, j, ...) is at data[i * strides[0] + j * strides[1] + ...]. Sizes and strides are in elements; strides
+// may be 0 or negative. element_size: 1, 2, 4, 8 or 16 bytes. Uses all threads.
 PF_EXPORT void make_contiguous(const void* data, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           int64_t element_size, void* out);
 

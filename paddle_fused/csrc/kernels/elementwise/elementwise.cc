@@ -17,7 +17,7 @@ const char* at(const void* data, int64_t element, int64_t size) {
 bool broadcast(const std::vector<int64_t>& x, const std::vector<int64_t>& y, const std::vector<int64_t>& out,
                Broadcast* loops) {
   if (x.size() > out.size() || y.size() > out.size()) return false;
-  // From the last dimension to the first; a dimension that continues the one behind it, for both operands, joins it.
+  // From the last dimension to the first. Merges a dimension with the following one if both operands allow it.
   std::vector<int64_t> sizes, x_strides, y_strides;
   int64_t x_step = 1, y_step = 1;
   for (size_t i = 0; i < out.size(); ++i) {
@@ -98,7 +98,7 @@ void scale(ElementType type, float scale, float bias, int64_t count, const void*
 
 void sum_rows(ElementType type, int64_t rows, int64_t width, const void* x, void* sums) {
   const auto run = PF_SELECT_TABLE(elementwise_table).sum_rows[static_cast<int>(type)];
-  // Whole cache lines for each thread: as few pieces as possible, because a long one is read faster.
+  // Whole cache lines per thread, in as few runs as possible, because long runs are read faster.
   constexpr int64_t kLine = 32;
   const int64_t share = (width + omp_get_max_threads() - 1) / omp_get_max_threads();
   const int64_t piece = std::min(kSummedColumns, (share + kLine - 1) / kLine * kLine);

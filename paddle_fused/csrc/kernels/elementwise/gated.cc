@@ -10,8 +10,8 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// Calls body(offset in gate and up, offset in y, count), in bytes, bytes and elements, for pieces of rows that cover
-// the whole tensor: a row is cut because two dense tensors arrive as one long row.
+// Calls body(offset in gate and up, offset in y, count), in bytes, bytes and elements, for parts of rows that cover
+// the whole tensor. Rows are split because two dense tensors form one long row.
 template <typename Body>
 void for_each_piece(ElementType type, const GatedShape& shape, const Body& body) {
   constexpr int64_t kPiece = 2048;
@@ -32,7 +32,7 @@ const GatedKernels& kernels_of(Activation activation) {
   return PF_SELECT_TABLE(gated_table)[static_cast<int>(activation)];
 }
 
-// Whether a call that reads and writes so many tensors [rows, width] has its outputs pass by the caches.
+// Whether the outputs of a call with this many tensors [rows, width] bypass the caches.
 bool streams(int tensors, ElementType type, const GatedShape& shape) {
   return outgrows_cache(tensors * shape.rows * shape.width * element_size(type));
 }

@@ -1,7 +1,7 @@
 // Gated activations: y = a(gate) * up for an activation a.
 //   dup = dy * a(gate),  dgate = dy * up * a'(gate)
-// gate and up: rows of `width` elements that lie `stride` elements apart (2 * width when they are the two halves of
-// one tensor); y and dy: [rows, width], dense. All have `type`; arithmetic in float32, one rounding.
+// gate and up: rows of `width` elements, `stride` elements apart (2 * width for the two halves of one tensor). y and
+// dy: dense [rows, width]. All have `type`. The arithmetic is float32 with one rounding.
 #pragma once
 #include <cstdint>
 
@@ -10,9 +10,9 @@
 
 namespace paddle_fused::kernels {
 
-// The activations, PF_ROW(name here and in simd/gated.cc, the operator that it makes).
+// The activations, PF_ROW(name here and in simd/gated.cc, name of its operator).
 //   Silu: a(x) = x * s(x), s the logistic function
-//   Gelu: a(x) = x * Phi(x), Phi the normal distribution's cumulative function; TanhGelu: its approximation
+//   Gelu: a(x) = x * Phi(x), Phi the standard normal CDF; TanhGelu: its approximation
 //     x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 #define PF_ACTIVATIONS(PF_ROW) PF_ROW(Silu, pf_swiglu) PF_ROW(Gelu, pf_geglu) PF_ROW(TanhGelu, pf_geglu_tanh)
 
@@ -27,7 +27,7 @@ struct GatedShape {
 PF_EXPORT void gated_forward(Activation activation, ElementType type, const GatedShape& shape, const void* gate,
                              const void* up, void* y);
 
-// dgate and dup are laid out like gate and up; either may be null.
+// dgate and dup have the layout of gate and up. Either may be null.
 PF_EXPORT void gated_backward(Activation activation, ElementType type, const GatedShape& shape, const void* gate,
                               const void* up, const void* dy, void* dgate, void* dup);
 

@@ -3,8 +3,8 @@
 
 namespace paddle_fused::kernels {
 
-// The kernels of one activation, indexed by ElementType; each works on `count` consecutive elements. stream: the
-// outputs pass by the caches. backward: dgate and dup may be null.
+// The kernels of one activation, indexed by ElementType. Each processes `count` consecutive elements. stream: the
+// outputs bypass the caches. backward: dgate and dup may be null.
 struct GatedKernels {
   void (*forward[3])(const void* gate, const void* up, int64_t count, bool stream, void* y);
   void (*backward[3])(const void* gate, const void* up, const void* dy, int64_t count, bool stream, void* dgate,

@@ -1,8 +1,8 @@
-// GELU: y = x * share(x), where the share is the normal distribution's cumulative function, or its approximation
+// GELU: y = x * share(x), where share is the standard normal CDF or its approximation
 //   s(2 sqrt(2 / pi) (x + 0.044715 x^3)), s the logistic function: 0.5 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 //   dx = dy * (share(x) + x * share'(x))
-// Hendrycks & Gimpel, "Gaussian Error Linear Units", 2016. Tensors of `count` elements have `type`; arithmetic in
-// float32, one rounding.
+// Hendrycks & Gimpel, "Gaussian Error Linear Units", 2016. Tensors have `count` elements of `type`. The arithmetic is
+// float32 with one rounding.
 #pragma once
 #include <cstdint>
 

@@ -5,7 +5,7 @@
 
 namespace paddle_fused::kernels {
 
-// forward[GeluForm][ElementType], for `count` consecutive elements. stream: the output passes by the caches.
+// forward[GeluForm][ElementType] for `count` consecutive elements. stream: the output bypasses the caches.
 struct GeluTable {
   void (*forward[2][3])(const void* x, int64_t count, bool stream, void* y);
   void (*backward[2][3])(const void* x, const void* dy, int64_t count, bool stream, void* dx);

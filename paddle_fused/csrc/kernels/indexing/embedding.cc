@@ -24,7 +24,7 @@ void embedding_forward(ElementType type, const EmbeddingShape& shape, const int6
 
 void embedding_backward(ElementType type, const EmbeddingShape& shape, const int64_t* ids, int64_t padding_idx,
                         const void* dout, void* dweight) {
-  // Counting sort: the positions of id v stand, in order, in positions[first[v] .. first[v + 1]).
+  // Counting sort: the positions of id v are positions[first[v] .. first[v + 1]), in order.
   std::vector<int64_t> first(shape.vocabulary + 2, 0), positions(shape.count);
   const auto counts = [&](int64_t i) { return padding_idx == kNoPadding || ids[i] != padding_idx; };
   for (int64_t i = 0; i < shape.count; ++i)

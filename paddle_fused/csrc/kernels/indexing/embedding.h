@@ -1,7 +1,8 @@
 // Embedding: out[i] = weight[ids[i]], or zeros where ids[i] == padding_idx;
 //   dweight[v] = sum over the i with ids[i] == v != padding_idx of dout[i], in the order of i.
-// weight, dweight: [vocabulary, width]; out, dout: [count, width]; all of `type`. Sums in float32, rounded once; the
-// same bits for any number of threads. Ids other than padding_idx must lie in [0, vocabulary).
+// weight, dweight: [vocabulary, width]; out, dout: [count, width]; all have `type`. Sums are accumulated in float32
+// and rounded once; results are bit-identical for any number of threads. Ids other than padding_idx are in [0,
+// vocabulary).
 #pragma once
 #include <cstdint>
 

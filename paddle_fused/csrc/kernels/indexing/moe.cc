@@ -10,11 +10,12 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// Experts are sorted by digits, the lowest first. All but the largest models have fewer experts than one digit holds.
+// Radix sort of the experts, lowest digit first. Only the largest models have more experts than one digit can
+// represent.
 constexpr int kDigitBits = 12;
 constexpr int64_t kDigits = 1 << kDigitBits;
 
-// Turns counts, which start at first[1], into the positions at which each digit starts.
+// Turns counts, which start at first[1], into the start position of each digit.
 void accumulate(std::vector<int32_t>* first) {
   for (int64_t digit = 0; digit < kDigits; ++digit) (*first)[digit + 1] += (*first)[digit];
 }

@@ -7,8 +7,7 @@ namespace paddle_fused::kernels {
 
 // Indexed by ElementType; rows are `width` elements long.
 struct MoeTable {
-  // out = sum over k < top_k of probs[k] * rows[place[k]], without the places that are not below `kept`; probs may be
-  // null for ones.
+  // out = sum over k < top_k of probs[k] * rows[place[k]], skipping places >= `kept`. probs may be null for ones.
   void (*combine[3])(const void* rows, int64_t kept, const int32_t* place, const float* probs, int64_t top_k,
                      int64_t width, void* out);
   // drow = prob * dout; returns dout . row.

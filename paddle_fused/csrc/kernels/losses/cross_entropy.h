@@ -1,10 +1,10 @@
 // Softmax and cross entropy along one axis of a tensor [outer, classes, inner]:
 //   p = softmax(x),  loss = -log p[label]  (hard labels)  or  -sum over classes of label * log p  (soft labels)
 //   dx = (p - onehot(label)) * dloss        or  (p - label) * dloss
-// With use_softmax = false, x holds the probabilities themselves and is handed on as p:
+// With use_softmax = false, x has the probabilities and is returned as p:
 //   dx[label] = -dloss / p[label], 0 elsewhere  or  -label / p * dloss
-// A hard label equal to ignore_index gives loss 0 and gradient 0; all others must lie in [0, classes). log p is bounded
-// by -1e20 below, as in Paddle. Tensors have `type`; arithmetic in float32, one rounding.
+// A hard label equal to ignore_index gives loss 0 and gradient 0; all others are in [0, classes). log p is at least
+// -1e20, as in Paddle. Tensors have `type`; the arithmetic is float32 with one rounding.
 #pragma once
 #include <cstdint>
 
@@ -25,7 +25,7 @@ struct CrossEntropyProblem {
 // softmax: [outer, classes, inner]; loss: [outer, inner].
 PF_EXPORT void cross_entropy_forward(const CrossEntropyProblem& problem, const void* x, void* softmax, void* loss);
 
-// dx may be the memory of softmax.
+// dx may alias softmax.
 PF_EXPORT void cross_entropy_backward(const CrossEntropyProblem& problem, const void* softmax, const void* dloss,
                                       void* dx);
 

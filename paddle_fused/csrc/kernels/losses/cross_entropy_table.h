@@ -6,11 +6,11 @@
 
 namespace paddle_fused::kernels {
 
-// In whole registers of any target.
+// Rounded up to whole registers of any target.
 constexpr int64_t cross_entropy_row(int64_t classes) { return (classes + 31) / 32 * 32; }
 
-// Indexed by ElementType. Row r is the one of outer index r / inner and inner index r % inner; `row` is scratch for
-// cross_entropy_row(classes) floats. stream: softmax passes by the caches.
+// Indexed by ElementType. Row r has outer index r / inner and inner index r % inner. `row` is scratch space for
+// cross_entropy_row(classes) floats. stream: softmax bypasses the caches.
 struct CrossEntropyTable {
   void (*forward[3])(const CrossEntropyProblem& problem, const void* x, int64_t r, float* row, bool stream,
                      void* softmax, void* loss);

@@ -17,15 +17,15 @@
 namespace paddle_fused::kernels {
 namespace {
 
-constexpr int64_t kZero = 0;  // a single matrix begins at its operand's data
+constexpr int64_t kZero = 0;  // a single matrix starts at its operand's data
 constexpr int64_t kTileFloats = 4 << 20, kNarrowestTile = 192;
 
-// Columns of the logits that exist at a time: 16 MiB of them, or the narrowest product that is still fast.
+// Number of columns of the logits in memory at a time: 16 MiB, or the narrowest product that is still fast.
 int64_t tile_columns(int64_t rows) {
   return std::max<int64_t>(1, kTileFloats / std::max<int64_t>(rows, 1) / kNarrowestTile) * kNarrowestTile;
 }
 
-// The tokens that count, and the logits of one tile after another.
+// The tokens that are not ignored, and the logits of one tile at a time.
 class Logits {
  public:
   struct Tile {
@@ -38,7 +38,7 @@ class Logits {
     logits_ = allocate(rows() * widest_);
   }
 
-  // Room for the gradient in the type in which it is multiplied; without it there is none but the float32 one.
+  // Allocates a gradient in the type of the product. Without it, only the float32 gradient exists.
   void round_gradients() {
     if (problem_.type == ElementType::kBFloat16 && multiplies_bfloat16())
       rounded_ = allocate((rows() * widest_ + 1) / 2);
@@ -48,14 +48,14 @@ class Logits {
   int64_t token(int64_t row) const { return tokens_.token(row); }
   float* row(const Tile& tile, int64_t r) const { return logits_.get() + r * tile.columns; }
 
-  // Row r holds its gradient.
+  // Row r contains its gradient.
   void keep_gradient(const Tile& tile, int64_t r) const {
     if (rounded_)
       cast(ElementType::kFloat32, row(tile, r), ElementType::kBFloat16,
            reinterpret_cast<BFloat16*>(rounded_.get()) + r * tile.columns, tile.columns);
   }
 
-  // The place of the token's label in the tile, or -1.
+  // The position of the token's label in the tile, or -1.
   int64_t label_in(const Tile& tile, int64_t r) const {
     const int64_t size = problem_.vocabulary / problem_.blocks;
     const int64_t first_id = problem_.first_ids[tile.block] + tile.first - tile.block * size;
@@ -63,7 +63,7 @@ class Logits {
     return place >= 0 && place < tile.columns ? place : -1;
   }
 
-  // Calls body(tile) with the logits of each tile in turn.
+  // Calls body(tile) with the logits of each tile.
   template <typename Body>
   void for_each_tile(const Body& body) const {
     const int64_t size = problem_.vocabulary / problem_.blocks;
@@ -84,7 +84,7 @@ class Logits {
                 {gradients(), tile.columns, 1, &kZero}, w, {sum, problem_.width, true});
   }
 
-  // The tile's columns of dweight = hidden^T (gradient of the tile).
+  // Computes the tile's columns of dweight = hidden^T (gradient of the tile).
   void write_weight_gradient(const Tile& tile, void* dweight) const {
     const MatmulOperand logits{gradients(), tile.columns, 1, &kZero};
     const MatmulOperand hidden{tokens_.hidden(), problem_.width, 1, &kZero};

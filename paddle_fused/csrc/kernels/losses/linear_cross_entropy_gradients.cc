@@ -12,10 +12,10 @@
 namespace paddle_fused::kernels {
 namespace {
 
-constexpr int64_t kZero = 0;  // a single matrix begins at its operand's data
+constexpr int64_t kZero = 0;  // a single matrix starts at its operand's data
 
-// Tokens whose logits exist at a time: a tenth of them, or 16 MiB of logits. Each chunk of them reads the weight and
-// its gradient once more.
+// Number of tokens with logits in memory at a time: a tenth of the tokens, or 16 MiB of logits. Each chunk reads the
+// weight and its gradient once more.
 constexpr int64_t kChunks = 10, kChunkFloats = 4 << 20;
 
 int64_t chunk_of(int64_t tokens, int64_t vocabulary) {
@@ -25,7 +25,7 @@ int64_t chunk_of(int64_t tokens, int64_t vocabulary) {
 MatmulOperand dense(const void* data, int64_t columns) { return {data, columns, 1, &kZero}; }
 MatmulOperand transposed(const void* data, int64_t columns) { return {data, 1, columns, &kZero}; }
 
-// The logits of consecutive tokens that count.
+// The logits of consecutive tokens that are not ignored.
 class LogitsChunk {
  public:
   LogitsChunk(const LinearCrossEntropyProblem& problem, const ValidTokens& tokens, int64_t first, int64_t count,
@@ -38,7 +38,7 @@ class LogitsChunk {
            logits_);
   }
 
-  // Puts scale * (softmax - one at the label) in place of the logits.
+  // Replaces the logits by scale * (softmax - one at the label).
   void turn_into_gradient(float scale, float* loss) const {
     const auto run = PF_SELECT_TABLE(linear_cross_entropy_table).loss_and_gradient;
     const int64_t vocabulary = problem_.vocabulary;

@@ -1,4 +1,4 @@
-// The tokens that take part in a loss: those whose label is not ignored. For host code, never for simd/.
+// The tokens of a loss whose label is not ignored. For host code, never for simd/.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -20,7 +20,7 @@ class ValidTokens {
   int64_t count() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t token(int64_t row) const { return tokens_[row]; }
   bool all_count(const LinearCrossEntropyProblem& problem) const { return count() == problem.tokens; }
-  // The rows of hidden of these tokens, one after another.
+  // The rows of hidden of these tokens, contiguous.
   const char* hidden() const { return hidden_; }
 
  private:

@@ -14,7 +14,7 @@ void* element(void* base, ElementType type, int64_t index) {
   return static_cast<char*>(base) + index * element_size(type);
 }
 
-// `columns` columns of rows that lie one after another.
+// A dense row-major operand with `columns` columns.
 MatmulOperand dense(const void* data, int64_t columns) { return {data, columns, 1, &kNoOffset}; }
 MatmulOperand transposed(const void* data, int64_t columns) { return {data, 1, columns, &kNoOffset}; }
 

@@ -1,9 +1,9 @@
-// One product per group of rows, as experts have it:
-//   out[r] = x[r] W[g]    for the rows r of group g;   dx[r] = dout[r] W[g]^T;   dW[g] = x_g^T dout_g, zero if g is empty
-// x: [rows, depth]; out: [rows, columns]; W[g] and dW[g]: [depth, columns], one pointer for each group; all of `type`.
-// The rows of group g stand in front of first[g + 1] and follow those of group g - 1; first has groups + 1 entries and
-// ends with `rows`.
-// Sums in float32, rounded once; the same bits for any number of threads.
+// One matmul per group of rows, such as the tokens of an expert:
+//   out[r] = x[r] W[g]    for the rows r of group g;   dx[r] = dout[r] W[g]^T;   dW[g] = x_g^T dout_g, zero if g is
+// empty
+// x: [rows, depth]; out: [rows, columns]; W[g] and dW[g]: [depth, columns], one pointer per group; all have `type`.
+// Group g has rows first[g] to first[g + 1] - 1. first has groups + 1 entries and ends with `rows`.
+// Sums are accumulated in float32 and rounded once; results are bit-identical for any number of threads.
 #pragma once
 #include <cstdint>
 

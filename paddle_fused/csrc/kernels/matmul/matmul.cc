@@ -13,22 +13,22 @@
 namespace paddle_fused::kernels {
 namespace {
 
-// Bytes of B that are packed at a time, and sums of the result that wait for more depth: they share the last cache with
-// what is read and written meanwhile.
+// Bytes of B packed at a time, and partial sums kept for further depth steps. Both share the last-level cache with
+// the data that is read and written meanwhile.
 constexpr int64_t kPackedBytes = 4 << 20, kWaitingSums = 1 << 20;
-// So many bytes stay packed for the rows that follow; what is deeper is packed for them again.
+// Cache up to this many bytes of packed B across row blocks; repack the rest.
 constexpr int64_t kStayingBytes = 48 << 20;
-// What is packed together: panels of B, or all panels of a part for some depth if B's rows are contiguous, so that long
-// pieces of memory are read in order.
+// Panels of B packed together. If B's rows are contiguous, all panels of a part are packed together for this depth,
+// so memory is read in long runs.
 constexpr int64_t kPackedTogether = 8, kPackedDepth = 64;
 
-// Tasks for each thread, at least.
+// Minimum number of tasks per thread.
 constexpr int64_t kTasks = 8;
 
 int64_t blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
 int64_t round_up(int64_t size, int64_t unit) { return blocks(size, unit) * unit; }
 
-// `count` panels dealt out evenly: part number i of `parts` holds those from begin(i) up to begin(i + 1).
+// `count` panels in `parts` parts of almost equal size. Part i has panels begin(i) to begin(i + 1) - 1.
 struct EvenParts {
   int64_t count, parts;
 
@@ -53,16 +53,16 @@ class Worker {
   const MatmulTable& table_;
 };
 
-// One product with all its terms. A part of the result is built up at a time: B is packed for it, shared by all
-// threads, unless it still is from the rows before; then each thread takes blocks of A's rows, packs them, and multiplies
-// them by B's panels one after another.
-// If one block holds all rows, B's panels are used once: every thread packs some just before it multiplies by them.
-// Sums of a panel and a block of rows stay in the first cache, unless the depth is packed in several steps: they then
-// wait, for the whole part, for the next one.
+// One product with all its terms. The result is computed part by part. B is packed for a part and shared by all
+// threads, unless it is still packed from the previous rows. Each thread then packs blocks of A's rows and multiplies
+// them by the panels of B.
+// If one block contains all rows, B's panels are used only once, so every thread packs some just before it uses them.
+// The sums of a panel and a block of rows stay in the L1 cache. If the depth is packed in several steps, the sums of
+// the whole part are kept for the next step.
 class Product {
  public:
-  // `staying`: bytes of B that may stay packed. `whole`: all of B, as pack_whole of a product of many rows leaves it; `b`
-  // is not read then.
+  // `staying`: bytes of B that may stay packed. `whole`: all of B, packed by pack_whole of a product with many rows;
+  // `b` is then not read.
   Product(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOperand& b, int threads,
           int64_t staying = kStayingBytes, const float* whole = nullptr)
       : problem_(problem), a_(a), b_(b), threads_(threads), table_(table_of(problem.type)), whole_(whole) {
@@ -82,7 +82,7 @@ class Product {
       part_rows_ = std::min(part_rows_, at_least_one(kWaitingSums / part_columns_, height));
       waiting_floats_ = round_up(part_rows_ * part_columns_, kLine);
     }
-    // What a thread has to itself: its block of A, the sums of one panel of B, and of few rows some panels of B.
+    // A thread's own memory: its block of A, the sums of one panel of B and, with few rows, some panels of B.
     sums_floats_ = round_up(table_.block_panels * height * width, kLine);
     block_floats_ = round_up(table_.block_panels * a_panel + table_.slack / 4, kLine);
     const int64_t together = kPackedTogether * b_panel;
@@ -98,7 +98,7 @@ class Product {
 
   int64_t whole_floats() const { return blocks(problem_.columns, part_columns_) * steps_ * packed_floats_; }
 
-  // Packs all of B for other products of the same depth and columns.
+  // Packs all of B for other products with the same depth and columns.
   void pack_whole(float* to) const {
     for (int64_t column = 0; column < problem_.columns; column += part_columns_) {
       const Part part{0, column, 0, std::min(part_columns_, problem_.columns - column)};
@@ -113,7 +113,7 @@ class Product {
     }
   }
 
-  // `out` is where the result number `output` begins.
+  // `out` is the start of result number `output`.
   void run(int64_t output, const MatmulPart& out, float* workspace) const {
     const float* whole = whole_;
     for (int64_t column = 0; column < problem_.columns; column += part_columns_, whole += steps_ * packed_floats_)
@@ -128,7 +128,7 @@ class Product {
           } else if (whole_) {
             run_step(now, whole + step * packed_floats_, nullptr, out);
           } else {
-            // Steps that find no place of their own share the last one.
+            // Steps beyond the kept ones share the last place.
             const int64_t place = std::min(step, staying_steps_ - 1);
             const bool is_there = row > 0 && (place + 1 < staying_steps_ || staying_steps_ == steps_);
             float* const packed = workspace + place * packed_floats_;
@@ -139,7 +139,7 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kLine = 16;  // floats of a cache line
+  static constexpr int64_t kLine = 16;  // floats per cache line
 
   struct Part {
     int64_t row, column, rows, columns;
@@ -150,7 +150,7 @@ class Product {
     bool accumulate, last;
     float* waiting;
   };
-  // A thread's memory.
+  // A thread's own memory.
   struct Own {
     float *sums, *a_panels, *b_panels;
   };
@@ -181,7 +181,7 @@ class Product {
             columns};
   }
 
-  // Packs B for the step, shared by the threads of a parallel region, all of which call it.
+  // Packs B for the step. Called by all threads of a parallel region, which share the work.
   void pack_step(const Step& step, float* to) const {
     const int64_t column_panels = blocks(step.part.columns, table_.panel_columns);
     if (b_.column_stride == 1) {
@@ -237,19 +237,19 @@ class Product {
     }
   }
 
-  // Blocks of rows that a thread's caches hold, as many for one thread as for another.
+  // Blocks of rows that fit in a thread's caches, in equal numbers per thread.
   EvenParts blocks_of_rows(int64_t panels) const {
     const int64_t fewest = blocks(panels, table_.block_panels);
     return {panels, std::min(panels, round_up(fewest, threads_))};
   }
-  // If these are few for each thread, their last ones would keep threads waiting: then columns are dealt out as well.
+  // With few blocks of rows per thread, threads would wait for the last ones, so the columns are distributed as well.
   EvenParts blocks_of_columns(int64_t panels, int64_t row_blocks) const {
     const int64_t evenly = threads_ / std::gcd<int64_t>(row_blocks, threads_);
     const int64_t many = blocks(kTasks * threads_, row_blocks);
     return {panels, threads_ == 1 ? 1 : std::min(panels, blocks(many, evenly) * evenly)};
   }
 
-  // Panels [begin, end) of A's rows.
+  // Packs panels [begin, end) of A's rows.
   void pack_a(const Step& step, int64_t begin, int64_t end, float* panels) const {
     const int64_t row = begin * table_.panel_rows, rows = std::min(end * table_.panel_rows, step.part.rows) - row;
     const ElementType type = problem_.type.a;
@@ -257,7 +257,7 @@ class Product {
         block(a_, type, step.matrix, step.part.row + row, step.k, rows, step.depth), panels);
   }
 
-  // Of `count` panels of B's columns from `first` on the rows [k, k + depth).
+  // Packs rows [k, k + depth) of `count` panels of B's columns, starting at `first`.
   void pack_b(const Step& step, int64_t first, int64_t count, int64_t k, int64_t depth, float* panels) const {
     const int64_t column = first * table_.panel_columns;
     const int64_t columns = std::min(count * table_.panel_columns, step.part.columns - column);
@@ -267,7 +267,7 @@ class Product {
         round_up(step.depth, table_.depth_multiple), panels + panel_floats(table_.panel_columns, k));
   }
 
-  // Panels [begin, end) of A's rows times one panel of B's columns.
+  // Multiplies panels [begin, end) of A's rows by one panel of B's columns.
   void multiply(const Step& step, int64_t begin, int64_t end, int64_t column_panel, const Own& own,
                 const float* b_panel, const MatmulPart& out) const {
     const int64_t tile_floats = table_.panel_rows * table_.panel_columns;
@@ -312,7 +312,7 @@ void matmul(const MatmulProblem& problem, const MatmulOperand& a, const MatmulOp
     std::memset(out, 0, problem.outputs * out_bytes);
     return;
   }
-  // Many results are distributed over the threads, one thread each; few are computed by all threads, one at a time.
+  // With many results, each thread computes whole results. With few, all threads compute one result at a time.
   const int most = omp_get_max_threads();
   const bool whole = problem.outputs >= 4 * most;
   const Product product(problem, a, b, whole ? 1 : most, kStayingBytes / (whole ? most : 1));
@@ -341,7 +341,7 @@ void matmul_into(const MatmulProblem& problem, const MatmulOperand& a, const Mat
 
 PackedMatrix::PackedMatrix(ElementType a, ElementType b, int64_t depth, int64_t columns, const MatmulOperand& matrix)
     : a_(a), b_(b), depth_(depth), columns_(columns) {
-  constexpr int64_t kManyRows = 1 << 30;  // few are packed for in another way
+  constexpr int64_t kManyRows = 1 << 30;  // B is packed differently for few rows
   if (compute_is_disabled() || depth == 0 || columns == 0) return;
   const MatmulProblem problem = this->problem(kManyRows, ElementType::kFloat32);
   const MatmulOperand none{};

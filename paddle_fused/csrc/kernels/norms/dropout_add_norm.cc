@@ -15,7 +15,7 @@ Function choose(const Function (&functions)[3][2][2], const DropoutAddNorm& p) {
                   [p.weight_type == ElementType::kFloat32];
 }
 
-// Whether a call that reads and writes so many tensors of x0's and of pre's type has its outputs pass by the caches.
+// Whether the outputs of a call with this many tensors of x0's and of pre's type bypass the caches.
 bool streams(const DropoutAddNorm& p, int of_type, int of_pre_type) {
   return outgrows_cache(p.rows * p.width * (of_type * element_size(p.type) + of_pre_type * element_size(p.pre_type)));
 }

@@ -17,7 +17,7 @@ void* row_of(void* base, ElementType type, int64_t row, int64_t width) {
   return static_cast<char*>(base) + row * width * element_size(type);
 }
 
-// Whether a call that reads and writes so many tensors [rows, width] has its outputs pass by the caches.
+// Whether the outputs of a call with this many tensors [rows, width] bypass the caches.
 bool streams(int tensors, ElementType type, int64_t rows, int64_t width) {
   return outgrows_cache(tensors * rows * width * element_size(type));
 }

@@ -5,12 +5,12 @@
 
 namespace paddle_fused::kernels {
 
-// The width in whole registers of any target.
+// The width rounded up to whole registers of any target.
 constexpr int64_t rms_norm_sums(int64_t width) { return (width + 31) / 32 * 32; }
 
-// Indexed by ElementType, then by whether gamma is float32 whatever x is; each entry works on `rows` consecutive rows.
-// again: memory for a row of x. stream: the outputs pass by the caches. dgamma has rms_norm_sums(width) elements, zeros
-// before; backward sums in it.
+// Indexed by ElementType, then by whether gamma is float32 regardless of x. Each processes `rows` consecutive rows.
+// again: memory for a row of x. stream: the outputs bypass the caches. dgamma has rms_norm_sums(width) elements,
+// initially zero, to which backward adds.
 struct RmsNormTable {
   void (*forward[3][2])(const void* x, const void* gamma, float epsilon, int64_t rows, int64_t width, bool stream,
                         void* y, float* rstd);

@@ -14,7 +14,7 @@ double exact_power(double beta, float power) {
   if (!(beta > 0 && beta < 1 && power > 0 && power < 1)) return power;
   const double steps = std::round(std::log(static_cast<double>(power)) / std::log(beta));
   const double exact = std::pow(beta, steps);
-  // Two roundings a step, those of beta itself and of the product.
+  // Two roundings per step: beta and the product.
   const double roundings = 2 * (steps + 1) * std::numeric_limits<float>::epsilon();
   return std::abs(exact - power) <= roundings * power ? exact : power;
 }
@@ -41,7 +41,7 @@ void adam(const AdamScalars& scalars, const AdamArrays& arrays, int64_t count) {
 void adam(const std::vector<AdamTensor>& tensors) {
   if (compute_is_disabled()) return;
   const auto run = PF_SELECT_TABLE(adam_table).run;
-  // Threads share the elements of all tensors evenly, whatever their sizes.
+  // Threads share the elements of all tensors evenly, regardless of the tensors' sizes.
   std::vector<int64_t> ends;
   int64_t total = 0;
   for (const AdamTensor& tensor : tensors) ends.push_back(total += tensor.count);

@@ -1,4 +1,4 @@
-// The sum of squares of an array: what the clipping of gradients by their norm reads them for.
+// The sum of squares of an array, for gradient clipping by norm.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,8 @@
 
 namespace paddle_fused::kernels {
 
-// Partial sums in float32 over ranges that depend on the count only, added in double: the same for any number of threads.
+// Partial sums in float32 over ranges that depend only on the count, added in double: the same for any number of
+// threads.
 PF_EXPORT double squared_norm(ElementType type, const void* x, int64_t count);
 
 }  // namespace paddle_fused::kernels

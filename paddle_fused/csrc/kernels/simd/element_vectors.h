@@ -1,5 +1,5 @@
-// Elements of memory in the lanes of a vector, for */simd only: to_float and from_float of load_store.h written with
-// vectors, because compilers do not make them of short loops.
+// Elements in the lanes of a vector, for */simd only: to_float and from_float of load_store.h written with vectors,
+// because compilers do not vectorize short loops.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Conversions between elements and float, for */simd only: branch-free, so that loops over them vectorise.
+// Conversions between elements and float, for */simd only: branch-free, so loops over them vectorize.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +21,7 @@ static inline uint32_t float_to_bits(float f) {
 static inline float to_float(float v) { return v; }
 static inline float to_float(BFloat16 v) { return bits_to_float(static_cast<uint32_t>(v.bits) << 16); }
 #if defined(PF_NEON)
-// The processor's own conversions.
+// The processor's conversions.
 static inline float to_float(Float16 v) {
   __fp16 half;
   __builtin_memcpy(&half, &v, 2);
@@ -31,8 +31,8 @@ static inline float to_float(Float16 v) {
 static inline float to_float(Float16 v) {
   const uint32_t magnitude = v.bits & 0x7fff;
   const uint32_t sign = static_cast<uint32_t>(v.bits & 0x8000) << 16;
-  // Subnormal halves are whole multiples of 2^-24. They never pass through a subnormal float: in calls of old operators,
-  // GradScaler among them, Paddle has the processor take those for zero.
+  // Subnormal halves are integer multiples of 2^-24. They are never converted through a subnormal float: in calls of
+  // old operators, including GradScaler, Paddle makes the processor flush these to zero.
   const uint32_t subnormal = float_to_bits(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
   const uint32_t normal = (magnitude << 13) + 0x38000000u;
   const uint32_t special = (magnitude << 13) | 0x7f800000u;
@@ -58,7 +58,7 @@ static inline void from_float(float f, Float16* out) {
   const uint32_t u = float_to_bits(f);
   const uint32_t sign = (u >> 16) & 0x8000u;
   const uint32_t a = u & 0x7fffffffu;
-  // Normal halves: rebias and round to nearest even. Subnormal halves: the addition of 0.5 does the rounding.
+  // Normal halves: rebias and round to nearest even. Subnormal halves: adding 0.5 rounds.
   const uint32_t normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1)) >> 13;
   const uint32_t subnormal = float_to_bits(bits_to_float(a) + 0.5f) - 0x3f000000u;
   const uint32_t finite = a < 0x38800000u ? subnormal : normal;

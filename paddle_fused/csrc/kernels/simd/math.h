@@ -1,13 +1,13 @@
-// Elementary functions and sums for */simd only: branch-free, so that loops over them vectorise on every target.
+// Elementary functions and sums for */simd only: branch-free, so loops over them vectorize on every target.
 #pragma once
 #include "kernels/simd/load_store.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// e^x with a relative error of about 2^-23: x = n ln2 + r with |r| <= ln2 / 2, then a polynomial in r (the
-// coefficients are those of Cephes' expf). Results below 2.4e-38 are zero, so that no subnormals arise; +inf and NaN
-// pass through. The comparisons are written so that NaN fails them.
+// e^x with a relative error of about 2^-23: x = n ln2 + r with |r| <= ln2 / 2, then a polynomial in r with the
+// coefficients of Cephes' expf. Results below 2.4e-38 are zero, so subnormals do not occur. +inf and NaN pass
+// through: NaN fails all comparisons.
 static inline float exp_fast(float x) {
   const float above = x < -86.5f ? -86.5f : x;
   const float clamped = above > 88.8f ? 88.8f : above;
@@ -23,8 +23,8 @@ static inline float exp_fast(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  // 2^n in two factors, because n = 128 has no exponent of its own. n stands in the low bits of `shifted`: no
-  // conversion, which NaN would make undefined.
+  // 2^n in two factors, because n = 128 exceeds the largest exponent. n is in the low bits of `shifted`, which avoids
+  // a conversion that would be undefined for NaN.
   const float half_power = bits_to_float((float_to_bits(shifted) - float_to_bits(kRound) + 126) << 23);
   const float value = p * half_power * 2.0f;
   return x < -86.5f ? 0.0f : value;
@@ -40,7 +40,7 @@ static inline Logistic logistic(float x) {
   return {x < 0.0f ? smaller : larger, x < 0.0f ? larger : smaller};
 }
 
-// Sum of term(0) + ... + term(count - 1): blocks of 512 in float lanes, the blocks' sums in double, so that the error
+// Sum of term(0) + ... + term(count - 1). Blocks of 512 are summed in float lanes, the blocks in double, so the error
 // does not grow with the length of a row.
 template <typename Term>
 static inline double sum(int64_t count, const Term& term) {

@@ -1,5 +1,5 @@
-// The counter-based random numbers of dropout, for */simd only: a word depends on its counter and its key alone, so
-// that both passes of an operator find the same mask whatever the order and the threads they compute in.
+// Counter-based random numbers for dropout, for */simd only. A word depends only on its counter and key, so both
+// passes of an operator compute the same mask in any order and on any threads.
 #pragma once
 #include <cstdint>
 

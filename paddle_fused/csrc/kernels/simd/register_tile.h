@@ -1,12 +1,12 @@
-// The product of two packed panels, for */simd only: a tile of the result as large as the registers hold.
+// The product of two packed panels, for */simd only: a tile of the result as large as the registers allow.
 #pragma once
 #include "kernels/simd/tile_matmul.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// Of the vector registers (16, or 32 with AVX-512 and NEON) the sums take three quarters; the others hold a row of B and one
-// element of A. Enough sums are under way to hide the latency of the multiply-adds.
+// The sums use three quarters of the vector registers (16, or 32 with AVX-512 and NEON). The others hold a row of B
+// and one element of A. There are enough sums to hide the latency of the multiply-adds.
 #if defined(__AVX512F__) || defined(PF_NEON)
 constexpr int kRegisterRows = 12, kRegisterVectors = 2;
 #elif defined(__AVX2__)
@@ -29,7 +29,7 @@ static inline void multiply_rows_of_panel(const float* __restrict a, const float
     Vector row[kRegisterVectors];
     for (int v = 0; v < kRegisterVectors; ++v) row[v] = load(b + v * kLanes);
 #if defined(PF_NEON)
-    // The multiply-add takes a lane of a register.
+    // The multiply-add instruction uses one lane of a register.
     Vector column[(kRows + kLanes - 1) / kLanes];
     for (int r = 0; r < kRows; r += kLanes) column[r / kLanes] = load(a + r);
 #endif
@@ -44,7 +44,7 @@ static inline void multiply_rows_of_panel(const float* __restrict a, const float
     a += kRegisterRows;
     b += kRegisterColumns;
   }
-  // The sum in memory is added last: rounding errors then grow with the length of a block and the number of blocks, not
+  // The sum in memory is added last, so rounding errors grow with the block length plus the number of blocks, not
   // with their product.
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kRegisterVectors; ++v) {

@@ -24,10 +24,10 @@ typedef float UnalignedVector __attribute__((vector_size(kLanes * 4), aligned(4)
 
 static inline Vector load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 static inline void store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
-// Subtracting zero, unlike adding it, keeps every value as it is, so that no arithmetic is left of it.
+// Subtracting zero, unlike adding it, preserves every value, so the compiler can remove it.
 static inline Vector broadcast(float f) { return f - Vector{}; }
 
-// A(m, k) = a[m * row_stride + k * depth_stride]: both A and its transpose can be read.
+// A(m, k) = a[m * row_stride + k * depth_stride], for A or its transpose.
 struct MatrixA {
   const float* data;
   int64_t row_stride, depth_stride;
@@ -50,7 +50,7 @@ static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_str
     a_column += a.depth_stride;
     b += b_stride;
   }
-  // C is added last: rounding errors then grow with the length of a block and the number of blocks, not their product.
+  // C is added last, so rounding errors grow with the block length plus the number of blocks, not with their product.
   for (int r = 0; r < kRowsTogether; ++r) {
     for (int v = 0; v < kVectors; ++v) {
       float* to = c + r * c_stride + v * kLanes;
@@ -59,7 +59,7 @@ static inline void multiply_rows(const MatrixA& a, const float* b, int64_t b_str
   }
 }
 
-// rows is rounded up to a multiple of kRowsTogether (A and C must have them), columns is a multiple of kLanes.
+// rows is rounded up to a multiple of kRowsTogether (A and C must have these rows); columns is a multiple of kLanes.
 static inline void tile_matmul(int64_t rows, int64_t columns, int64_t depth, const MatrixA& a, const float* b,
                                int64_t b_stride, float* c, int64_t c_stride, bool accumulate) {
   for (int64_t n = 0; n < columns;) {

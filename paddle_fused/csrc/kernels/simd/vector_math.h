@@ -1,11 +1,11 @@
-// Elementary functions of whole vectors, for */simd only; math.h has them for single floats.
+// Elementary functions of whole vectors, for */simd only. math.h has the versions for single floats.
 #pragma once
 #include "kernels/simd/vectors.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// x where it is above `bound` or NaN, else `bound`.
+// max(x, bound), propagating NaN.
 PF_INLINE Floats at_least(Floats x, float bound) {
 #if defined(__AVX512F__)
   return _mm512_maskz_max_ps(0xffff, all(bound), x);
@@ -18,7 +18,7 @@ PF_INLINE Floats at_least(Floats x, float bound) {
 #endif
 }
 
-// x where it is above y, else y; where x is NaN, too.
+// max(x, y); x if x is NaN.
 PF_INLINE Floats larger(Floats x, Floats y) {
 #if defined(__AVX512F__)
   return _mm512_maskz_max_ps(0xffff, x, y);
@@ -40,8 +40,8 @@ PF_INLINE Floats by_sign(Floats x, Floats negative, Floats positive) {
 #endif
 }
 
-// e^x for x <= 0 with a relative error of about 2^-23, as exp_fast of math.h; below -87.7 it is zero, and NaN passes
-// through. The polynomial is evaluated by halves: it is latency, not arithmetic, that limits a loop over exponentials.
+// e^x for x <= 0 with a relative error of about 2^-23, like exp_fast of math.h. Below -87.7 it is zero; NaN passes
+// through. The polynomial is evaluated in halves, because latency limits a loop over exponentials.
 PF_INLINE Floats exp_not_positive(Floats x) {
   const Floats round = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   const Floats clamped = at_least(x, -88.0f);
@@ -51,7 +51,7 @@ PF_INLINE Floats exp_not_positive(Floats x) {
   const Floats r2 = r * r;
   const Floats high = (r * 1.9875691500e-4f + 1.3981999507e-3f) * r2 + (r * 8.3334519073e-3f + 4.1665795894e-2f);
   const Floats p = (high * r2 + (r * 1.6666665459e-1f + 5.0000001201e-1f)) * r2 + (r + 1.0f);
-  // n stands in the low bits of `shifted`: 2^n by way of its exponent, which for n = -127 makes zero.
+  // n is in the low bits of `shifted`. It becomes the exponent of 2^n, which is zero for n = -127.
   const Words power = (reinterpret_cast<Words>(shifted) + 127u) << 23;
   return p * reinterpret_cast<Floats>(power);
 }

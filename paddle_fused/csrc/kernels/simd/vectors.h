@@ -1,9 +1,10 @@
 // Rows of tensors in vector registers, for */simd only: loads, stores and roundings of whole vectors, for kernels
-// that keep up with memory. Two vectors of floats are the unit (Pair): as many 16-bit elements fill one register.
+// limited by memory bandwidth. The unit is a Pair of float vectors, because one register holds as many 16-bit
+// elements.
 //
-// Where the order of elements does not matter a kernel reads bfloat16 as the even elements (shifted into place) and the
-// odd ones (masked), which takes no shuffles. `Main` is the element type whose order the kernel follows: tensors of
-// another type are brought into it.
+// Where the order of elements does not matter, bfloat16 is read as the even elements (shifted) and the odd elements
+// (masked), which needs no shuffles. `Main` is the element type that determines the order in a kernel. Tensors of
+// other types are brought into this order.
 #pragma once
 #include <cstdint>
 
@@ -36,7 +37,7 @@ typedef uint32_t UnalignedWords __attribute__((vector_size(kFloats * 4), aligned
 #define PF_MEMBER inline __attribute__((always_inline))
 #define PF_INLINE static PF_MEMBER
 
-// Subtracting zero, unlike adding it, keeps every value as it is, so that no arithmetic is left of it.
+// Subtracting zero, unlike adding it, preserves every value, so the compiler can remove it.
 PF_INLINE Floats all(float f) { return f - Floats{}; }
 
 template <typename T, typename U>
@@ -54,7 +55,7 @@ PF_INLINE Pair operator+(Pair x, float y) { return {x.a + y, x.b + y}; }
 PF_INLINE Pair operator-(Pair x, float y) { return {x.a - y, x.b - y}; }
 PF_INLINE Pair operator*(Pair x, float y) { return {x.a * y, x.b * y}; }
 
-// The even and the odd elements of a Pair, in an order of their own, and back: one shuffle each.
+// The even and the odd elements of a Pair, in an internal order, and back: one shuffle each.
 PF_INLINE Pair split(Pair v) {
 #if defined(__AVX512F__)
   return {PF_SHUFFLE(v.a, v.b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30),
@@ -78,7 +79,7 @@ PF_INLINE Pair join(Pair v) {
 #endif
 }
 
-// Even and odd elements of a Pair in memory's order, and back.
+// Even and odd elements of a Pair in memory order, and back.
 PF_INLINE Pair even_odd(Pair v) {
 #if defined(__AVX512F__)
   return {PF_SHUFFLE(v.a, v.b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
@@ -102,7 +103,7 @@ PF_INLINE Pair in_order(Pair v) {
 #endif
 }
 
-// Main of kernels that read float32 tensors beside bfloat16 ones.
+// The Main of kernels that read both float32 and bfloat16 tensors.
 struct BFloat16BesideFloat {};
 
 template <typename Main>
@@ -112,7 +113,7 @@ inline constexpr bool kIsEvenOdd<BFloat16> = true;
 template <>
 inline constexpr bool kIsEvenOdd<BFloat16BesideFloat> = true;
 
-// The Main of a kernel whose tensors have the types T and Others, each of them T or float.
+// The Main of a kernel whose tensors have types T and Others, each of which is T or float.
 template <typename T, typename... Others>
 struct Mixed {
   using Main = T;
@@ -126,7 +127,7 @@ struct Mixed<BFloat16, BFloat16, Others...> : Mixed<BFloat16, Others...> {};
 template <typename T, typename... Others>
 using MainOf = typename Mixed<T, Others...>::Main;
 
-// ---- how many elements of a Pair are there: all, or the first `count`, the rest being zeros that are not stored
+// ---- number of valid elements of a Pair: all, or the first `count`; the rest are zeros that are not stored
 
 struct Whole {};
 struct Part {
@@ -173,8 +174,9 @@ PF_INLINE Pair load(const T* p, Part part) {
 
 // ---- roundings and stores
 
-// bfloat16 in the upper halves, anything in the lower ones. A carry could turn a NaN whose bits are nearly all ones
-// into zero. Only float32 tensors hold such: the NaNs of bfloat16 have zeros below, and those of arithmetic, too.
+// bfloat16 in the upper halves, undefined lower halves. A carry could turn a NaN with nearly all bits set into zero.
+// Only
+// float32 tensors have such NaNs: the lower bits are zero in NaNs from bfloat16 and from arithmetic.
 template <typename Main>
 PF_INLINE Words upper_bfloat16(Floats f) {
   const Words u = reinterpret_cast<Words>(f);
@@ -182,8 +184,8 @@ PF_INLINE Words upper_bfloat16(Floats f) {
   return u + 0x7fffu + ((u >> 16) & 1);
 }
 
-// Where a kernel's outputs go. Streamed ones pass by the caches, which saves reading the lines before they are written;
-// for memory aligned to a vector (streams_to) and outputs that the caches would not keep anyway.
+// Where a kernel's outputs are stored. Streamed stores bypass the caches and avoid reading lines before writing them.
+// They require memory aligned to a vector (streams_to), and are for outputs that would be evicted anyway.
 struct Cached {};
 struct Streamed {};
 
@@ -194,7 +196,7 @@ PF_INLINE bool streams_to(const void* p, int64_t row_bytes) {
   return false;
 #endif
 }
-// Streamed stores are visible to other threads after this.
+// Makes streamed stores visible to other threads.
 PF_INLINE void finish_streams() {
 #if defined(__AVX2__)
   _mm_sfence();
@@ -280,7 +282,7 @@ PF_INLINE void store(T* p, Pair v, Part part, Where) {
   for (int64_t i = 0; i < part.count; ++i) p[i] = elements[i];
 }
 
-// v without the elements that are not there.
+// v with zeros for missing elements.
 template <typename Main>
 PF_INLINE Pair only(Pair v, Whole) { return v; }
 template <typename Main>
@@ -300,9 +302,9 @@ PF_INLINE void for_each_pair(int64_t begin, int64_t end, const Body& body) {
   if (i < end) body(i, Part{end - i});
 }
 
-// Elements that wait in the first cache to be streamed to `to`. Streamed stores delay loads from the same place within
-// another page, and page-aligned tensors often are read there: outputs of a kernel that loads much go by way of a
-// Piece, which stands half a page off.
+// Elements buffered in the L1 cache before they are streamed to `to`. Streamed stores delay loads from the same
+// offset in another page, and page-aligned tensors are often read there. Kernels with many loads therefore write
+// outputs through a Piece, which is half a page off.
 constexpr int64_t kPiece = 512;
 template <typename T>
 struct Piece {
@@ -322,7 +324,7 @@ PF_INLINE void stream_elements(const T* from, int64_t count, T* to) {
   for (; i < count; ++i) to[i] = from[i];
 }
 
-// Streams `count` elements to `to`: compute(first, n, near) writes those of [first, first + n) to near.
+// Streams `count` elements to `to`: compute(first, n, near) writes elements [first, first + n) to near.
 template <typename T, typename Compute>
 static inline void stream_pieces(int64_t count, T* to, const Compute& compute) {
   Piece<T> piece;
@@ -352,11 +354,11 @@ PF_INLINE void add_lanes(Sum& sum, Pair v) {
   for (int lane = 0; lane < kFloats; ++lane) sum.lanes[lane] += static_cast<double>(block[lane]);
 }
 
-// Adds term(i, Whole or Part), a Pair, for Pairs that cover [begin, end), a block. The terms of what is not there must
-// be zeros.
+// Adds term(i, Whole or Part), a Pair, for the Pairs that cover block [begin, end). Terms of missing elements must be
+// zeros.
 template <typename Term>
 PF_INLINE void add_block(Sum& sum, int64_t begin, int64_t end, const Term& term) {
-  // Two Pairs at a time: an addition takes longer than the loads of a term.
+  // Two Pairs at a time, because an addition has a higher latency than the loads of a term.
   Pair first{}, second{};
   int64_t i = begin;
   for (; i + 2 * kPair <= end; i += 2 * kPair) {

@@ -7,7 +7,7 @@ constexpr AttentionLayout kLayouts[] = {
     {"BSH", 3, 0, 1, -1}, {"SBH", 3, 1, 0, -1}, {"BSND", 4, 0, 1, 2}, {"BNSD", 4, 0, 2, 1}, {"TND", 3, -1, 0, 1},
 };
 
-// -1 where a factor is unknown, or where the division has no answer.
+// -1 if a factor is unknown or the division is undefined.
 int64_t quotient(int64_t a, int64_t b) { return a < 0 || b <= 0 ? -1 : a / b; }
 int64_t product(int64_t a, int64_t b) { return a < 0 || b < 0 ? -1 : a * b; }
 

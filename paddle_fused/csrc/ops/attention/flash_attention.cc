@@ -1,34 +1,34 @@
 // pf_flash_attention: kernels/attention as an operator, with the layouts of CANN's FlashAttention.
 //
-//   S = scale * (Q K^T + bias)     P = softmax over the visible keys of S     out = dropout(P) V
+//   S = scale * (Q K^T + bias)     P = softmax of S over the unmasked keys     out = dropout(P) V
 //
 // Inputs
 //   query, key, value   in `layout`; key and value have Nkv heads (N a multiple of Nkv), value's head size is Dv <= D
 //   bias                [B, N, Sq, Skv], where B, N and Sq may be 1; not for TND. CANN's pse (pse_type 1)
-//   mask                bool, True hides a key: [B or 1, N or 1, Sq, Skv] or [Sq, Skv]; for TND [longest Sq, longest
+//   mask                bool, True means masked: [B or 1, N or 1, Sq, Skv] or [Sq, Skv]; for TND [longest Sq, longest
 //                       Skv], shared by the sequences
-//   query_ends, key_ends   int64 [sequences], for TND: cumulative lengths without the leading 0. Tokens behind the last
-//                       end belong to no sequence: zeros come out
-//   seed                int64 [2] on any device, needed if dropout > 0: seed and offset of the random numbers. The
-//                       operator draws none, so that it is a function of its arguments: programs may merge equal calls
-//   An optional input without elements counts as missing.
+//   query_ends, key_ends   int64 [sequences], for TND: cumulative lengths without the leading 0. Tokens after the
+// last                       end belong to no sequence; their output is zero
+//   seed                int64 [2] on any device, required if dropout > 0: seed and offset of the random numbers. The
+//                       operator draws none, so it is a function of its arguments and programs may merge equal calls
+//   An empty optional input counts as missing.
 // Attributes
 //   layout              BSH, SBH, BSND, BNSD, TND
 //   num_heads           the query's, for BSH and SBH
 //   scale
 //   dropout             a probability
-//   bands               low, high and prefix of each sequence (batch entry), or once for all: query i sees the keys
-//                       i + d + low <= j <= i + d + high and the keys j < prefix, if the mask does not hide them.
-//                       Without a bound: numbers beyond any sequence
-//   align               top_left: d = 0. bottom_right: d = Skv - Sq of the sequence, the last query on the last key
+//   bands               low, high and prefix of each sequence (batch entry), or one for all: query i attends to the
+// keys                       i + d + low <= j <= i + d + high and the keys j < prefix, unless the mask masks them.
+//                       Numbers beyond any sequence mean no bound
+//   align               top_left: d = 0. bottom_right: d = Skv - Sq of the sequence, aligning the last query and key
 // Outputs
 //   out                 query's layout with head size Dv
 //   softmax_max, softmax_sum   float32 [B, N, Sq, 8], or [T, N, 8]; without gradient
-//   seed_offset         int64 [2], what dropout was drawn from: seed, or zeros
-// The gradient operator gives those of query, key, value and, if there is one, of bias.
+//   seed_offset         int64 [2], the seed and offset that dropout used, or zeros
+// The gradient operator returns the gradients of query, key, value and, if present, bias.
 //
-// pf_flash_attention_gradient: the gradients of query, key and value for given out and statistics, which may be those of
-// a row of which key and value are only a part (ring attention). Layout BSND, or TND with query_ends and key_ends.
+// pf_flash_attention_gradient: the gradients of query, key and value for given out and statistics. These may belong
+// to rows for which key and value are only a part (ring attention). Layout BSND, or TND with query_ends and key_ends.
 #include "ops/attention/flash_attention.h"
 
 #include <algorithm>
@@ -36,16 +36,16 @@
 namespace paddle_fused::ops::flash_attention {
 namespace {
 
-// Not paddle::empty where the kernels do not write all of it.
+// An uninitialized output, or zeros if the kernels do not write all of it.
 Tensor output_like(const Shape& shape, const Tensor& x, DataType dtype, bool written) {
   return written ? paddle::empty(shape, dtype, x.place()) : paddle::zeros(shape, dtype, x.place());
 }
 
-// The seed on the device of the query, or zeros where nothing is dropped.
+// The seed on the query's device, or zeros without dropout.
 Tensor seed_offset_of(const OptionalTensor& seed, const Tensor& query, float dropout) {
   Tensor seed_offset = paddle::zeros({2}, DataType::INT64, query.place());
   if (dropout == 0) return seed_offset;
-  if (!seed) refuse(kOp, "dropout is " + std::to_string(dropout) + ", which needs seed: int64 of shape [2].");
+  if (!seed) refuse(kOp, "dropout is " + std::to_string(dropout) + ", which requires seed: int64 of shape [2].");
   if (seed->dtype() != DataType::INT64 || seed->shape() != Shape{2})
     refuse(kOp, "seed is " + text(seed->dtype()) + " of shape " + text(seed->shape()) + "; accepted: int64 of shape [2].");
   const bool on_host = seed->place().GetType() == phi::AllocationType::CPU;
@@ -88,7 +88,7 @@ void check_shape(const char* name, const Tensor& x, const Shape& expected) {
     refuse(kOp, std::string(name) + " has shape " + text(x.shape()) + "; accepted: " + text(expected) + ".");
 }
 
-// `maybe_bias` is not optional here: the gradient of a bias without elements has its shape all the same.
+// `maybe_bias` is not optional here, because the gradient of an empty bias still has a shape.
 std::vector<Tensor> backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& maybe_bias,
                              const OptionalTensor& mask, const OptionalTensor& query_ends,
                              const OptionalTensor& key_ends, const Tensor& out, const Tensor& softmax_max,
@@ -152,8 +152,8 @@ std::vector<Tensor> gradient(const Tensor& query, const Tensor& key, const Tenso
   return gradients;
 }
 
-// Paddle 3.3.1 ends the process if this throws while a program is captured: what does not fit gets shapes of some kind,
-// and is refused when it runs.
+// Paddle 3.3.1 terminates the process if this throws while a program is captured. Invalid inputs therefore get
+// arbitrary shapes and are rejected at run time.
 std::vector<Shape> infer_shapes(const Shape& query, const Shape& key, const Shape& value, const std::string& layout,
                                 int64_t num_heads) {
   const AttentionLayout* found = find_attention_layout(layout);

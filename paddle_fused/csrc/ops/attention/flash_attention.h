@@ -1,4 +1,4 @@
-// One call of pf_flash_attention, checked and as the kernels take it.
+// One call of pf_flash_attention, checked and converted for the kernels.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ using OptionalTensor = paddle::optional<Tensor>;
 
 constexpr char kOp[] = "pf_flash_attention";
 
-// An optional input, or none if it has no elements.
+// An optional input, or none if it is empty.
 inline OptionalTensor given(const OptionalTensor& x) { return x && x->numel() > 0 ? x : OptionalTensor(); }
 
 // Inputs and attributes as registered in flash_attention.cc.
@@ -27,16 +27,16 @@ struct Call {
   std::string align;
 };
 
-// Everything that the kernels' problem points to. It stays where it was made: the problem points into it.
+// Everything that the kernels' problem points to. Not movable, because the problem has pointers into it.
 class Problem {
  public:
-  explicit Problem(const Call& call);  // refuses what the kernels cannot serve
+  explicit Problem(const Call& call);  // rejects calls that the kernels do not support
   Problem(const Problem&) = delete;
 
   const AttentionLayout& layout() const { return layout_; }
   const AttentionSizes& sizes() const { return sizes_; }
-  bool empty() const;              // no query or no key: the output is zero, and so are the gradients
-  bool covers_all_tokens() const;  // false: the tensors have tokens behind the last sequence
+  bool empty() const;              // no queries or no keys: the output and the gradients are zero
+  bool covers_all_tokens() const;  // false: the tensors have tokens after the last sequence
 
   kernels::AttentionProblem kernel{};
   Tensor query, key, value;  // with a dense last dimension
@@ -54,13 +54,13 @@ class Problem {
   Tensor bias_, mask_;
 };
 
-// The tensor itself when its last dimension is dense, a dense copy otherwise.
+// The tensor itself if its last dimension is dense, otherwise a dense copy.
 Tensor with_dense_rows(const Tensor& x);
 
-// A tensor of the layout as the kernels take it; merged layouts have heads of `head_dim`.
+// A tensor of the layout as a kernel input. Merged layouts have heads of `head_dim`.
 kernels::AttentionInput input_of(const AttentionLayout& layout, const Tensor& x, int64_t head_dim);
 kernels::AttentionOutput output_of(const AttentionLayout& layout, Tensor* x, int64_t head_dim);
-kernels::AttentionBiasGrad bias_grad_of(Tensor* bias_grad);  // nullptr: not wanted
+kernels::AttentionBiasGrad bias_grad_of(Tensor* bias_grad);  // nullptr: not needed
 kernels::SoftmaxStatistics statistics_of(const Problem& problem, const Tensor& max, const Tensor& sum);
 
 }  // namespace paddle_fused::ops::flash_attention

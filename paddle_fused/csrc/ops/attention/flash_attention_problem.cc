@@ -10,7 +10,7 @@ std::vector<int64_t> read_lengths(const char* name, const Tensor& x) {
   check_places(kOp, {{name, x}});
   if (x.dtype() != DataType::INT64 || x.shape().size() != 1)
     refuse(kOp, std::string(name) + " is " + text(x.dtype()) + " of shape " + text(x.shape()) +
-                    "; accepted: int64 with one dimension.");
+                    "; accepted: one-dimensional int64.");
   const Tensor values = dense(x);
   return {values.data<int64_t>(), values.data<int64_t>() + values.numel()};
 }
@@ -18,10 +18,10 @@ std::vector<int64_t> read_lengths(const char* name, const Tensor& x) {
 void check_ends(const char* name, const std::vector<int64_t>& ends, int64_t tokens) {
   const std::string came = std::string(name) + " is " + text(ends);
   if (!std::is_sorted(ends.begin(), ends.end()) || (!ends.empty() && ends.front() < 0))
-    refuse(kOp, came + "; accepted: cumulative lengths, which never decrease (for lengths 3, 2: [3, 5]).");
+    refuse(kOp, came + "; accepted: non-decreasing cumulative lengths (for lengths 3, 2: [3, 5]).");
   if (!ends.empty() && ends.back() > tokens)
     refuse(kOp, came + ", but the tensor has " + std::to_string(tokens) +
-                    " tokens; its last element must not be beyond them.");
+                    " tokens; accepted: a last element of at most this number.");
 }
 
 struct SegmentLengths {
@@ -35,7 +35,7 @@ std::vector<SegmentLengths> lengths_of(const std::vector<int64_t>& query_ends, c
   return lengths;
 }
 
-// Strides of [B, N, Sq, Skv] or [Sq, Skv] but for the last, 0 where the dimension is broadcast.
+// Strides of [B, N, Sq, Skv] or [Sq, Skv] except the last, 0 for broadcast dimensions.
 struct ScoreStrides {
   int64_t batch = 0, head = 0, query = 0;
 
@@ -58,7 +58,7 @@ const AttentionLayout& layout_of(const Call& call) {
   return *layout;
 }
 
-// The sizes of tensors whose shapes fit together.
+// The sizes of tensors with matching shapes.
 AttentionSizes checked_sizes(const Call& call, const AttentionLayout& layout) {
   check_places(kOp, {{"query", call.query}, {"key", call.key}, {"value", call.value}});
   const Shape query = call.query.shape(), key = call.key.shape(), value = call.value.shape();
@@ -68,21 +68,21 @@ AttentionSizes checked_sizes(const Call& call, const AttentionLayout& layout) {
     refuse(kOp, came + "; accepted: " + std::to_string(layout.rank) + " dimensions.");
   if (layout.merged() && call.num_heads <= 0)
     refuse(kOp, "num_heads is " + std::to_string(call.num_heads) + "; layout " + layout.name +
-                    " needs the number of query heads, as its last dimension holds heads and head size together.");
+                    " requires the number of query heads, because its last dimension combines heads and head size.");
   const AttentionSizes s = attention_sizes(layout, call.num_heads, query, key, value);
   if (layout.merged() && (s.head_dim <= 0 || query[2] != s.query_heads * s.head_dim || s.kv_heads <= 0 ||
                           key[2] != s.kv_heads * s.head_dim || value[2] != s.kv_heads * s.value_head_dim))
     refuse(kOp, came + "; with num_heads = " + std::to_string(call.num_heads) +
-                    " the last dimensions must be whole numbers of heads: query's num_heads * D, key's Nkv * D, "
+                    " the last dimensions must be multiples of the head size: query's num_heads * D, key's Nkv * D, "
                     "value's Nkv * Dv.");
   if (s.query_heads == 0 || s.kv_heads == 0 || s.head_dim == 0 || s.value_head_dim == 0)
-    refuse(kOp, came + "; at least one head of size one is needed.");
+    refuse(kOp, came + "; accepted: at least one head with a size of at least one.");
   if (!layout.varlen() && (query[layout.batch] != key[layout.batch] || query[layout.batch] != value[layout.batch]))
-    refuse(kOp, came + "; the batch sizes must be equal.");
+    refuse(kOp, came + "; accepted: equal batch sizes.");
   if (key[layout.token] != value[layout.token] || (!layout.merged() && key[layout.head] != value[layout.head]))
-    refuse(kOp, came + "; key and value must have equal numbers of tokens and heads.");
+    refuse(kOp, came + "; accepted: equal numbers of tokens and heads in key and value.");
   if (!layout.merged() && query.back() != key.back())
-    refuse(kOp, came + "; query and key must have equal head sizes.");
+    refuse(kOp, came + "; accepted: equal head sizes of query and key.");
   if (s.value_head_dim > s.head_dim)
     refuse(kOp, came + "; value's head size (" + std::to_string(s.value_head_dim) + ") must not exceed key's (" +
                     std::to_string(s.head_dim) + "). Pad query and key with zeros.");
@@ -131,20 +131,20 @@ bool Problem::covers_all_tokens() const {
 void Problem::read_sequences(const Call& call) {
   if (!layout().varlen()) {
     if (call.query_ends || call.key_ends)
-      refuse(kOp, "query_ends and key_ends came with layout " + call.layout + "; they belong to TND.");
+      refuse(kOp, "query_ends and key_ends are passed with layout " + call.layout + "; accepted: layout TND.");
     kernel.segments = sizes().batch;
     kernel.query_len = sizes().query_tokens;
     kernel.kv_len = sizes().kv_tokens;
     return;
   }
   if (!call.query_ends || !call.key_ends)
-    refuse(kOp, "layout TND needs query_ends and key_ends, the cumulative lengths of at least one sequence.");
+    refuse(kOp, "layout TND requires query_ends and key_ends, the cumulative lengths of at least one sequence.");
   query_ends_ = read_lengths("query_ends", *call.query_ends);
   kv_ends_ = read_lengths("key_ends", *call.key_ends);
   if (query_ends_.size() != kv_ends_.size())
     refuse(kOp, "query_ends has " + std::to_string(query_ends_.size()) + " elements and key_ends " +
-                    std::to_string(kv_ends_.size()) + "; both need one for each sequence.");
-  // Places for sequences that are not there are filled with zeros: [2, 5, 9, 0, 0].
+                    std::to_string(kv_ends_.size()) + "; accepted: one element per sequence for both.");
+  // Unused entries at the end are zeros: [2, 5, 9, 0, 0].
   while (query_ends_.size() > 1 && query_ends_.back() == 0 && kv_ends_.back() == 0) {
     query_ends_.pop_back();
     kv_ends_.pop_back();
@@ -162,10 +162,10 @@ void Problem::read_sequences(const Call& call) {
 }
 
 void Problem::read_bands(const Call& call) {
-  // Beyond any sequence, and small enough that the sum with Skv - Sq does not overflow.
+  // Beyond any sequence, and small enough to avoid overflow in the sum with Skv - Sq.
   constexpr int64_t kUnbounded = int64_t{1} << 40;
   const size_t count = call.bands.size() / 3, segments = static_cast<size_t>(kernel.segments);
-  // In TND there may be places for sequences that are not there, as in query_ends.
+  // In TND, there may be unused entries, as in query_ends.
   const bool fits = count == 1 || count == segments || (count > segments && layout().varlen());
   if (count == 0 || call.bands.size() % 3 != 0 || !fits)
     refuse(kOp, "bands has " + std::to_string(call.bands.size()) + " numbers; accepted: low, high and prefix, once or "
@@ -199,14 +199,14 @@ void Problem::read_bias(const Tensor& bias) {
                     text(scores) + ", where B, N and Sq may be 1, in layouts other than TND.");
   bias_ = with_dense_rows(bias);
   const ScoreStrides strides(bias_);
-  // The position bias of CANN is added before the scores are scaled.
+  // CANN's position bias is added before scaling.
   kernel.bias = {bias_.data(), strides.batch, strides.head, strides.query, kernel.scale};
 }
 
 void Problem::read_mask(const Tensor& mask) {
   check_places(kOp, {{"query", query}, {"mask", mask}});
   if (mask.dtype() != DataType::BOOL)
-    refuse(kOp, "mask is " + text(mask.dtype()) + "; accepted: bool, where True hides a key. Cast it, or use "
+    refuse(kOp, "mask is " + text(mask.dtype()) + "; accepted: bool, where True means masked. Cast it, or use "
                     "(mask != 0).");
   const Shape shape = mask.shape();
   const Shape matrix = {kernel.query_len, kernel.kv_len};

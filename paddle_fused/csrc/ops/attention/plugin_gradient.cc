@@ -1,10 +1,10 @@
-// flash_attention_npu_gradient: the gradient kernel of the plugin's flash_attention_npu as an operator of its own.
+// flash_attention_npu_gradient: the gradient kernel of the plugin's flash_attention_npu as a separate operator.
 //
 // Autograd calls that kernel with the softmax statistics of the forward call. Ring attention computes a row in several
 // blocks and needs each block's gradient for the statistics of the whole row, so it calls the kernel itself. The inputs
-// and attributes are those of the plugin that is installed, with "attention_score_grad" for the gradient of the output.
+// and attributes are those of the installed plugin, with "attention_score_grad" for the gradient of the output.
 //
-// The plugin is loaded by `import paddle`, and this library later. Without a plugin there is no such operator.
+// `import paddle` loads the plugin before this library. Without a plugin, the operator does not exist.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ std::vector<paddle::DataType> dtypes(const paddle::DataType& query, const paddle
   return {query, key, value};
 }
 
-// "query@GRAD" is not a name that a forward operator may have.
+// Replaces names such as "query@GRAD", which forward operators may not have.
 std::vector<std::string> plain(std::vector<std::string> names) {
   for (std::string& name : names)
     if (const size_t at = name.find(paddle::kGradTensorSuffix); at != std::string::npos)

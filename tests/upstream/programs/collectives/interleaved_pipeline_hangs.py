@@ -12,7 +12,7 @@ it, and says so; a card hangs.)
 :at:
     paddle/distributed/fleet/meta_parallel/pp_utils/p2p_communication.py:398 `def _batched_p2p_ops(`
     paddle/fluid/distributed/collective/process_group_custom.h `ProcessGroupCustom`
-:error: ...Ranks wait for each other, and none can go on...
+:error: ...Ranks wait for each other...
 :should print:
     [1.0, 3.0]
 :change:

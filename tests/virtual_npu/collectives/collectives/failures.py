@@ -155,7 +155,7 @@ def wait_until(happened) -> None:
 
 def rank_0_is_patient() -> bool:
     """Whether rank 0 has said that it waits for longer than the timeout."""
-    return "so it goes on waiting" in Path(sys.argv[1], "0.log").read_text(errors="replace")
+    return "so it keeps waiting" in Path(sys.argv[1], "0.log").read_text(errors="replace")
 
 
 def rank_0_has_ended() -> bool:

@@ -18,7 +18,7 @@ using profiler::Recorded;
 using profiler::Task;
 using profiler::TaskType;
 
-// What the last profile recorded, between its end and Paddle's question for it.
+// The last profile's recording, between its end and Paddle's request for it.
 Recorded& last() {
   static auto* last = new Recorded;
   return *last;
@@ -48,7 +48,7 @@ C_Status stop(C_Profiler, void*) {
   return C_SUCCESS;
 }
 
-// libpaddle has these functions, which the plugin is not linked to.
+// libpaddle has these functions, but the plugin is not linked to it.
 using AddEvent = void (*)(C_Profiler, void*);
 AddEvent function_of_paddle(const char* name) {
   void* library = dlopen("libpaddle.so", RTLD_NOW | RTLD_NOLOAD);
@@ -60,7 +60,7 @@ AddEvent function_of_paddle(const char* name) {
 std::string event_name(const Task& task) {
   switch (task.type) {
     case TaskType::kHccl:
-      return "xccl " + call_name(task);  // Paddle's summary knows communication by this word
+      return "xccl " + call_name(task);  // Paddle's summary recognizes communication by this word
     case TaskType::kAiCpu:
     case TaskType::kHostCpu:
       return task.name + " [" + name_of(task.type) + "]";

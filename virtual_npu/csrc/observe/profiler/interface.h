@@ -1,4 +1,4 @@
-// The profiler that Paddle asks of a device: paddle.profiler.Profiler with ProfilerTarget.CUSTOM_DEVICE.
+// The device profiler for Paddle: paddle.profiler.Profiler with ProfilerTarget.CUSTOM_DEVICE.
 #pragma once
 #include "paddle/phi/backends/device_ext.h"
 

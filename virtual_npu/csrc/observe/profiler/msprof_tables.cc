@@ -1,5 +1,5 @@
-// op_summary, op_statistic and memory_record, with msprof's columns. Those that it fills from the counters of a card's cores
-// are not there: nothing counts here.
+// op_summary, op_statistic and memory_record, with msprof's columns. Columns from the performance counters of a
+// card's cores are omitted, because there are no such counters here.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -27,7 +27,7 @@ std::string field(const std::string& text) {
   return out + '"';
 }
 
-// Shapes stand in quotes of their own, so that spreadsheets do not read 2,3 as a number.
+// Shapes are in separate quotes, so spreadsheets do not parse 2,3 as a number.
 std::string tensors(const Tensors& all) {
   if (all.empty()) return "N/A,N/A,N/A";
   return field('"' + all.shapes() + '"') + "," + all.dtypes() + "," + all.formats();
@@ -55,19 +55,19 @@ std::string op_summary(const std::vector<Task>& tasks) {
       std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return !task.call_site.empty(); });
   std::string text = kSummaryColumns;
   text += sites ? ",Call Site\n" : "\n";
-  std::map<std::pair<int, int>, uint64_t> ends;  // of the last task of each device's stream
+  std::map<std::pair<int, int>, uint64_t> ends;  // of the last task on each device's streams
   uint64_t number = 0;
   for (const Task* task : sorted) {
     uint64_t& last = ends[{task->device, task->stream}];
     const uint64_t wait = last && task->start > last ? task->start - last : 0;
     last = std::max(last, task->end);
     ++number;
-    // A card splits a collective into tasks of several streams, so msprof gives it none.
+    // A card splits a collective into tasks on several streams, so msprof gives it no stream.
     const bool collective = task->type == TaskType::kHccl;
     text += std::to_string(task->device) + "," + kNoModel + ",";
     text += collective ? "N/A,N/A," : std::to_string(number) + "," + std::to_string(task->stream) + ",";
     text += field(call_name(*task)) + "," + field(task->name) + "," + (collective ? "N/A" : "dynamic") + ",";
-    // The tab, which is msprof's, keeps spreadsheets from rounding.
+    // The tab, as in msprof's tables, keeps spreadsheets from rounding.
     text += std::string(name_of(task->type)) + "," + microseconds(task->start) + "\t,";
     text += microseconds(task->end - task->start) + "," + microseconds(wait) + ",0,0,NO,";
     text += tensors(task->inputs) + "," + tensors(task->outputs) + ",N/A";

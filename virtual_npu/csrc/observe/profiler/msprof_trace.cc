@@ -1,5 +1,5 @@
-// The Chrome trace. Each task has a launch among CANN's rows and, joined to it by an arrow, itself among those of the
-// hardware or of HCCL.
+// The Chrome trace. Each task has a launch in CANN's rows, connected by an arrow to the task itself in the rows of
+// the hardware or of HCCL.
 #include <unistd.h>
 
 #include <map>
@@ -12,7 +12,7 @@ namespace virtual_npu {
 namespace profiler {
 namespace {
 
-// msprof's processes; those of a device follow in steps.
+// msprof's processes. The numbers of each device follow in steps.
 enum Process { kCann = 0, kHardware = 1, kHccl = 2, kMemory = 3 };
 constexpr int kProcessesOfDevice = 3;
 

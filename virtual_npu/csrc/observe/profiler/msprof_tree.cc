@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kDefaultFolder[] = "ascend_profiling";  // paddle-custom-npu's
+constexpr char kDefaultFolder[] = "ascend_profiling";  // the default of paddle-custom-npu
 
 fs::path profiling_folder() {
   const char* folder = std::getenv("FLAGS_npu_profiling_dir");
@@ -35,7 +35,7 @@ std::string local_time(uint64_t nanoseconds, bool with_milliseconds) {
   return text;
 }
 
-// Tells apart the folders that several processes make in the same millisecond.
+// Distinguishes folders that several processes create in the same millisecond.
 std::string letters(uint64_t number) {
   std::string text;
   for (int i = 0; i < 8; ++i, number /= 26) text += char('A' + number % 26);
@@ -48,14 +48,14 @@ void write(const fs::path& file, const std::string& text) {
   stream.close();
   if (!stream)
     throw std::runtime_error("The profile cannot be written to " + file.string() + ": " + std::strerror(errno) +
-                             ". FLAGS_npu_profiling_dir names its folder.");
+                             ". FLAGS_npu_profiling_dir sets the folder.");
 }
 
 std::string about(const Recorded& recorded) {
   const char* rank = std::getenv("PADDLE_TRAINER_ID");
   return "{\n  \"device\": \"virtual NPU\",\n  \"is_card\": false,\n"
-         "  \"about\": \"Recorded on a virtual NPU, which computes on the host's processor. Not a card: durations say "
-         "nothing about one.\",\n"
+         "  \"about\": \"Recorded on a virtual NPU, which computes on the host's processor. Not a card: durations "
+         "do not predict those of a card.\",\n"
          "  \"process\": " + std::to_string(getpid()) + ",\n"
          "  \"rank\": " + quoted(rank ? rank : "0") + ",\n"
          "  \"start_us\": " + quoted(microseconds(recorded.start)) + ",\n"
@@ -101,8 +101,8 @@ std::string write_msprof_tree(const Recorded& recorded) {
   std::error_code error;
   fs::create_directories(output, error);
   if (error)
-    throw std::runtime_error("The profile's folder " + output.string() + " cannot be made: " + error.message() +
-                             ". FLAGS_npu_profiling_dir names the folder it is in.");
+    throw std::runtime_error("The profile's folder " + output.string() + " cannot be created: " + error.message() +
+                             ". FLAGS_npu_profiling_dir sets its parent folder.");
   write(folder / "info.json", about(recorded));
   write(output / ("msprof_" + when + ".json"), chrome_trace(recorded));
   write(output / ("op_summary_" + when + ".csv"), op_summary(recorded.tasks));

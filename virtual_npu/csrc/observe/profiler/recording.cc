@@ -26,7 +26,7 @@ struct Record {
   std::map<const Stream*, int> streams;  // their numbers
   int numbers = 0;
 };
-// Never destroyed: streams end after the plugin's static objects are gone.
+// Never destroyed, because streams end after the plugin's static objects are gone.
 Record& record() {
   static auto* record = new Record;
   return *record;
@@ -35,7 +35,7 @@ Record& record() {
 std::atomic<bool> call_sites{false};
 thread_local KernelSpan* open_span = nullptr;
 
-// Work of the compute stream is done by the thread that launches it, so that each thread is a stream of its own here.
+// Work on the compute stream runs on the launching thread, so each thread counts as a separate stream here.
 int stream_of_this_thread() {
   thread_local const int number = [] {
     std::lock_guard<std::mutex> lock(record().mutex);
@@ -62,7 +62,7 @@ int number_of(const Stream* stream) {
   return number;
 }
 
-// Adds the task with its end, whatever becomes of the work.
+// Adds the task when it ends, even after an exception.
 class Running {
  public:
   explicit Running(Task task) : task_(std::move(task)) { task_.start = now(); }
@@ -124,7 +124,7 @@ KernelSpan::KernelSpan(const std::string& name, TaskType type, int device, bool 
 
 KernelSpan::~KernelSpan() {
   open_span = nullptr;
-  if (silent_ || task_.start == 0) return;  // 0: it threw before it began
+  if (silent_ || task_.start == 0) return;  // 0: an exception was thrown before it began
   pieces_.emplace_back(task_.start, now());
   sample_memory(pieces_.back().second, task_.device);
   for (const auto& [start, end] : pieces_) {

@@ -12,7 +12,7 @@ namespace virtual_npu {
 namespace profiler {
 namespace {
 
-// Words of a kernel's name, between its underscores.
+// Words in the names of matrix-product kernels, between underscores.
 const std::unordered_set<std::string>& words_of_products() {
   static const std::unordered_set<std::string> words = {
       "matmul", "bmm",    "addmm",  "baddbmm", "mm",        "mv",   "fc",   "einsum",

@@ -1,4 +1,4 @@
-// What the profiler keeps of one piece of work of the device.
+// The profiler's record of one task on the device.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,22 +11,22 @@
 namespace virtual_npu {
 namespace profiler {
 
-// Where a card would have done it, by msprof's names. A kernel that paddle-custom-npu does not have is the host's, for
-// which msprof has no name: on a card it leaves no trace of its own.
+// Where a card would have run it, by msprof's names. A kernel that paddle-custom-npu does not have runs on the host,
+// for which msprof has no name and records nothing on a card.
 enum class TaskType : uint8_t { kAiCore, kAiVectorCore, kAiCpu, kHostCpu, kHccl, kMemcpy };
 const char* name_of(TaskType type);
 
-// The cube units of a card do matrix products, convolutions and attention; its vector units do the rest.
+// The cube units of a card run matrix products, convolutions and attention; its vector units run the rest.
 TaskType task_type(const std::string& kernel, Placement placement);
 
 // Dtypes and shapes of tensors.
 class Tensors {
  public:
   void add(phi::DataType dtype, const phi::DDim& dims);
-  void add(const phi::TensorBase* tensor);  // none for nullptr
+  void add(const phi::TensorBase* tensor);  // ignores nullptr
 
   bool empty() const { return numbers_.empty(); }
-  // As msprof writes them: "2,3;4", "FLOAT;INT64", "ND;ND".
+  // In msprof's format: "2,3;4", "FLOAT;INT64", "ND;ND".
   std::string shapes() const;
   std::string dtypes() const;
   std::string formats() const;
@@ -35,21 +35,21 @@ class Tensors {
   template <typename Visit>
   void for_each(const Visit& visit) const;
 
-  std::vector<int64_t> numbers_;  // of each tensor: dtype, rank, sizes
+  std::vector<int64_t> numbers_;  // per tensor: dtype, rank, sizes
 };
 
 struct Task {
   std::string name;
   TaskType type = TaskType::kAiVectorCore;
   int device = 0;
-  int stream = 0;       // works on one task after the other
-  uint64_t thread = 0;  // that launched it
-  // Nanoseconds since 1970, as Paddle counts them. The host launches, then the device works.
+  int stream = 0;       // runs one task at a time
+  uint64_t thread = 0;  // the launching thread
+  // Nanoseconds since 1970, as in Paddle. The host launches the task, then the device runs it.
   uint64_t launch_start = 0, launch_end = 0;
   uint64_t start = 0, end = 0;
   Tensors inputs, outputs;  // of kernels
-  std::string call_site;    // "train.py:12", if asked for
-  // Of copies and collectives; `bytes` of a collective is what the caller handed over.
+  std::string call_site;    // "train.py:12", if requested
+  // Of copies and collectives. For a collective, the bytes passed by the caller.
   uint64_t bytes = 0;
   // Of collectives.
   std::string group, wire_dtype, links;
@@ -57,7 +57,7 @@ struct Task {
   int ranks = 0;
 };
 
-// Bytes of a device's memory when a kernel ended: of tensors, and of what Paddle holds to give to tensors.
+// A device's memory in bytes when a kernel ended: allocated to tensors, and reserved by Paddle.
 struct MemorySample {
   uint64_t time;
   int device;

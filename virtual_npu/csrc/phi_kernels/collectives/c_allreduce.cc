@@ -1,4 +1,4 @@
-// c_allreduce_sum, _max, _min, _prod and mp_allreduce_sum: Paddle has them for custom devices without most types.
+// c_allreduce_sum, _max, _min, _prod and mp_allreduce_sum. Paddle's versions for custom devices lack most types.
 #include "paddle/phi/core/kernel_registry.h"
 #include "phi_kernels/collectives/ring.h"
 

@@ -1,5 +1,5 @@
-// c_embedding and its gradient: the rows that this rank has of an embedding, zeros for the ids of other ranks' rows.
-// Paddle's own for custom devices makes ten tensors of it, and sums the gradient in the weight's precision.
+// c_embedding and its gradient: this rank's rows of an embedding, zeros for ids in other ranks' rows. Paddle's
+// version for custom devices creates ten tensors, and sums the gradient in the weight's precision.
 #include "kernels/indexing/embedding.h"
 
 #include "paddle/phi/backends/custom/custom_context.h"
@@ -13,16 +13,16 @@ namespace {
 namespace kernels = paddle_fused::kernels;
 using phi::DenseTensor;
 
-constexpr int64_t kElsewhere = -2;  // a padding_idx: the host kernel reads and writes no row for it
+constexpr int64_t kElsewhere = -2;  // a padding_idx: the host kernel neither reads nor writes a row for it
 
-// The ids as rows of this rank's weight, which has those from `start` on. `vocabulary`: of all ranks, or -1.
+// The ids as rows of this rank's weight, which starts at row `start`. `vocabulary`: total size over all ranks, or -1.
 std::vector<int64_t> own_rows(const DenseTensor& ids, int64_t start, int64_t rows, int64_t vocabulary) {
   std::vector<int64_t> values = integer_values(ids, "c_embedding: ids");
   for (int64_t& id : values) {
     PADDLE_ENFORCE_EQ(
         vocabulary <= 0 || (id >= 0 && id < vocabulary), true,
-        common::errors::InvalidArgument("c_embedding: an id is %ld; accepted: 0 to %ld (the vocabulary of all ranks "
-                                        "together). Check the input, or the size of the vocabulary.",
+        common::errors::InvalidArgument("c_embedding: an id is %ld; accepted: 0 to %ld (the vocabulary of all "
+                                        "ranks). Check the input, or the size of the vocabulary.",
                                         id, vocabulary - 1));
     id = id >= start && id < start + rows ? id - start : kElsewhere;
   }

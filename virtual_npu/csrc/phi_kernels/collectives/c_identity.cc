@@ -1,5 +1,6 @@
-// c_identity, c_split and c_concat: how tensors enter and leave layers that ranks share. Paddle has the first two for
-// custom devices without bfloat16, and the third without integers and with a tensor for every step.
+// c_identity, c_split and c_concat: inputs and outputs of layers shared by ranks. Paddle's versions of the first two
+// for custom devices do not support bfloat16. Its c_concat does not support integers and creates a tensor for every
+// step.
 #include <cstring>
 
 #include "kernels/no_compute_guard.h"
@@ -35,7 +36,7 @@ void c_identity(const Context& context, const DenseTensor& x, int /*ring*/, bool
   carry_over(context, x, out);
 }
 
-// out = the rank-th of `ranks` equal parts of the last dimension.
+// out = part number `rank` of the last dimension, which is split into `ranks` equal parts.
 template <typename T, typename Context>
 void c_split(const Context& context, const DenseTensor& x, int rank, int ranks, bool /*use_model_parallel*/,
              DenseTensor* out) {
@@ -53,7 +54,7 @@ void c_split(const Context& context, const DenseTensor& x, int rank, int ranks, 
   Columns{x.numel() / width, narrow, narrow * ranks, narrow * rank}.cut(x.data<T>(), parts);
 }
 
-// out = those of all ranks, side by side in the last dimension.
+// out = x of all ranks, concatenated in the last dimension.
 template <typename T, typename Context>
 void c_concat(const Context& context, const DenseTensor& x, int /*rank*/, int ranks, int ring, bool /*use_calc_stream*/,
               bool /*use_model_parallel*/, DenseTensor* out) {

@@ -1,11 +1,12 @@
-// c_softmax_with_cross_entropy and its gradient: the cross entropy of logits whose classes are spread over ranks.
+// c_softmax_with_cross_entropy and its gradient: the cross entropy of logits whose classes are sharded over ranks.
 //
-//   Here x [N, C] are the logits of classes [rank C, (rank + 1) C), l a rank's log of the sum of exp(x):
+//   x [N, C] are the logits of classes [rank C, (rank + 1) C), and l is a rank's log of the sum of exp(x):
 //   L = log of the sum over ranks of exp(l),  softmax = exp(x - L),  loss = L - x[label],
 //   dx = (softmax - onehot) dloss
 //
-// Two collectives, of N and 2 N numbers. Paddle's own for custom devices takes three, bounds x - max by -64, which the
-// gradient then contradicts, and knows no bfloat16. Arithmetic in float32, one rounding.
+// Two collectives, of N and 2 N numbers. Paddle's version for custom devices needs three, bounds x - max by -64,
+// which is inconsistent with its gradient, and does not support bfloat16. The arithmetic is float32 with one
+// rounding.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,7 +27,7 @@ namespace kernels = paddle_fused::kernels;
 using phi::DenseTensor;
 using phi::distributed::ReduceOp;
 
-// The labels as classes of this rank; kOnOtherRank for those of other ranks, kIgnored for ignore_index.
+// The labels as classes of this rank: kOnOtherRank for other ranks' classes, kIgnored for ignore_index.
 constexpr int64_t kOnOtherRank = -1, kIgnored = -2;
 
 std::vector<int64_t> own_classes(const DenseTensor& label, int64_t classes, int rank, int ranks, int64_t ignore_index) {
@@ -53,8 +54,8 @@ DenseTensor floats(const phi::CustomContext& context, std::initializer_list<int6
   return tensor;
 }
 
-// softmax of this rank's classes alone and log of its sum, l [N], which is at least the row's maximum. Where all of the
-// rank's logits are -inf, as of classes that are masked, l is too, and there is no softmax.
+// softmax over this rank's classes only, and the log of its sum, l [N], which is at least the row's maximum. If all
+// of the rank's logits are -inf (masked classes), l is -inf as well and softmax is undefined.
 void own_softmax(const float* x, int64_t rows, int64_t classes, float* softmax, float* log_sum) {
   if (kernels::compute_is_disabled()) return;
   std::vector<int64_t> largest(rows);
@@ -101,7 +102,7 @@ void c_softmax_with_cross_entropy(const Context& context, const DenseTensor& log
   context.Wait();
   for (int64_t i = 0; i < rows && !kernels::compute_is_disabled(); ++i) {
     const float log_all = std::log(sum[i]), share = std::exp(own[i] - most[i] - log_all);
-    // Not a product where the share is 0: the probability may be NaN there.
+    // Not multiplied if the share is 0, because the probability may be NaN.
     for (int64_t c = 0; c < classes; ++c)
       probabilities[i * classes + c] = share == 0 ? 0.0f : probabilities[i * classes + c] * share;
     losses[i] = labels[i] == kIgnored ? 0.0f : log_all - sum[rows + i];

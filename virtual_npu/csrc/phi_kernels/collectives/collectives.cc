@@ -1,7 +1,7 @@
 // The collectives of static programs, over the xccl communicator of their ring.
 //
-// Paddle's wheel has all_reduce, all_gather and all_to_all for every custom device, but compiled from the code for gloo:
-// they take the xccl communicator for one of gloo's and crash. The others it has not at all.
+// Paddle's wheel has all_reduce, all_gather and all_to_all for every custom device, but compiled from the code for
+// gloo: they treat the xccl communicator as a gloo communicator and crash. The other collectives are missing.
 #include <string>
 #include <vector>
 
@@ -23,8 +23,8 @@ using Communicator = phi::distributed::XCCLCommContext;
 // The communicator of the operator's ring.
 const Communicator& communicator(const phi::CustomContext& context) {
   const auto* found = static_cast<const Communicator*>(context.GetCommContext());
-  PADDLE_ENFORCE_NOT_NULL(found, common::errors::Unavailable("This collective has no communicator: its process group "
-                                                             "was not set up for the device npu."));
+  PADDLE_ENFORCE_NOT_NULL(found, common::errors::Unavailable("This collective has no communicator, because its process "
+                                                             "group was not set up for the device npu."));
   return *found;
 }
 
@@ -32,7 +32,7 @@ const Communicator& communicator(int ring) {
   const auto& manager = phi::distributed::CommContextManager::GetInstance();
   const std::string name = std::to_string(ring);
   PADDLE_ENFORCE_EQ(manager.Has(name), true,
-                    common::errors::Unavailable("There is no communicator for the ring %d.", ring));
+                    common::errors::Unavailable("There is no communicator for ring %d.", ring));
   return *static_cast<const Communicator*>(manager.Get(name));
 }
 
@@ -50,7 +50,7 @@ void allocate(const phi::CustomContext& context, const phi::DDim& dims, DenseTen
   context.template Alloc<T>(out);
 }
 
-// The rank, then the sizes.
+// The rank, followed by the sizes.
 constexpr int kMaxRank = 9;
 using Shape = std::vector<int64_t>;
 
@@ -72,7 +72,7 @@ void send(const phi::CustomContext& context, const Communicator& peers, const De
     peers.Send(shape, shape.numel(), peer, CurrentStream(context));
   }
   if (x.numel() > 0) peers.Send(x, x.numel(), peer, CurrentStream(context));
-  context.Wait();  // `shape` and, in a program, the memory of x are free to be used again after this
+  context.Wait();  // afterwards, `shape` and, in a program, the memory of x may be reused
 }
 
 template <typename T>
@@ -112,7 +112,7 @@ void reduce_scatter(const Context& context, const DenseTensor& x, int ranks, Den
   phi::DDim dims = x.dims();
   PADDLE_ENFORCE_EQ(dims[0] % ranks, 0,
                     common::errors::InvalidArgument("reduce_scatter: x has %d rows for %d processes; accepted: a "
-                                                    "multiple of their number.", dims[0], ranks));
+                                                    "multiple of the number of processes.", dims[0], ranks));
   dims[0] /= ranks;
   allocate<T>(context, dims, out);
   if (x.numel() > 0)
@@ -133,18 +133,18 @@ void reduce(const Context& context, const DenseTensor& x, int root, int reduce_t
   allocate<T>(context, x.dims(), out);
   if (x.numel() == 0) return;
   const Communicator& ranks = communicator(context);
-  if (ranks.GetRank() != root) count_transfer("reduce", ranks.GetSize(), x);  // which receives
+  if (ranks.GetRank() != root) count_transfer("reduce", ranks.GetSize(), x);  // the root receives
   ranks.Reduce(out, x, operation(reduce_type), root, CurrentStream(context));
 }
 
-// Rows i n / ranks to (i + 1) n / ranks go to process i.
+// Process i receives rows i n / ranks to (i + 1) n / ranks.
 template <typename T, typename Context>
 void all_to_all(const Context& context, const DenseTensor& x, DenseTensor* out) {
   const Communicator& peers = communicator(context);
   const int ranks = peers.GetSize();
   PADDLE_ENFORCE_EQ(x.dims()[0] % ranks, 0,
                     common::errors::InvalidArgument("all_to_all: x has %d rows for %d processes; accepted: a multiple "
-                                                    "of their number.", x.dims()[0], ranks));
+                                                    "of the number of processes.", x.dims()[0], ranks));
   allocate<T>(context, x.dims(), out);
   if (x.numel() == 0) return;
   count_transfer("all_to_all", ranks, x);

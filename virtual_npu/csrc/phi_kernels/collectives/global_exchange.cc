@@ -1,9 +1,9 @@
-// global_scatter and global_gather: rows of tokens to the ranks that have their experts, and back.
+// global_scatter and global_gather: send token rows to the ranks of their experts, and back.
 //
 // With n experts on each of R ranks, local_count[j n + e] rows of this rank are for expert e of rank j, and
-// global_count[j n + e] rows of rank j for expert e here. The scatter's input is in the order of (j, e), its output in
-// that of (e, j): an expert's rows are together. The gather is the inverse. Paddle's own kernel for custom devices reads
-// the rows that a rank keeps from the offset of its first expert, and receives where no rank sends.
+// global_count[j n + e] rows of rank j are for expert e of this rank. The scatter's input is ordered by (j, e), its
+// output by (e, j), so an expert's rows are contiguous. The gather is the inverse. Paddle's kernel for custom devices
+// reads the rows that a rank keeps from the offset of its first expert, and receives where no rank sends.
 #include <vector>
 
 #include "paddle/phi/core/kernel_registry.h"
@@ -27,12 +27,12 @@ struct Counts {
         experts(static_cast<int64_t>(local.size()) / ranks) {
     PADDLE_ENFORCE_EQ(local.size() == global.size() && local.size() % ranks == 0, true,
                       common::errors::InvalidArgument(
-                          "local_count has %zu numbers and global_count %zu; accepted: both as many as the experts of "
-                          "all %d ranks.",
+                          "local_count has %zu numbers and global_count %zu; accepted: the number of experts on all %d "
+                          "ranks for both.",
                           local.size(), global.size(), ranks));
   }
 
-  // Where the rows of (rank j, expert e) are, in the order of experts and then ranks of the list that is returned.
+  // The rows of (rank j, expert e), in the order of experts, then ranks of the returned list.
   std::vector<Ring::Rows> by_rank(const std::vector<int64_t>& counts) const {
     std::vector<int64_t> first(counts.size() + 1, 0);
     for (size_t i = 0; i < counts.size(); ++i) first[i + 1] = first[i] + counts[i];
@@ -64,7 +64,7 @@ template <typename T>
 void exchange(const phi::CustomContext& context, const Ring& ring, const DenseTensor& x,
               const std::vector<Ring::Rows>& sent, const std::vector<Ring::Rows>& received, DenseTensor* out) {
   PADDLE_ENFORCE_EQ(x.dims().size() == 2 && x.dims()[0] == sum(sent), true,
-                    common::errors::InvalidArgument("x has shape [%s]; accepted: [%ld, width], as the counts say.",
+                    common::errors::InvalidArgument("x has shape [%s]; accepted: [%ld, width] for these counts.",
                                                     x.dims(), sum(sent)));
   out->Resize({sum(received), x.dims()[1]});
   context.Alloc<T>(out);

@@ -28,7 +28,7 @@ phi::ccl::CCLReduceOp as_xccl(phi::distributed::ReduceOp op) {
   }
 }
 
-// Rows of a tensor [rows, width] as a tensor of their own, on the same memory.
+// Rows of a tensor [rows, width] as a tensor that shares its memory.
 DenseTensor part(const DenseTensor& x, const Ring::Rows& rows) { return x.Slice(rows.first, rows.first + rows.count); }
 
 }  // namespace
@@ -42,7 +42,7 @@ Ring::Ring(const phi::CustomContext& context, int ring) : context_(context) {
   const auto& communicators = phi::distributed::CommContextManager::GetInstance();
   PADDLE_ENFORCE_EQ(communicators.Has(std::to_string(ring)), true,
                     common::errors::Unavailable(
-                        "There is no group with the number %d in this process. Make it with "
+                        "There is no group with number %d in this process. Create it with "
                         "paddle.distributed.new_group or fleet.init before the operator is called.",
                         ring));
   communicator_ = static_cast<const Communicator*>(communicators.Get(std::to_string(ring)));
@@ -52,7 +52,7 @@ Ring::Ring(const phi::CustomContext& context) : context_(context) {
   communicator_ = static_cast<const Communicator*>(context.GetCommContext());
   PADDLE_ENFORCE_NOT_NULL(communicator_, common::errors::Unavailable(
                                              "The operator has no communicator: its group (ring_id) does not exist in "
-                                             "this process, or nothing has been sent over it yet. Make it with "
+                                             "this process, or it has not communicated yet. Create it with "
                                              "fleet.init, and call paddle.distributed.barrier(group) once."));
 }
 
@@ -76,9 +76,9 @@ void Ring::all_gather(const DenseTensor& x, DenseTensor* out) const {
 
 void Ring::exchange(const DenseTensor& x, const std::vector<Rows>& sent, DenseTensor* out,
                     const std::vector<Rows>& received) const {
-  PADDLE_ENFORCE_NOT_NULL(communicator_, common::errors::Unavailable("exchange works on communicators."));
+  PADDLE_ENFORCE_NOT_NULL(communicator_, common::errors::Unavailable("exchange requires a communicator."));
   const int64_t width = out->dims()[1];
-  // What a rank sends to itself, in the order of sending and of receiving.
+  // Data that a rank sends to itself, in the order of sends and of receives.
   const size_t row = width * phi::SizeOf(x.dtype());
   size_t mine = 0;
   for (const Rows& target : received) {

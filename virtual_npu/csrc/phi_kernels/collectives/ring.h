@@ -1,4 +1,4 @@
-// The processes that one of fleet's collective operators talks to, on the stream that computes.
+// The process group of one of fleet's collective operators, on the compute stream.
 #pragma once
 #include <vector>
 
@@ -10,28 +10,29 @@
 
 namespace virtual_npu {
 
-// The group with the number `ring`: dygraph's process group, which sets up its communicator when it is first used, or
-// the communicator that was made for a program.
+// The group with number `ring`: dygraph's process group, which sets up its communicator at first use, or the
+// communicator created for a program.
 class Ring {
  public:
   Ring(const phi::CustomContext& context, int ring);
-  // Of an operator whose kernel does not get the number.
+  // For an operator whose kernel does not receive the number.
   explicit Ring(const phi::CustomContext& context);
 
   int size() const;
   int rank() const;
 
-  // `out` has memory already; it may be that of `x`.
+  // `out` is already allocated and may share memory with `x`.
   void all_reduce(phi::distributed::ReduceOp op, const phi::DenseTensor& x, phi::DenseTensor* out) const;
-  // out: those of all ranks, one after the other.
+  // out: x of all ranks, concatenated.
   void all_gather(const phi::DenseTensor& x, phi::DenseTensor* out) const;
 
-  // Rows [first, first + count) of a tensor [rows, width], to or from a rank.
+  // Rows [first, first + count) of a tensor [rows, width], sent to or received from a rank.
   struct Rows {
     int peer;
     int64_t first, count;
   };
-  // Sends rows of x and receives rows of out, all at once. What a rank keeps stands in both lists, in the same order.
+  // Sends rows of x and receives rows of out concurrently. Rows that a rank keeps are in both lists, in the same
+  // order.
   void exchange(const phi::DenseTensor& x, const std::vector<Rows>& sent, phi::DenseTensor* out,
                 const std::vector<Rows>& received) const;
 

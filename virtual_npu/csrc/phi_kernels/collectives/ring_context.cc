@@ -1,4 +1,4 @@
-// The device context of a ring of a static program, which it needs in addition to its communicator.
+// The device context of a static program's ring, which the ring needs in addition to its communicator.
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,10 +9,11 @@
 #include "paddle/phi/core/distributed/comm_context_manager.h"
 #include "paddle/phi/core/distributed/xccl_comm_context.h"
 
-// Paddle's executor runs the collectives of a ring in the context that belongs to its communicator, and reads a null
-// pointer where none was made. (CommContextManager makes it for a communicator that a device id was set for in the
-// same library; the setter that Python calls lies in another.) It shares the compute stream, so that a collective stands
-// between the kernels before and behind it: the executor sets no events between streams of a custom device.
+// Paddle's executor runs a ring's collectives in the context of its communicator, and reads a null pointer if there
+// is none. (CommContextManager creates it for a communicator whose device id was set in the same library, but Python
+// calls a setter in another library.) The context shares the compute stream, so a collective is ordered between the
+// preceding and the
+// following kernels: the executor sets no events between streams of a custom device.
 // Returns whether the ring exists.
 extern "C" int virtual_npu_prepare_ring(const char* ring, int device) {
   const auto& manager = phi::distributed::CommContextManager::GetInstance();

@@ -1,5 +1,5 @@
-// contiguous: views made dense, such as transposed weights and slices. Paddle's CPU kernel looks for each element by
-// itself, one after another on one thread.
+// contiguous: makes views dense, such as transposed weights and slices. Paddle's CPU kernel computes the address of
+// each element separately, on one thread.
 #include "kernels/elementwise/contiguous.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_registry.h"

@@ -1,7 +1,8 @@
-// add, multiply and their gradients in float32, bfloat16 and float16, and scale in 16 bits: one pass over memory on all
-// threads. Paddle's CPU kernels use one thread, and have no or slow ones for 16 bits. Operands of two dtypes and gradients
-// that are summed over broadcast dimensions are left to them, in float32; but what is added to every row, as the bias of a
-// linear layer, gets its gradient here, in the order and so with the bits of a plain loop.
+// add, multiply and their gradients in float32, bfloat16 and float16, and scale in 16 bits: one pass over memory on
+// all threads. Paddle's CPU kernels use one thread and are slow or missing for 16-bit types. They still compute
+// operands of two dtypes and gradients summed over broadcast dimensions, in float32. The exception is the gradient of
+// a row added to
+// every row, such as the bias of a linear layer: it is computed here, in the order and with the bits of a plain loop.
 #include "kernels/elementwise/elementwise.h"
 
 #include <algorithm>
@@ -35,14 +36,14 @@ void bridged_grad(const phi::CustomContext& context, const DenseTensor& x, const
                   const DenseTensor& out_grad, int axis, DenseTensor* x_grad, DenseTensor* y_grad) {
   using Function = void (*)(const phi::DeviceContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, int,
                             DenseTensor*, DenseTensor*);
-  // Paddle's own multiply_grad in bfloat16 rounds every product before it sums them.
+  // Paddle's multiply_grad in bfloat16 rounds every product before summing.
   constexpr bool in_float32 = Op::kOp == BinaryOp::kMultiply && sizeof(T) == 2;
   const auto type = in_float32 ? phi::DataType::FLOAT32 : phi::CppTypeToDataType<T>::Type();
   static const auto bridged = npu_kernel<Function>(context, bridged_name(Op::kGradient), type);
   if constexpr (in_float32) {
     Float32Arguments float32(context);
     DenseTensor zeros;
-    // An operand whose partner wants no gradient is not kept for the backward; the kernel has to be given some memory.
+    // An operand is not saved for backward if the other one needs no gradient, but the kernel requires some memory.
     const auto operand = [&](const DenseTensor& tensor, const DenseTensor* gradient_of_other) -> const DenseTensor& {
       if (gradient_of_other) return *float32.input(&tensor);
       zeros.Resize(tensor.dims());
@@ -59,7 +60,7 @@ void bridged_grad(const phi::CustomContext& context, const DenseTensor& x, const
   }
 }
 
-// Whether `tensor` is added to every row of `out`: its shape is that of the last dimensions of `out`.
+// Whether `tensor` is added to every row of `out`, that is, has the shape of the last dimensions of `out`.
 bool is_row(const DenseTensor& tensor, const DenseTensor& out) {
   int first = 0;
   while (first < tensor.dims().size() && tensor.dims()[first] == 1) ++first;
@@ -70,7 +71,7 @@ bool is_row(const DenseTensor& tensor, const DenseTensor& out) {
   return true;
 }
 
-// The gradient of what `add` added: one of out's shape, or a row.
+// The gradient of an operand of `add`, with out's shape or the shape of a row.
 template <typename T>
 void summand_grad(const DenseTensor& summand, const DenseTensor& out_grad, T* gradient) {
   if (summand.dims() != out_grad.dims()) {
@@ -104,7 +105,7 @@ void binary(const Context& context, const DenseTensor& x, const DenseTensor& y, 
 template <typename Op, typename T, typename Context>
 void binary_grad(const Context& context, const DenseTensor& x, const DenseTensor& y, const DenseTensor& out_grad,
                  int axis, DenseTensor* x_grad, DenseTensor* y_grad) {
-  if (out_grad.numel() == 0) {  // a broadcast operand has elements, each the sum of no terms
+  if (out_grad.numel() == 0) {  // a broadcast operand is not empty; its gradient is a sum of no terms
     for (DenseTensor* gradient : {x_grad, y_grad})
       if (gradient) std::fill_n(context.template Alloc<T>(gradient), gradient->numel(), static_cast<T>(0.0f));
     return;
@@ -114,10 +115,10 @@ void binary_grad(const Context& context, const DenseTensor& x, const DenseTensor
            (operand.dims() == out_grad.dims() || (Op::kOp == BinaryOp::kAdd && axis == -1 && is_row(operand, out_grad)));
   };
   if (!fits(x) || !fits(y)) return bridged_grad<Op, T>(context, x, y, out_grad, axis, x_grad, y_grad);
-  // x_grad may lie in out_grad's memory: it is written last.
+  // x_grad may share out_grad's memory, so it is written last.
   T* dx = x_grad ? context.template Alloc<T>(x_grad) : nullptr;
   T* dy = y_grad ? context.template Alloc<T>(y_grad) : nullptr;
-  if constexpr (Op::kOp == BinaryOp::kAdd) {  // the values of x and y are not kept for the backward
+  if constexpr (Op::kOp == BinaryOp::kAdd) {  // the values of x and y are not saved for backward
     if (dy) summand_grad(y, out_grad, dy);
     if (dx) summand_grad(x, out_grad, dx);
   } else {

@@ -1,8 +1,8 @@
-// The gradients of a linear layer's parameters, added to what earlier micro-batches left:
+// The gradients of a linear layer's parameters, accumulated over micro-batches:
 //   dweight_out = x^T dout + dweight    [K, N] = [M, K]^T [M, N]; M is the product of the leading dimensions
 //   dbias_out   = sum over M of dout + dbias    [N]
-// dweight is updated in place. x and dout of 16 bits are multiplied and summed in float32; with multi_precision the
-// result stays float32 (dweight and dbias are float32 then), else it is rounded once to their type.
+// dweight is updated in place. 16-bit x and dout are multiplied and summed in float32. With multi_precision, the
+// result stays float32 (dweight and dbias are then float32); otherwise it is rounded once to their type.
 #include <memory>
 
 #include "paddle/phi/api/include/api.h"
@@ -22,7 +22,7 @@ using phi::DenseTensor;
 Tensor as_tensor(const DenseTensor& dense) { return Tensor(std::make_shared<DenseTensor>(dense)); }
 DenseTensor& dense_of(const Tensor& tensor) { return *static_cast<DenseTensor*>(tensor.impl().get()); }
 
-// In float32 if it is of 16 bits, else the tensor itself.
+// A 16-bit tensor in float32, otherwise the tensor itself.
 Tensor widened(const CustomContext& context, const DenseTensor& tensor) {
   if (!is_16_bit_float(tensor.dtype())) return as_tensor(tensor);
   DenseTensor wide;
@@ -48,7 +48,7 @@ void check_dtype(const char* name, const DenseTensor& tensor, DataType type, boo
       name, phi::DataTypeToString(tensor.dtype()), multi_precision ? "True" : "False", phi::DataTypeToString(type)));
 }
 
-// Hands `gradient` over as `out`, rounded to `type` if it is wider. Memory that `out` has already is written.
+// Stores `gradient` as `out`, rounded to `type` if it is wider. Uses the existing memory of `out`, if any.
 void store(const CustomContext& context, const Tensor& gradient, DataType type, DenseTensor* out) {
   const DenseTensor& dense = dense_of(gradient);
   if (dense.dtype() == type)
@@ -69,7 +69,7 @@ void fused_linear_param_grad_add(const Context& context, const DenseTensor& x, c
   const Tensor rows = as_matrix(context, dout);
   if (dweight_out) {
     const Tensor inputs = as_matrix(context, x);
-    // Paddle 3.0 leaves the product of no rows as the memory was.
+    // Paddle 3.0 leaves the product of an empty matrix uninitialized.
     Tensor gradient = rows.dims()[0] == 0
                           ? api::full(std::vector<int64_t>{inputs.dims()[1], rows.dims()[1]}, 0, rows.dtype(),
                                       context.GetPlace())

@@ -1,6 +1,6 @@
-// matmul and its gradient in bfloat16 and float16: out = X Y, dX = dOut Y^T, dY = X^T dOut, where batch dimensions are
-// broadcast as numpy does, and the gradient of a broadcast operand is summed over them. Paddle's CPU kernels know no
-// 16-bit types; here the products are summed in float32 and rounded once. float32 and float64 are left to Paddle.
+// matmul and its gradient in bfloat16 and float16: out = X Y, dX = dOut Y^T, dY = X^T dOut. Batch dimensions are
+// broadcast as in numpy, and the gradient of a broadcast operand is summed over them. Paddle's CPU kernels do not
+// support 16-bit types; here, products are summed in float32 and rounded once. Paddle computes float32 and float64.
 #include "kernels/matmul/matmul.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ int64_t count(const Shape& shape) {
   return product;
 }
 
-// A batch of matrices that lie in memory one after another, each of them dense.
+// A batch of consecutive dense matrices.
 struct Matrices {
   void* data;
   Shape batch;
@@ -37,7 +37,7 @@ struct Matrices {
 
 enum class VectorIs { kRow, kColumn };
 
-// The matrices of a dense tensor as they take part in the product; a vector is one row or one column.
+// The matrices of a dense tensor as operands. A vector is one row or one column.
 Matrices matrices(const void* data, const Shape& shape, VectorIs vector, bool transpose) {
   void* first = const_cast<void*>(data);
   if (shape.size() < 2) {
@@ -50,10 +50,10 @@ Matrices matrices(const void* data, const Shape& shape, VectorIs vector, bool tr
   return transpose ? stored.transposed() : stored;
 }
 
-// The common batch of both operands. `fits` says whether there is one.
+// The common batch of both operands. `fits` is whether there is one.
 Shape broadcast(const Shape& x, const Shape& y, bool* fits) {
   Shape batch(std::max(x.size(), y.size()));
-  for (size_t i = 0; i < batch.size(); ++i) {  // counted from the last dimension
+  for (size_t i = 0; i < batch.size(); ++i) {  // from the last dimension
     const int64_t a = i < x.size() ? x[x.size() - 1 - i] : 1, b = i < y.size() ? y[y.size() - 1 - i] : 1;
     *fits &= a == b || a == 1 || b == 1;
     batch[batch.size() - 1 - i] = a == 1 ? b : a;
@@ -61,7 +61,8 @@ Shape broadcast(const Shape& x, const Shape& y, bool* fits) {
   return batch;
 }
 
-// The number of the matrix that stands at entry `index` of `batch`, in a batch that is broadcast to it.
+// The number of the matrix at entry `index` of `batch`, for an operand with batch shape `own` that is broadcast to
+// it.
 int64_t matrix_at(int64_t index, const Shape& batch, const Shape& own) {
   int64_t number = 0, step = 1;
   for (size_t i = 0; i < own.size(); ++i) {
@@ -73,7 +74,7 @@ int64_t matrix_at(int64_t index, const Shape& batch, const Shape& own) {
   return number;
 }
 
-// Several small products as one large one, where memory allows it.
+// Combines several small products into a large one if the memory layout allows it.
 void fold(Matrices* a, Matrices* b, Matrices* out) {
   const int64_t many = count(a->batch);
   if (many < 2) return;
@@ -89,7 +90,7 @@ void fold(Matrices* a, Matrices* b, Matrices* out) {
   a->batch = b->batch = out->batch = {};
 }
 
-// out = a b, summed over the dimensions of the batch that out does not have, or of which it has size 1.
+// out = a b, summed over the batch dimensions that out lacks or has with size 1.
 void multiply(phi::DataType type, Matrices a, Matrices b, Matrices out) {
   if (out.column_stride != 1) {  // the result is stored transposed
     out = out.transposed();
@@ -125,8 +126,8 @@ struct Operands {
     batch = broadcast(x.batch, y.batch, &fits);
     if (!fits)
       PADDLE_THROW(common::errors::InvalidArgument(
-          "matmul: x has shape [%s]%s and y [%s]%s. The columns of x must be as many as the rows of y, and the "
-          "dimensions in front of them equal or 1. Reshape or transpose one of them.",
+          "matmul: x has shape [%s]%s and y [%s]%s; accepted: x with as many columns as y has rows, and leading "
+          "dimensions that are equal or 1. Reshape or transpose one of them.",
           x_tensor.dims(), transpose_x ? " (transposed)" : "", y_tensor.dims(), transpose_y ? " (transposed)" : ""));
     out_shape = batch;
     if (x_shape.size() > 1) out_shape.push_back(x.rows);

@@ -1,5 +1,6 @@
-// mean_all in bfloat16, with which the mean loss of paddle.nn.functional.cross_entropy is taken. Paddle's CPU kernel sums
-// in bfloat16 itself, where a sum stops growing at some hundred times its terms: the mean of 2048 elevens was 2.
+// mean_all in bfloat16, used by the mean loss of paddle.nn.functional.cross_entropy. Paddle's CPU kernel sums in
+// bfloat16,
+// where a sum stops growing at a few hundred times its terms: the mean of 2048 elevens was 2.
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_registry.h"
 

@@ -1,5 +1,5 @@
-// cross_entropy_with_softmax in float32, bfloat16 and float16: hard and soft labels, any axis. float64 is left to
-// Paddle's CPU kernel.
+// cross_entropy_with_softmax in float32, bfloat16 and float16: hard and soft labels, any axis. Paddle's CPU kernel
+// computes float64.
 #include "kernels/losses/cross_entropy.h"
 
 #include "paddle/phi/backends/custom/custom_context.h"
@@ -13,7 +13,7 @@ namespace {
 namespace kernels = paddle_fused::kernels;
 using phi::DenseTensor;
 
-// The problem as the host kernel sees it, and the memory its labels live in.
+// The problem for the host kernel, and the memory of its labels.
 struct Problem {
   kernels::CrossEntropyProblem host;
   std::vector<int64_t> hard_labels;
@@ -31,7 +31,7 @@ struct Problem {
     if (soft_label) {
       if (label.dtype() != x.dtype())
         PADDLE_THROW(common::errors::InvalidArgument(
-            "cross_entropy: soft labels are %s and the logits %s; both must have the same dtype. Cast one of them with "
+            "cross_entropy: soft labels are %s and the logits %s; accepted: equal dtypes. Cast one of them with "
             "tensor.astype.",
             phi::DataTypeToString(label.dtype()), phi::DataTypeToString(x.dtype())));
       problem.host.soft_labels = label.data<T>();

@@ -1,5 +1,5 @@
 // embedding and its dense gradient in float32, bfloat16 and float16. Paddle's CPU kernel sums the gradient in the
-// weight's own precision, on one thread, and does not check ids when a padding_idx is given.
+// weight's precision, on one thread, and does not check ids if padding_idx is set.
 #include "kernels/indexing/embedding.h"
 
 #include "paddle/phi/backends/custom/custom_context.h"
@@ -41,7 +41,7 @@ void embedding(const Context& context, const DenseTensor& ids, const DenseTensor
   kernels::embedding_forward(element_type(weight.dtype()), shape, values.data(), padding_idx, weight.data<T>(), rows);
 }
 
-// The weight's memory is not kept for the backward; only its shape and dtype may be read here.
+// The weight's values are not saved for backward, so only its shape and dtype may be read here.
 template <typename T, typename Context>
 void embedding_grad(const Context& context, const DenseTensor& ids, const DenseTensor& weight,
                     const DenseTensor& out_grad, int64_t padding_idx, DenseTensor* weight_grad) {

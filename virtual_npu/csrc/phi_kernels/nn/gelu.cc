@@ -1,5 +1,5 @@
-// gelu and its gradient in float32, bfloat16 and float16, exact or approximated by tanh as asked. Paddle's CPU kernel
-// makes several passes over memory on one thread. float64 is left to it.
+// gelu and its gradient in float32, bfloat16 and float16, exact or with the tanh approximation. Paddle's CPU kernel
+// makes several passes over memory on one thread. It computes float64.
 #include "kernels/elementwise/gelu.h"
 
 #include "paddle/phi/backends/custom/custom_context.h"

@@ -1,6 +1,6 @@
-// one_hot: out[i, x[i]] = 1. An id outside of [0, num_classes) gives a row of zeros, as on the NPU; the gradient of the
-// vocabulary-parallel cross entropy relies on it, and Paddle's CPU kernel refuses such ids. one_hot_raw is the same for
-// the operator one_hot_v2 of older programs, which also chooses the type of the result.
+// one_hot: out[i, x[i]] = 1. An id outside [0, num_classes) gives a row of zeros, as on the NPU. The gradient of the
+// vocabulary-parallel cross entropy relies on this, but Paddle's CPU kernel rejects such ids. one_hot_raw is the same
+// for the operator one_hot_v2 of older programs, which also selects the dtype of the result.
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/core/kernel_registry.h"
@@ -12,7 +12,7 @@ namespace {
 template <typename Id, typename Value>
 void write_rows(const phi::CustomContext& context, const phi::DenseTensor& x, int64_t depth, phi::DenseTensor* out) {
   if (depth < 1)
-    PADDLE_THROW(common::errors::InvalidArgument("one_hot: num_classes is %ld; accepted: 1 and more.", depth));
+    PADDLE_THROW(common::errors::InvalidArgument("one_hot: num_classes is %ld; accepted: 1 or more.", depth));
   auto shape = common::vectorize(x.dims());
   shape.push_back(depth);
   out->Resize(common::make_ddim(shape));

@@ -1,5 +1,5 @@
-// swiglu(x, y): silu(x) * y, or, without y, the same of x's first and second half along the last dimension. Unlike
-// paddle-custom-npu it does not join x and y into one tensor first.
+// swiglu(x, y): silu(x) * y. Without y, x's last dimension contains x, then y. Unlike paddle-custom-npu, it does not
+// concatenate x and y first.
 #include "kernels/elementwise/gated.h"
 
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 namespace kernels = paddle_fused::kernels;
 using phi::DenseTensor;
 
-// How x (and y) are read: two dense tensors are one long row; one tensor is rows of two halves.
+// How x (and y) are read: two dense tensors as one long row, one tensor as rows of two halves.
 template <typename T>
 struct GatedOperands {
   kernels::GatedShape shape;
@@ -28,7 +28,7 @@ struct GatedOperands {
     if (y) {
       if (y->dims() != dims)
         PADDLE_THROW(common::errors::InvalidArgument(
-            "swiglu: x has shape [%s] and y [%s]; both must have the same shape. Reshape or broadcast one of them.",
+            "swiglu: x has shape [%s] and y [%s]; accepted: equal shapes. Reshape or broadcast one of them.",
             dims, y->dims()));
       shape = {1, x.numel(), x.numel()};
       up = y->data<T>();
@@ -37,16 +37,16 @@ struct GatedOperands {
     const int64_t last = dims.size() > 0 ? dims[dims.size() - 1] : 1;
     if (last % 2 != 0)
       PADDLE_THROW(common::errors::InvalidArgument(
-          "swiglu: x has shape [%s]; without y its last dimension holds both halves and must be even. Pass y, or an x "
-          "of even width.",
+          "swiglu: x has shape [%s]; accepted without y: an even last dimension, which contains both halves. Pass y, "
+          "or an x with an even size.",
           dims));
     shape = {last > 0 ? x.numel() / last : 0, last / 2, last};
     up = gate + last / 2;
   }
 };
 
-// The card's gradient kernel works on rows that hold both halves. The host's has no such limit, so that it counts only
-// where exactly what runs on a card is asked for.
+// The card's gradient kernel processes rows that contain both halves and limits their size. The host's kernel has no
+// such limit, so the check applies only if the exact kernels of a card are requested.
 void check_alignment(const DenseTensor& x, bool two_tensors) {
   const auto& dims = x.dims();
   const int64_t width = (dims.size() > 0 ? dims[dims.size() - 1] : 1) * (two_tensors ? 2 : 1);

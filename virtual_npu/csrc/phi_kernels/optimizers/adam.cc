@@ -1,5 +1,5 @@
-// adam and adamw in bfloat16 and float16, with or without master weights, adamw in float32 and adam on sparse gradients:
-// in one pass over memory, on all threads.
+// adam and adamw in bfloat16 and float16, with or without master weights, adamw in float32, and adam on sparse
+// gradients: one pass over memory on all threads.
 #include "kernels/optimizers/adam.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct Settings {
   bool multi_precision, use_global_beta_pow, amsgrad;
 };
 
-// The pass over memory takes float32 state; state of 16 bits goes the general way.
+// The single pass requires float32 state; 16-bit state uses the general path.
 bool has_float32_state(const State& s, const Settings& settings) {
   const auto is_float32 = [](const DenseTensor& t) { return t.dtype() == phi::DataType::FLOAT32; };
   return is_float32(s.moment1) && is_float32(s.moment2) && is_float32(s.learning_rate) && is_float32(s.beta1_pow) &&
@@ -69,7 +69,7 @@ kernels::AdamArrays from(kernels::AdamArrays arrays, int64_t first) {
 
 using Rows = std::vector<int64_t>;
 
-// Updates the given rows of the parameter, or all of it.
+// Updates the given rows of the parameter, or all rows.
 void update(const CustomContext& context, const State& s, const Settings& settings, const Rows* rows = nullptr) {
   const auto array = [&](const DenseTensor& input, DenseTensor* output) {
     return kernels::AdamArray{in_place(context, input, output), element_type(input.dtype())};
@@ -142,8 +142,8 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
   if (has_float32_state(state, settings)) return update(context, state, settings);
   if (!is_16_bit_float(param.dtype()))
     PADDLE_THROW(common::errors::InvalidArgument(
-        "adamw: the parameter is float32, the gradient %s and the first moment %s; beside a float32 parameter the state "
-        "must be float32 and the gradient of 16 or 32 bits. Cast them with tensor.astype.",
+        "adamw: the parameter is float32, the gradient %s and the first moment %s; accepted with a float32 parameter: "
+        "float32 state and a gradient of 16 or 32 bits. Cast them with tensor.astype.",
         phi::DataTypeToString(grad.dtype()), phi::DataTypeToString(moment1.dtype())));
   OnMasterWeights<Adamw>::run(context, param, grad, learning_rate, moment1, moment2, moment2_max, beta1_pow, beta2_pow,
                               master_param, skip_update, beta1, beta2, epsilon, lr_ratio, coeff, with_decay, lazy_mode,
@@ -152,7 +152,7 @@ void adamw(const CustomContext& context, const DenseTensor& param, const DenseTe
                               master_param_out);
 }
 
-// The gradient as a float32 tensor of the parameter's shape, rows that occur twice summed; and the rows that occur.
+// The gradient as a float32 tensor of the parameter's shape, with repeated rows summed, and the rows that occur.
 DenseTensor to_dense(const CustomContext& context, const phi::SelectedRows& grad, const DenseTensor& param,
                      Rows* rows) {
   DenseTensor values, dense;
@@ -172,8 +172,8 @@ DenseTensor to_dense(const CustomContext& context, const phi::SelectedRows& grad
   return dense;
 }
 
-// Paddle's CPU kernel updates rows that have no gradient, and overwrites the powers of beta before it has read them for
-// the last time.
+// Paddle's CPU kernel updates rows without a gradient, and overwrites the powers of beta before it reads them for the
+// last time.
 void adam_on_rows(const CustomContext& context, const DenseTensor& param, const phi::SelectedRows& grad,
                   const DenseTensor& learning_rate, const DenseTensor& moment1, const DenseTensor& moment2,
                   const optional<DenseTensor>& moment2_max, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow,
@@ -191,8 +191,8 @@ void adam_on_rows(const CustomContext& context, const DenseTensor& param, const 
                           multi_precision,   use_global_beta_pow, amsgrad};
   if (!has_float32_state(state, settings))
     PADDLE_THROW(common::errors::InvalidArgument(
-        "adam on sparse gradients takes float32 moments, powers of beta, learning rate and master weights; got moments "
-        "of %s. Use dense gradients (sparse=False) or float32 state.",
+        "adam on sparse gradients: the moments are %s; accepted: float32 moments, powers of beta, learning rate and "
+        "master weights. Use dense gradients (sparse=False) or float32 state.",
         phi::DataTypeToString(moment1.dtype())));
   update(context, state, settings, lazy_mode ? &rows : nullptr);
 }

@@ -1,8 +1,8 @@
-// check_finite_and_unscale(xs, scale): out = x / scale for each x; found_infinite = whether any x holds an Inf or NaN.
-// As on the NPU the division is done in either case, whereas Paddle's CPU kernel zeroes the outputs when it found one.
-// It takes bfloat16 and float16 too, with a float32 scale. float64 is left to Paddle's CPU kernel.
-// Where the FloatStatus decides about overflow and a library answers for it, no overflow is found: the library computes
-// none.
+// check_finite_and_unscale(xs, scale): out = x / scale for each x; found_infinite = whether any x contains an Inf or
+// NaN. As on the NPU, the division is always done, whereas Paddle's CPU kernel zeroes the outputs if it finds one. It
+// also supports bfloat16 and float16, with a float32 scale. Paddle's CPU kernel computes float64.
+// If the FloatStatus determines overflow and a library answers for it, no overflow is found, because the library does
+// not compute any.
 #include "kernels/optimizers/unscale.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/kernel_registry.h"
@@ -15,7 +15,7 @@ template <typename T, typename Context>
 void check_finite_and_unscale(const Context& context, const std::vector<const phi::DenseTensor*>& xs,
                               const phi::DenseTensor& scale, std::vector<phi::DenseTensor*> outs,
                               phi::DenseTensor* found_infinite) {
-  // The quotient as Paddle's kernels form it: the reciprocal is rounded first.
+  // Like Paddle's kernels, divides by multiplying with the rounded reciprocal.
   const float factor = 1.0f / *scale.data<float>();
   bool finite = true;
   for (size_t i = 0; i < xs.size(); ++i) {

@@ -23,7 +23,7 @@ void Float32Arguments::bind_master(const DenseTensor* param, const DenseTensor* 
 }
 
 DenseTensor* Float32Arguments::copy_of(const DenseTensor* low) const {
-  // Paddle hands over two tensors on the same memory for some operators that work in place.
+  // Paddle passes two tensors that share memory to some in-place operators.
   for (const Copy& copy : copies_)
     if (copy.low == low || (low->initialized() && low->numel() > 0 && copy.low->numel() == low->numel() &&
                             copy.low->data() == low->data()))

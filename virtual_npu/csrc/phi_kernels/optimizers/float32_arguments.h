@@ -1,4 +1,4 @@
-// The arguments of a bfloat16 or float16 kernel as the float32 kernel of the same name wants them.
+// Converts the arguments of a bfloat16 or float16 kernel for the float32 kernel of the same name.
 #pragma once
 #include <deque>
 #include <utility>
@@ -10,13 +10,13 @@
 
 namespace virtual_npu {
 
-// Tensors of 16 bits are replaced by float32 copies; all others stay the tensors they are. Memory that is input and
-// output at once has one copy, so that kernels which work in place still do.
+// 16-bit tensors are replaced by float32 copies; all other tensors are passed unchanged. Memory that is both input
+// and output has one copy, so in-place kernels still work.
 class Float32Arguments {
  public:
   explicit Float32Arguments(const phi::CustomContext& context) : context_(context) {}
 
-  // From now on `master_out`, starting at `master`, stands for `param` and for `param_out`.
+  // From now on, `master_out`, initialized with `master`, replaces `param` and `param_out`.
   void bind_master(const phi::DenseTensor* param, const phi::DenseTensor* master, phi::DenseTensor* param_out,
                    phi::DenseTensor* master_out);
 
@@ -24,7 +24,7 @@ class Float32Arguments {
   const phi::SelectedRows* input(const phi::SelectedRows* rows);
   phi::DenseTensor* output(phi::DenseTensor* tensor);
 
-  // Rounds what the float32 kernel wrote back into the outputs of 16 bits.
+  // Rounds the results of the float32 kernel into the 16-bit outputs.
   void store();
 
  private:
@@ -39,10 +39,10 @@ class Float32Arguments {
   std::deque<phi::SelectedRows> rows_;
   std::vector<std::pair<const phi::DenseTensor*, const phi::DenseTensor*>> masters_;
   std::vector<Copy> copies_;
-  std::vector<std::pair<phi::DenseTensor*, phi::DenseTensor*>> outputs_;  // 16 bits, float32
+  std::vector<std::pair<phi::DenseTensor*, phi::DenseTensor*>> outputs_;  // 16-bit, float32
 };
 
-// target[i] = source[i], with rounding to target's type (one of float32, bfloat16, float16); allocates target.
+// Allocates target and sets target[i] = source[i], rounded to target's type (float32, bfloat16 or float16).
 void cast_tensor(const phi::CustomContext& context, const phi::DenseTensor& source, phi::DataType type,
                  phi::DenseTensor* target);
 

@@ -1,5 +1,5 @@
-// momentum and merged_momentum in float32 and float64 and adamw in float64, whose CPU kernels in Paddle ignore
-// rescale_grad (always, or where there is weight decay) and lr_ratio.
+// momentum and merged_momentum in float32 and float64, and adamw in float64. Paddle's CPU kernels for these ignore
+// lr_ratio and rescale_grad (always, or with weight decay).
 #include <string>
 #include <vector>
 
@@ -45,7 +45,7 @@ void momentum_update(const CustomContext& context, const MomentumSettings& setti
   }
 }
 
-// Parameters of 32 and 64 bits are their own master weights.
+// 32-bit and 64-bit parameters are their own master weights.
 template <typename T>
 void momentum(const CustomContext& context, const DenseTensor& param, const DenseTensor& grad,
               const DenseTensor& velocity, const DenseTensor& learning_rate, const optional<DenseTensor>&, float mu,
@@ -68,7 +68,7 @@ void merged_momentum(const CustomContext& context, const Inputs& param, const In
   }
 }
 
-// The CPU kernel of AdamW under its other name, with the learning rate of this parameter.
+// The CPU kernel of AdamW under its bridged name, with the learning rate of this parameter.
 template <typename T>
 void adamw(const CustomContext& context, const DenseTensor& param, const DenseTensor& grad,
            const DenseTensor& learning_rate, const DenseTensor& moment1, const DenseTensor& moment2,

@@ -1,8 +1,8 @@
 // Optimizers in bfloat16 and float16.
 //
-// Paddle's CPU kernels do not support master weights: they would update a float32 copy of the 16-bit parameter and leave the
-// master weights where they are. Here the float32 kernel of the same name runs on the master weights, and the result
-// is rounded into the parameter.
+// Paddle's CPU kernels do not support master weights: they would update a float32 copy of the 16-bit parameter and
+// leave the master weights unchanged. Here, the float32 kernel of the same name runs on the master weights, and the
+// result is rounded into the parameter.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -19,9 +19,9 @@
 
 namespace virtual_npu {
 
-// An `Optimizer` names an operator, the type of its kernel function and where its master weights and its flag
-// multi_precision stand among the arguments (the context is not counted; parameters come first among inputs and
-// outputs, new master weights last):
+// An `Optimizer` names an operator, the type of its kernel function, and the positions of its master weights and its
+// flag multi_precision among the arguments. (The context is not counted. Parameters come first among inputs and
+// outputs, new master weights last.)
 //   struct Sgd {
 //     static constexpr char kName[] = "sgd";
 //     using Signature = decltype(phi::SGDDenseKernel<float, phi::CustomContext>);
@@ -66,11 +66,12 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
       const auto& master = std::get<Optimizer::kMaster>(args);
       if (!master)
         PADDLE_THROW(common::errors::InvalidArgument(
-            "%s was called with multi_precision but without master weights; pass the float32 master weights.",
+            "%s: multi_precision is set without master weights; accepted: float32 master weights. Pass them.",
             Optimizer::kName));
       replacement.bind(std::get<0>(args), *master, std::get<kFirstOutput>(args), std::get<kCount - 1>(args));
     }
-    // Braces: inputs must be replaced before outputs, and the order of a call's arguments is unspecified.
+    // Braces, because inputs must be replaced before outputs, and the evaluation order of call arguments is
+    // unspecified.
     const std::tuple<decltype(replacement.template get<I>(std::get<I>(args)))...> replaced{
         replacement.template get<I>(std::get<I>(args))...};
     function(context, std::get<I>(replaced)...);
@@ -104,7 +105,7 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
       } else if constexpr (std::is_same_v<Plain, DenseTensor> || std::is_same_v<Plain, phi::SelectedRows>) {
         return *float32.input(&value);
       } else if constexpr (std::is_same_v<Plain, DenseTensor*>) {
-        // New master weights are written through the parameter's place; there is nothing else to write.
+        // New master weights are written through the parameter's replacement, so this output needs no tensor.
         return I == kCount - 1 ? nullptr : float32.output(value);
       } else if constexpr (std::is_same_v<Plain, Inputs>) {
         return inputs.emplace_back(replaced(value));
@@ -132,9 +133,9 @@ class OnMasterWeights<Optimizer, void(const phi::CustomContext&, Args...)> {
   };
 };
 
-// What the registration of an optimizer's kernel states about its arguments: state (powers of beta, skip_update) may
-// lie on the CPU, where it is read without a copy, and keeps its own place. Beside parameters of 16 bits it is float32;
-// above all the learning rate is not to be rounded to their type.
+// Declares the arguments of an optimizer's kernel. State (powers of beta, skip_update) may be on the CPU, where it is
+// read without a copy, and keeps its place. With 16-bit parameters, state is float32; in particular, the learning
+// rate must not be rounded to their type.
 inline void describe_optimizer_arguments(const phi::KernelKey& key, phi::Kernel* kernel) {
   const bool low = is_16_bit_float(key.dtype());
   for (std::size_t i = 1; i < kernel->args_def().input_defs().size(); ++i) {

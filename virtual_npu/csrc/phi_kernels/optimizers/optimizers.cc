@@ -1,4 +1,4 @@
-// The optimizers that Paddle gives master weights, apart from Adam and AdamW (adam.cc).
+// The optimizers with master weights in Paddle, except Adam and AdamW (adam.cc).
 #include "paddle/phi/kernels/adadelta_kernel.h"
 #include "paddle/phi/kernels/adagrad_kernel.h"
 #include "paddle/phi/kernels/adam_kernel.h"

@@ -1,5 +1,5 @@
-// squared_l2_norm in float32, bfloat16 and float16, on all threads; summed in float32 and double. Paddle's CPU kernel has
-// one thread and no 16-bit types.
+// squared_l2_norm in float32, bfloat16 and float16, on all threads, summed in float32 and double. Paddle's CPU kernel
+// uses one thread and does not support 16-bit types.
 #include "kernels/optimizers/squared_norm.h"
 
 #include "paddle/phi/backends/custom/custom_context.h"

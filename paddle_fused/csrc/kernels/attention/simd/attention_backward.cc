@@ -18,7 +18,7 @@ int64_t workspace_floats(const AttentionProblem& p) {
          query_tile_floats(p) + kKeyBlock + 5 * 16;
 }
 
-// delta of one tile of queries, and their gradient if they see no key.
+// delta of one tile of queries, and a zero gradient for queries without keys.
 template <typename T>
 void prepare(const AttentionBlock& block, const AttentionBackward& x, float* workspace) {
   const AttentionProblem& p = *block.problem;
@@ -33,7 +33,7 @@ void prepare(const AttentionBlock& block, const AttentionBackward& x, float* wor
   load_transposed(rows_of<T>(x.out_grad, s.batch, first, block.head), x.out_grad.token_stride, queries,
                   p.value_head_dim, out_grad_columns);
   const ProductUnit unit;
-  // In the order of dP's sums, so that dP - delta is exactly zero in a row that sees one key only.
+  // In the order of dP's sums, so dP - delta is exactly zero in a row with a single unmasked key.
   sums_over_head<T>(queries, p.value_head_dim, out_columns, out_grad_columns, sums);
   float* deltas = x.delta + block.head * x.delta_head_stride + s.first_row + block.begin;
   for (int64_t i = 0; i < queries; ++i) deltas[i] = sums[i];
@@ -49,7 +49,8 @@ void wait_until(const int64_t* turn, int64_t expected) {
     if (tries > kPatience) sched_yield();
 }
 
-// dK and dV of one block of keys, summed over the query heads that share them, and what these keys contribute to dQ.
+// dK and dV of one block of keys, summed over the query heads that share them, and the contribution of its keys to
+// dQ.
 template <typename T>
 struct KeyBlock {
   const AttentionProblem& p;
@@ -87,8 +88,8 @@ struct KeyBlock {
     const int64_t begin = block.block.begin, kv_head = block.block.head;
     const int64_t group = p.query_heads / p.kv_heads, tiles = (s.query_len + kQueryTile - 1) / kQueryTile;
     const Range seeing = queries_seeing(s, begin, keys, 0, s.query_len);
-    // From the last tile to the first: under a causal mask all blocks see the last one, so that each can follow close
-    // behind the one before it.
+    // From the last tile to the first: under a causal mask, all blocks need the last tile, so each block can follow
+    // closely behind the previous one.
     for (int64_t number = group * tiles; number-- > 0;) {
       const int64_t query = number % tiles * kQueryTile, queries = smaller(kQueryTile, s.query_len - query);
       if (query + queries <= seeing.begin || query >= seeing.end) continue;
@@ -100,7 +101,8 @@ struct KeyBlock {
                rows_of<T>(x.value_grad, s.batch, s.kv_start + begin, kv_head), x.value_grad.token_stride);
   }
 
-  // The tile's dK, dV and dQ. The first block of keys that a tile of queries sees begins its dQ, the last writes it.
+  // Adds to the tile's dK, dV and dQ. The first block of keys of a tile of queries initializes its dQ, the last
+  // stores it.
   void add(const TilePlace& t, int64_t number) {
     const Range seen = keys_seen(s, t.query, t.queries, 0, s.kv_len);
     const bool first = seen.begin / kKeyBlock * kKeyBlock == t.key, last = seen.end <= t.key + keys;
@@ -137,7 +139,8 @@ struct KeyBlock {
       __atomic_store_n(block.turns + number, next_to_add(t), __ATOMIC_RELEASE);
   }
 
-  // The first key of the next block that sees some of the tile's queries. Between the prefix and the band none does.
+  // The first key of the next block with unmasked keys for the tile. Blocks between the prefix and the band have
+  // none.
   int64_t next_to_add(const TilePlace& t) const {
     const int64_t next = t.key + kKeyBlock, band = larger(0, t.query - s.band.pre) / kKeyBlock * kKeyBlock;
     return next >= s.band.prefix && next < band ? band : next;

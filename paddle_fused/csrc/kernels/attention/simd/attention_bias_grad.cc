@@ -20,7 +20,7 @@ void run(const AttentionBiasBlock& block, const AttentionBackward& x, float* wor
   const ProductUnit unit;
   Arena arena{workspace};
   GradientTile<T> tile(p, x, &arena);
-  float* sums = arena.take(kSums);  // one row for each query, or the first row for all of them
+  float* sums = arena.take(kSums);  // one row per query, or one row for all of them
   fill(sums, kSums, 0);
 
   for (const AttentionSegment* s = block.first_segment; s < block.end_segment; ++s) {

@@ -5,10 +5,10 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// A block of queries shares each tile of keys and values that it loads. The keys of a tile are summed before they are
-// added to the others; the tile, the block and one panel of scores stay in the level 2 cache.
+// The queries of a block share each loaded tile of keys and values. The keys of a tile are summed separately before
+// they are added to the total. The tile, the block and one panel of scores fit in the L2 cache.
 constexpr int64_t kQueries = 192, kKeys = 128;
-// Panels are a little longer than their rows, so that the rows of several panels do not fall on the same cache sets.
+// Panels are slightly longer than their rows, so rows of several panels do not map to the same cache sets.
 constexpr int64_t kKeyPanel = (kKeys + 4) * kHeadWidth;
 static_assert(kQueries % kScoreWidth == 0 && kKeys % kRowPadding == 0, "tiles are whole panels");
 
@@ -25,7 +25,7 @@ int64_t workspace_floats(const AttentionProblem& p) {
          2 * kKeys * kScoreWidth + 8 * 16;
 }
 
-// Tiles of keys that some query in [begin, begin + queries) sees: those of the prefix, then those of the band.
+// Tiles of keys with unmasked keys for queries in [begin, begin + queries): first the prefix, then the band.
 struct SeenTiles {
   int64_t prefix_end, band_begin, end;
 
@@ -41,14 +41,14 @@ struct SeenTiles {
   }
 };
 
-// Running maximum, sum and rescaling factor of the queries of one panel.
+// Running maximum, sum and rescaling factor of the queries in one panel.
 struct RunningSoftmax {
   float* max;
   float* sum;
   float* rescale;
 
-  // scores(i, j) becomes exp(scale * scores(i, j) - max_i), with the maximum and the sum over all keys up to here. No
-  // score counts as less than `lowest`.
+  // Replaces scores(i, j) by exp(scale * scores(i, j) - max_i) and updates the maximum and the sum. Scores below
+  // `lowest` count as `lowest`.
   void update(float* scores, int64_t vectors, int64_t keys, float scale, float lowest) {
     for (int64_t i = 0; i < vectors * kLanes; i += kLanes) {
       const Vector old_max = load(max + i);
@@ -71,7 +71,7 @@ struct RunningSoftmax {
     }
   }
 
-  // Some query has seen only hidden keys so far, so that further hidden keys still count.
+  // Whether some query has had only masked keys so far, so further masked keys still count.
   bool hidden_keys_count(int64_t queries) const {
     for (int64_t i = 0; i < queries; ++i)
       if (max[i] <= kHiddenScore) return true;
@@ -133,8 +133,8 @@ struct ForwardBlock {
                               p.value_head_dim, values, key_panel);
   }
 
-  // The queries of one panel, from `column` of the block on, see the keys of `place`, of which the first is the
-  // `row`th of the loaded ones.
+  // The queries of one panel, from `column` of the block on, attend to the keys of `place`. The first of these is
+  // loaded key number `row`.
   void attend(const TilePlace& place, MaskState mask, int64_t column, int64_t row) {
     const int64_t vectors = (place.queries + kLanes - 1) / kLanes;
     const RunningSoftmax panel{softmax.max + column, softmax.sum + column, softmax.rescale + column};

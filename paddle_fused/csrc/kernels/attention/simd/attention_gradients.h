@@ -1,13 +1,13 @@
-// P and dS of one tile of queries and keys, for the passes of attention's backward in simd/*.cc only.
+// P and dS of one tile of queries and keys, for attention's backward passes in simd/*.cc only.
 #pragma once
 #include "kernels/attention/simd/attention_tiles.h"
 
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// A block of keys stays while tiles of queries pass by; both together stay in the level 2 cache.
+// A block of keys is kept while tiles of queries are processed. Both fit in the L2 cache together.
 #if defined(PF_BFLOAT16_PRODUCTS)
-// Products take less time there, and the gradients of queries, which every block of keys reads and writes, more of it.
+// Products are faster here, so reading and writing the query gradients for every block of keys costs relatively more.
 constexpr int64_t kKeyBlock = 192, kQueryTile = 96;
 #else
 constexpr int64_t kKeyBlock = 96, kQueryTile = 48;
@@ -15,17 +15,16 @@ constexpr int64_t kKeyBlock = 96, kQueryTile = 48;
 static_assert(kKeyBlock % kScoreWidth == 0 && kQueryTile % kRowPadding == 0 && kQueryTile % kHeadRows == 0,
               "tiles are whole panels");
 constexpr int64_t kScorePanel = kQueryTile * kScoreWidth, kScorePanels = kKeyBlock / kScoreWidth;
-// Panels are a little longer than their rows, so that the rows of several panels do not fall on the same cache sets.
+// Panels are slightly longer than their rows, so rows of several panels do not map to the same cache sets.
 constexpr int64_t kQueryPanel = (kQueryTile + 4) * kHeadWidth, kKeyPanel = (kKeyBlock + 4) * kHeadWidth;
 
 static inline int64_t panels_of(int64_t head_dim) { return head_width(head_dim) / kHeadWidth; }
 
-// What the backward pass needs of every query of a tile.
+// Statistics of every query in a tile for the backward pass.
 struct RowStatistics {
   float* max;
   float* weight;        // 1 / sum
-  float* score_weight;  // the same times the scale of dS, but 0 for queries that see hidden keys only: their scores are
-                        // constants
+  float* score_weight;  // weight * scale of dS, but 0 for fully masked queries, whose scores are constants
   float* delta;         // rowsum(dO * O)
 
   explicit RowStatistics(Arena* arena)
@@ -55,15 +54,15 @@ struct RowStatistics {
   }
 };
 
-// P and dS of one tile after the other, of the same keys: load_keys, load_queries for each tile of queries, then
+// P and dS for consecutive tiles with the same keys: load_keys once, load_queries for each tile of queries, then
 // recompute for each panel of keys.
 template <typename T>
 struct GradientTile {
   const AttentionProblem& p;
   const AttentionBackward& x;
-  float *key_columns, *value_columns;  // transposed, panels of scores
-  float *queries, *out_grads;          // panels of dimensions
-  float *scores, *score_grads;         // P * R and dS, panels of scores with one row for each query
+  float *key_columns, *value_columns;  // transposed, in panels of scores
+  float *queries, *out_grads;          // in panels of dimensions
+  float *scores, *score_grads;         // P * R and dS, in panels of scores with one row per query
   float* factors;
   RowStatistics rows;
 
@@ -91,7 +90,7 @@ struct GradientTile {
                     p.value_head_dim, value_columns);
   }
 
-  // dS will be `scale` times the gradient of the scores.
+  // dS is `scale` times the gradient of the scores.
   void load_queries(const TilePlace& t, float scale) {
     const AttentionSegment& s = *t.segment;
     rows.read(t, x.statistics, x.delta + t.head * x.delta_head_stride + s.first_row + t.query, scale);
@@ -101,7 +100,7 @@ struct GradientTile {
                               x.out_grad.token_stride, t.queries, p.value_head_dim, out_grads, kQueryPanel);
   }
 
-  // The rows of a tile that have something to compute in the panel of keys number `panel`.
+  // The rows of a tile with unmasked keys in panel number `panel`.
   Range rows_seeing(const TilePlace& t, int64_t panel) const {
     const int64_t first = panel * kScoreWidth, keys = smaller(kScoreWidth, t.keys - first);
     const Range seeing = queries_seeing(*t.segment, t.key + first, keys, t.query, t.query + t.queries);
@@ -120,7 +119,7 @@ struct GradientTile {
 
   float* score_grads_of(int64_t panel, int64_t row) { return score_grads + panel * kScorePanel + row * kScoreWidth; }
 
-  // scores = P * R, score_grads_of(panel, ...) = dS for these rows.
+  // scores = P * R and score_grads_of(panel, ...) = dS for these rows.
   void recompute(const TilePlace& t, int64_t panel, const Range& range) {
     const TilePlace part = part_of(t, panel, range);
     const MaskState mask = mask_state(part);

@@ -1,8 +1,8 @@
-// How attention's operands and results lie in memory, for */simd only.
+// The memory layout of attention's operands and results, for */simd only.
 //
-// A matrix of r rows cut into panels of w columns holds element (i, j) at [j / w][i][j % w]. Two widths occur: panels
-// of scores, kScoreWidth wide, and panels of a head's dimensions, kHeadWidth wide. A panel is what a register tile
-// spans, and lies densely in the level 1 cache whatever the strides of the tensors are.
+// A matrix of r rows in panels of w columns stores element (i, j) at [j / w][i][j % w]. There are two widths: panels
+// of scores (kScoreWidth) and panels of a head's dimensions (kHeadWidth). A panel is as wide as a register tile and
+// is dense in the L1 cache for any strides of the tensors.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// kScoreRows and kHeadRows: rows of a register tile that is kScoreWidth or kHeadWidth wide.
+// kScoreRows and kHeadRows: rows of a register tile of width kScoreWidth or kHeadWidth.
 #if defined(PF_BFLOAT16_PRODUCTS)
 constexpr int kScoreVectors = 2, kHeadVectors = 2, kScoreRows = 16, kHeadRows = 32;
 #elif defined(PF_NEON)
@@ -24,7 +24,7 @@ constexpr int kScoreVectors = 3, kHeadVectors = 2, kScoreRows = 4, kHeadRows = 6
 #endif
 constexpr int64_t kScoreWidth = kScoreVectors * kLanes, kHeadWidth = kHeadVectors * kLanes;
 static_assert(kScoreWidth % kHeadRows == 0, "columns of scores become rows of a head");
-// Products that make scores compute rows up to a multiple of it.
+// Products that compute scores process rows up to a multiple of this.
 constexpr int64_t kRowPadding = 2 * kScoreRows;
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -32,10 +32,10 @@ static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t rounded_up(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 static inline int64_t head_width(int64_t head_dim) { return rounded_up(head_dim, kHeadWidth); }
 
-// What a head's tokens will be factors of: scores, sums over the tokens, or both.
+// The products that need a head's tokens: scores, sums over the tokens, or both.
 enum class HeadFor { kScores, kSums, kBoth };
 
-// Tokens of a head are often a page or more apart, where the processor fetches nothing ahead by itself.
+// Tokens of a head are often a page or more apart, where the hardware does not prefetch.
 template <typename T>
 static inline void fetch_ahead(const T* token, int64_t head_dim) {
   for (int64_t d = 0; d < head_dim; d += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(token + d);

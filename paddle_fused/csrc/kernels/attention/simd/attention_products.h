@@ -1,5 +1,5 @@
-// The matrix products of attention, for */simd only: fp32, in panels. (Where there are products of bfloat16, those
-// of bfloat16/attention_products.h stand in their place.)
+// The matrix products of attention in fp32 panels, for */simd only. (bfloat16/attention_products.h replaces them
+// where bfloat16 products are available.)
 #pragma once
 #include <cstdint>
 
@@ -9,16 +9,16 @@
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// A thread holds one while it calls the functions below; where there are tile registers, it asks for them.
+// A thread holds one while it calls the functions below. It configures the tile registers, if there are any.
 struct ProductUnit {
   ProductUnit() {}
 };
 
-// Floats that a token takes in transposed panels.
+// Floats per token in transposed panels.
 static inline int64_t transposed_width(int64_t head_dim) { return head_dim; }
 
-// Products of a head that are summed before they are added to the others. Rounding errors grow with the length of such
-// a sum, and float32 tensors show them; the sums of 16-bit tensors need no such care.
+// Number of products of a head that are summed separately before they are added to the total. Rounding errors grow
+// with the length of these sums, which matters for float32 tensors but not for 16-bit tensors.
 constexpr int64_t kShortSum = kHeadWidth < 16 ? kHeadWidth : 16;
 template <typename T>
 constexpr int64_t kSummedProducts = sizeof(T) == 4 ? kShortSum : int64_t{1} << 20;
@@ -35,7 +35,7 @@ static inline void add_product(const float* a, const float* b, Vector (*sum)[kVe
   }
 }
 
-// Not inlined: among all else, the compiler keeps loop counters of the innermost loop in memory.
+// Not inlined, because the compiler would otherwise spill loop counters of the innermost loop.
 template <typename T, int kRows, int kVectors>
 __attribute__((noinline)) static void score_rows(int64_t rows, int64_t head_dim, const float* a, int64_t a_panel,
                                                  const float* b, float* c) {
@@ -47,9 +47,8 @@ __attribute__((noinline)) static void score_rows(int64_t rows, int64_t head_dim,
       const float* a_column = a + d / kHeadWidth * a_panel + d % kHeadWidth;
       const int64_t products = smaller(kShortSum, head_dim - d);
       if (kShort && products == kShortSum) {
-        // Unrolled, and beginning with a product instead of a zero: the end of a loop as short as this takes longer
-        // than the additions that follow it. The barriers keep the compiler from loading more ahead than registers
-        // hold.
+        // Unrolled and started with a product instead of zero, because in such a short loop the loop overhead exceeds
+        // the additions. The barriers keep the compiler from loading more values ahead than fit in registers.
         add_product<kRows, kVectors>(a_column, b_row, sum, true);
 #pragma GCC unroll 16
         for (int k = 1; k < kShortSum; ++k) {
@@ -75,8 +74,8 @@ __attribute__((noinline)) static void score_rows(int64_t rows, int64_t head_dim,
   }
 }
 
-// One panel of scores = A B: A is `rows` rows of a head in panels of dimensions, a_panel floats apart; B is one panel
-// of the other side's head, [head_dim][kScoreWidth], of which `columns` are in use.
+// One panel of scores = A B. A is `rows` rows of a head in panels of dimensions, a_panel floats apart. B is one panel
+// of the other side's head, [head_dim][kScoreWidth], with `columns` columns in use.
 template <typename T>
 static inline void score_product(int64_t rows, int64_t columns, int64_t head_dim, const float* a, int64_t a_panel,
                                  const float* b, float* c) {
@@ -87,7 +86,7 @@ static inline void score_product(int64_t rows, int64_t columns, int64_t head_dim
   }
 }
 
-// c(m, n) (+)= sum over k of a(m, k) b(k, n) for kRows rows and kVectors vectors, k in rising order. a(m, k) stands at
+// c(m, n) (+)= sum over k of a(m, k) b(k, n) for kRows rows and kVectors vectors, k in rising order. a(m, k) is at
 // a[m * kRowStride + k / chunk * chunk_stride + k % chunk * kDepthStride]; rows of b and c are kHeadWidth apart.
 template <int kRows, int kVectors, int64_t kRowStride, int64_t kDepthStride>
 __attribute__((noinline)) static void multiply_panel(const float* a, int64_t chunk, int64_t chunk_stride,
@@ -102,7 +101,7 @@ __attribute__((noinline)) static void multiply_panel(const float* a, int64_t chu
       Vector b_row[kVectors];
       for (int v = 0; v < kVectors; ++v) b_row[v] = load(b + v * kLanes);
 #if defined(PF_NEON)
-      // The multiply-add takes a lane of a register.
+      // The multiply-add instruction uses one lane of a register.
       Vector column[kRows / kLanes];
       if (kRowStride == 1)
         for (int r = 0; r < kRows; r += kLanes) column[r / kLanes] = load(a_column + r);
@@ -119,7 +118,7 @@ __attribute__((noinline)) static void multiply_panel(const float* a, int64_t chu
       b += kHeadWidth;
     }
   }
-  // C is added last: rounding errors then grow with the length of a tile and the number of tiles, not their product.
+  // C is added last, so rounding errors grow with the tile length plus the number of tiles, not with their product.
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
@@ -129,7 +128,7 @@ __attribute__((noinline)) static void multiply_panel(const float* a, int64_t chu
   }
 }
 
-// C (+)= A B for `rows` rows of C, rounded up to a multiple of kHeadRows; B and C are in panels of dimensions.
+// C (+)= A B for `rows` rows of C, rounded up to a multiple of kHeadRows. B and C are in panels of dimensions.
 template <int64_t kRowStride, int64_t kDepthStride>
 static inline void head_product(int64_t rows, int64_t width, int64_t depth, const float* a, int64_t chunk,
                                 int64_t chunk_stride, const float* b, int64_t b_panel, float* c, int64_t c_panel,
@@ -148,13 +147,13 @@ static inline void head_product(int64_t rows, int64_t width, int64_t depth, cons
   }
 }
 
-// C (+)= S^T B: S is one panel of scores with `depth` rows, and its columns, `rows` of them, are the rows of C.
+// C (+)= S^T B. S is one panel of scores with `depth` rows; its columns are the `rows` rows of C.
 static inline void transposed_product(int64_t rows, int64_t head_dim, int64_t depth, const float* scores,
                                       const float* b, int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
   head_product<1, kScoreWidth>(rows, head_dim, depth, scores, depth, 0, b, b_panel, c, c_panel, accumulate);
 }
 
-// C (+)= S B: S is in panels of scores, s_panel floats apart.
+// C (+)= S B. S is in panels of scores, s_panel floats apart.
 static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, const float* scores, int64_t s_panel,
                                const float* b, int64_t b_panel, float* c, int64_t c_panel, bool accumulate) {
   head_product<kScoreWidth, 1>(rows, head_dim, depth, scores, kScoreWidth, s_panel, b, b_panel, c, c_panel, accumulate);
@@ -162,8 +161,8 @@ static inline void row_product(int64_t rows, int64_t head_dim, int64_t depth, co
 
 constexpr int64_t kTokensAhead = 8;
 
-// `count` tokens of a head in panels of dimensions, `panel` floats apart; rows up to a multiple of kRowPadding and
-// dimensions up to head_width(head_dim) become zero. One copy serves all kinds of products.
+// Loads `count` tokens of a head into panels of dimensions, `panel` floats apart. Rows up to a multiple of
+// kRowPadding and dimensions up to head_width(head_dim) become zero. All kinds of products use the same copy.
 template <HeadFor, typename T>
 static inline void load_head(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float* to,
                              int64_t panel) {
@@ -184,8 +183,8 @@ static inline void load_head(const T* x, int64_t token_stride, int64_t count, in
   }
 }
 
-// Row i of a square in rows[i]; columns instead of rows afterwards. Every step puts the elements of rows i and
-// i + kLanes / 2 by turns into rows 2 i and 2 i + 1.
+// Transposes a square with row i in rows[i]. Every step interleaves rows i and i + kLanes / 2 into rows 2 i and 2 i +
+// 1.
 static inline void transpose(Vector* rows) {
   for (int step = 1; step < kLanes; step *= 2) {
     Vector next[kLanes];
@@ -206,7 +205,8 @@ static inline void transpose(Vector* rows) {
   }
 }
 
-// The same tokens transposed, in panels of scores of head_dim rows; columns up to a multiple of kLanes become zero.
+// Loads the same tokens transposed, in panels of scores of head_dim rows. Columns up to a multiple of kLanes become
+// zero.
 template <typename T>
 static inline void load_transposed(const T* x, int64_t token_stride, int64_t count, int64_t head_dim, float* to) {
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -227,7 +227,7 @@ static inline void load_transposed(const T* x, int64_t token_stride, int64_t cou
   }
 }
 
-// sums[i] = sum over d of a(d, i) b(d, i) for transposed tokens, in the order of score_product.
+// sums[i] = sum over d of a(d, i) b(d, i) for transposed tokens, in the summation order of score_product.
 template <typename T>
 static inline void sums_over_head(int64_t count, int64_t head_dim, const float* a, const float* b, float* sums) {
   for (int64_t i = 0; i < count; i += kLanes) {

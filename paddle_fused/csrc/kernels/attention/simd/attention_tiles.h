@@ -1,9 +1,9 @@
-// Pieces shared by the forward and the backward pass of attention, for */simd only.
+// Shared by the forward and the backward pass of attention, for */simd only.
 //
-// Scores are computed panel by panel (see attention_panels.h): element (i, j) of query i and key j stands at
-// scores[i * query_stride + j * key_stride], where one of the strides is 1. Passes that own a block of queries keep the
-// queries contiguous, passes that own a block of keys keep the keys contiguous: then the operand that stays is the one
-// that is transposed, once, and maxima and sums over keys need no horizontal vector operation.
+// Scores are computed panel by panel (see attention_panels.h). Element (i, j) of query i and key j is at
+// scores[i * query_stride + j * key_stride]; one of the strides is 1. Passes that own a block of queries keep queries
+// contiguous; passes that own a block of keys keep keys contiguous. The operand that is kept is then transposed once,
+// and maxima and sums over keys need no horizontal vector operations.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@
 #include "kernels/attention/simd/attention_products.h"
 #endif
 
-// What a table holds for each type of elements. Those compiled for products of bfloat16 are for it only.
+// A table's functions by element type. Tables compiled for bfloat16 products support only bfloat16.
 #if defined(PF_BFLOAT16_PRODUCTS)
 #define PF_EACH_TYPE(function) {nullptr, function<BFloat16>, nullptr}
 #else
@@ -36,7 +36,7 @@ struct ScoreStrides {
 };
 constexpr ScoreStrides kQueriesContiguous{1, kScoreWidth}, kKeysContiguous{kScoreWidth, 1};
 
-// Hands out consecutive pieces of a thread's workspace.
+// Hands out consecutive parts of a thread's workspace.
 struct Arena {
   float* next;
   float* take(int64_t floats) {
@@ -65,7 +65,7 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-// From the first to the last key in [begin, end) that some query of [query, query + queries) may see.
+// The range in [begin, end) from the first to the last key that queries [query, query + queries) may attend to.
 static inline Range keys_seen(const AttentionSegment& s, int64_t query, int64_t queries, int64_t begin, int64_t end) {
   const Range band{larger(begin, query - s.band.pre), smaller(end, query + queries + s.band.next)};
   if (begin >= s.band.prefix) return band;
@@ -73,13 +73,13 @@ static inline Range keys_seen(const AttentionSegment& s, int64_t query, int64_t 
   return {begin, band.empty() ? prefix : larger(prefix, band.end)};
 }
 
-// From the first to the last query in [begin, end) that may see some key of [key, key + keys).
+// The range in [begin, end) from the first to the last query that may attend to keys [key, key + keys).
 static inline Range queries_seeing(const AttentionSegment& s, int64_t key, int64_t keys, int64_t begin, int64_t end) {
   if (key < s.band.prefix) return {begin, end};
   return {larger(begin, key - s.band.next), smaller(end, key + keys + s.band.pre)};
 }
 
-// `queries` queries from `query` and `keys` keys from `key` of one segment, seen by one query head.
+// `queries` queries from `query` and `keys` keys from `key` of one segment, for one query head.
 struct TilePlace {
   const AttentionProblem* problem;
   const AttentionSegment* segment;
@@ -89,7 +89,7 @@ struct TilePlace {
     const AttentionMask& m = problem->mask;
     return m.data + segment->batch * m.batch_stride + head * m.head_stride + (query + i) * m.query_stride + key;
   }
-  // Every query sees every key, as far as the band is concerned.
+  // Whether the band includes all pairs of query and key.
   bool inside_band() const {
     const AttentionBand& band = segment->band;
     return key + keys <= band.prefix ||
@@ -97,7 +97,7 @@ struct TilePlace {
   }
 };
 
-// x where it is above `bound` or NaN, else `bound`: one instruction, which compilers miss where the bound is a constant.
+// max(x, bound), propagating NaN: one instruction, which compilers do not use if the bound is a constant.
 static inline Vector at_least(Vector x, Vector bound) {
 #if defined(__AVX512F__)
   return _mm512_maskz_max_ps(0xffff, bound, x);
@@ -110,13 +110,13 @@ static inline Vector at_least(Vector x, Vector bound) {
 #endif
 }
 
-// e^x with a relative error of about 2^-23, as exp_fast (math.h) but for x <= 88 only, which leaves fewer instructions:
-// the scores of attention are never above their maximum. n ln2 is subtracted in one step: where that rounds, far from
-// zero, the results are small. The polynomial, the best of its degree for relative errors, yields 2 e^r; 2^(n - 1) is
-// zero for n = -126, so that results below 1.8e-38 are zero and none is subnormal. NaN passes through.
+// e^x with a relative error of about 2^-23, like exp_fast (math.h) but only for x <= 88, with fewer instructions:
+// scores of attention never exceed their maximum. n ln2 is subtracted in one step, which is inexact only far from
+// zero, where the results are small. The polynomial has the smallest relative error of its degree and yields 2 e^r.
+// 2^(n - 1) is zero for n = -126, so results below 1.8e-38 are zero and never subnormal. NaN passes through.
 static inline Vector exp_below_overflow(Vector x) {
   const Vector clamped = at_least(x, broadcast(-87.2f));
-  constexpr float kRound = 12582912.0f + 126.0f;  // 1.5 * 2^23 rounds to an integer n, 126 makes the bits of 2^(n-1)
+  constexpr float kRound = 12582912.0f + 126.0f;  // 1.5 * 2^23 rounds to an integer n, 126 yields the bits of 2^(n-1)
   const Vector shifted = clamped * 1.44269504f + kRound;
   const Vector n = shifted - kRound;
   const Vector r = clamped - n * 0.693147181f;
@@ -146,8 +146,8 @@ static inline MaskState mask_state(const TilePlace& t) {
   return hidden == t.queries * t.keys ? MaskState::kAllHidden : MaskState::kSomeHidden;
 }
 
-// scores(i, j) = scale * scores(i, j) + bias_scale * bias(i, j), for `count` scores in memory; none below kHiddenScore
-// but for a bias of -inf
+// scores(i, j) = scale * scores(i, j) + bias_scale * bias(i, j) for `count` scores in memory, at least kHiddenScore
+// except for a bias of -inf.
 template <typename T>
 static inline void scale_and_bias(const TilePlace& t, ScoreStrides strides, int64_t count, float* scores) {
   const Vector scale = broadcast(t.problem->scale);
@@ -169,7 +169,7 @@ static inline void scale_and_bias(const TilePlace& t, ScoreStrides strides, int6
   }
 }
 
-// Writes kHiddenScore over the scores hidden by the mask and minus infinity over those outside of the band.
+// Sets scores masked by the mask to kHiddenScore and scores outside the band to minus infinity.
 static inline void hide(const TilePlace& t, MaskState mask, ScoreStrides strides, float* scores) {
   if (mask != MaskState::kNothingHidden) {
     for (int64_t i = 0; i < t.queries; ++i) {
@@ -192,8 +192,8 @@ static inline void hide(const TilePlace& t, MaskState mask, ScoreStrides strides
   }
 }
 
-// factors(i, j) = 1/keep where a random word is below keep * 2^32, else 0. One counter serves four neighbouring keys:
-// the offset is its low half, its high half numbers (row, key group), a row being one query token of one head.
+// factors(i, j) = 1/keep where a random word is below keep * 2^32, else 0. One counter serves four adjacent keys. Its
+// low half is the offset, its high half the number of (row, key group), where a row is one query token of one head.
 static inline void dropout_factors(const TilePlace& t, ScoreStrides strides, float* factors) {
   const AttentionProblem& p = *t.problem;
   const uint64_t threshold = static_cast<uint64_t>(p.keep_probability * 4294967296.0);

@@ -5,8 +5,8 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// Where the elements of pair i stand in a row, and how many pairs two registers each of a and b hold (or one of each).
-// load and store take them from and to a row, beginning with pair i.
+// The positions of the elements of pair i in a row, and the number of pairs in two registers each of a and b (or one
+// of each). load and store access a row, starting with pair i.
 struct Half {
   static int64_t a(int64_t i, int64_t) { return i; }
   static int64_t b(int64_t i, int64_t pairs) { return i + pairs; }
@@ -46,7 +46,7 @@ struct Interleave {
   }
 };
 
-// The backward pass is the transposed matrix: the sines change places and signs.
+// The backward pass is the transposed matrix: the sines are swapped and negated.
 template <bool kBackward, typename Operands>
 static inline Operands rotated(const Operands& x, const Operands& cos, const Operands& sin) {
   if (kBackward) return {x.a * cos.a + x.b * sin.b, x.b * cos.b - x.a * sin.a};
@@ -81,7 +81,7 @@ static inline void rotate_rows(const RotaryRun& run, Where where) {
 
 template <typename T, typename Mode, bool kBackward>
 void rotate(const RotaryRun& run) {
-  // Half a row: the halves are stored each on its own.
+  // Half a row, because the two halves are stored separately.
   if (run.stream && streams_to(run.y, run.head_dim / 2 * static_cast<int64_t>(sizeof(T)))) {
     rotate_rows<T, Mode, kBackward>(run, Streamed{});
     finish_streams();

@@ -44,7 +44,7 @@ void sum_rows(int64_t rows, int64_t stride, int64_t columns, const void* x_data,
   float total[kSummedColumns];
   for (int64_t j = 0; j < columns; ++j) total[j] = to_float(x[j]);
   int64_t i = 1;
-  for (; i + 4 <= rows; i += 4) {  // each sum is loaded and stored once for four rows
+  for (; i + 4 <= rows; i += 4) {  // each sum is loaded and stored once per four rows
     const T *a = x + i * stride, *b = a + stride, *c = b + stride, *d = c + stride;
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j)
@@ -58,7 +58,7 @@ void sum_rows(int64_t rows, int64_t stride, int64_t columns, const void* x_data,
 
 template <typename T>
 void sum_terms(int64_t terms, const void* const* x, int64_t begin, int64_t count, void* out_data) {
-  constexpr int64_t kBlock = 1024;  // sums that stay in the first cache
+  constexpr int64_t kBlock = 1024;  // sums that stay in the L1 cache
   float sums[kBlock];
   const auto term = [&](int64_t t) { return static_cast<const T*>(x[t]) + begin; };
   T* const out = static_cast<T*>(out_data) + begin;

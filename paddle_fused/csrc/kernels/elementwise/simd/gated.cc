@@ -5,7 +5,7 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// An activation: its value, and value and slope together.
+// The value of an activation and its derivative.
 struct Slope {
   Floats value, slope;
 };

@@ -5,14 +5,14 @@
 namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
-// The share of x that passes, and its derivative times x.
+// share(x), and its derivative times x.
 struct Share {
   Floats value, slope;
 };
 
-// The normal distribution's cumulative function, whose derivative is e^(-x^2 / 2) / sqrt(2 pi). On the side of the
-// smaller tail it is e^(-x^2 / 2) times a function that falls from 1/2 like 1 / |x|: a polynomial in 1 / (1 + c |x|), the
-// best of its degree for relative errors, which stay below 3e-8.
+// The standard normal CDF, with derivative e^(-x^2 / 2) / sqrt(2 pi). On the side of the smaller tail it is e^(-x^2 /
+// 2) times a function that falls from 1/2 like 1 / |x|. This is approximated by a polynomial in 1 / (1 + c |x|) with
+// minimal relative error, below 3e-8.
 struct GeluNormal {
   PF_INLINE Share share(Floats x) {
     const Floats e = exp_not_positive(x * x * -0.5f);
@@ -33,7 +33,7 @@ struct GeluNormal {
 
 struct GeluTanh {
   PF_INLINE Share share(Floats x) {
-    // Beyond 12 the share is 0 or 1, and the cube of larger numbers could be infinite.
+    // Beyond 12 the share is 0 or 1, and the cube of larger numbers could overflow.
     const Floats near = -at_least(-at_least(x, -12.0f), -12.0f), square = near * near;
     const Logistics s = logistic(near * (square * 0.07135481627f + 1.595769122f));
     return {s.value, near * s.value * s.complement * (square * 0.2140644488f + 1.595769122f)};

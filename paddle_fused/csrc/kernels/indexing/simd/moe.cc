@@ -5,7 +5,7 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// A row is summed a part at a time, so that its sums stay in the first cache.
+// A row is summed part by part, so the sums stay in the L1 cache.
 constexpr int64_t kPart = 512;
 
 template <typename T>

@@ -6,9 +6,9 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// One row of a tensor [outer, classes, inner]: the classes lie `stride` elements apart. The loops below are written
-// once and compiled for the dense case (Dense::stride is the constant 1, so they vectorise) and for any stride. The
-// usual case, dense logits, has loops of its own.
+// One row of a tensor [outer, classes, inner], with classes `stride` elements apart. The loops below are written once
+// and compiled for the dense case (Dense::stride is the constant 1, so they vectorize) and for any stride. Dense
+// logits, the usual case, have separate loops.
 struct Dense {
   static constexpr int64_t stride = 1;
 };
@@ -16,7 +16,7 @@ struct Strided {
   int64_t stride;
 };
 
-// Below it log p would be -infinity, and 0 * log p not a number.
+// Lower bound of log p. Otherwise log p could be -infinity and 0 * log p NaN.
 constexpr float kSmallestLog = -1e20f;
 
 static inline float bounded(float log_p) { return log_p < kSmallestLog ? kSmallestLog : log_p; }
@@ -37,8 +37,8 @@ static inline float maximum_of(const T* x, int64_t count) {
   return maximum;
 }
 
-// Softmax of dense logits; returns log p of the label, or nothing of use where the label is not one of the classes. The
-// row is in the second cache from the first loop on; exponentials[classes, in whole Pairs] keeps it from being computed
+// Softmax of dense logits. Returns log p of the label, or an arbitrary value if the label is not a class. After the
+// first loop, the row is in the L2 cache. exponentials[classes, rounded up to Pairs] avoids computing exponentials
 // twice.
 template <typename T, typename Where>
 static inline float softmax_of_row(const T* x, int64_t classes, int64_t label, float* exponentials, T* softmax,
@@ -115,7 +115,7 @@ void forward(const CrossEntropyProblem& problem, const void* x_data, int64_t r, 
     forward_row(problem, Strided{problem.inner}, x, soft, label, row, softmax, loss);
 }
 
-// dx = softmax * factor for one row; dx may be softmax.
+// dx = softmax * factor for one row. dx may be softmax.
 template <typename T>
 static inline void scale_row(Dense, const T* softmax, int64_t classes, float factor, T* dx) {
   for_each_pair(0, classes, [=](int64_t i, auto part) {
@@ -146,7 +146,7 @@ void backward_row(const CrossEntropyProblem& problem, Layout layout, const T* so
     }
     return;
   }
-  // The label's own element is read first: dx may be softmax.
+  // The label's element is read first, because dx may be softmax.
   const bool counts = label != problem.ignore_index;
   const float p = counts ? to_float(softmax[label * stride]) : 0.0f;
   const float others = counts && problem.use_softmax ? g : 0.0f;

@@ -25,7 +25,7 @@ float loss_and_gradient(float* logits, int64_t count, int64_t label, float scale
   float maximum = target;
 #pragma omp simd reduction(max : maximum)
   for (int64_t i = 0; i < count; ++i) maximum = logits[i] > maximum ? logits[i] : maximum;
-  // The label stays out of the sum: softmax - 1 would cancel where the others are small.
+  // The label is excluded from the sum, because softmax - 1 would cancel if the other probabilities are small.
   logits[label] = -__builtin_inff();
   const double others = sum(count, [=](int64_t i) { return logits[i] = exp_fast(logits[i] - maximum); });
   const double all = others + exp_fast(target - maximum);

@@ -18,7 +18,7 @@ void widen(const T* from, int64_t count, float* to) {
 }
 
 #if defined(__F16C__)
-// The processor's own conversion, which reads subnormal halves whatever its settings are.
+// The processor's conversion, which reads subnormal halves correctly in any mode.
 void widen(const Float16* from, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8)
@@ -50,14 +50,14 @@ static inline Vector load_quads(const float* from, int64_t line_stride) {
 #endif
 }
 
-// Where a lane of interleave(a, b) comes from: lanes of b follow those of a. Parts of `unit` floats alternate.
+// The source lane of a lane of interleave(a, b), with b's lanes numbered after a's. Parts of `unit` floats alternate.
 template <int unit, bool upper>
 constexpr int interleaved(int lane) {
   const int within = lane % 4, part = within / unit;
   return lane / 4 * 4 + (upper ? 2 : 0) + part / 2 * unit + within % unit + (part % 2 ? kLanes : 0);
 }
 
-// Interleaves, in every 128 bits, the lower (or upper) halves of a and b, in units of `unit` floats.
+// Interleaves the lower (or upper) halves of a and b within every 128 bits, in units of `unit` floats.
 template <int unit, bool upper>
 static inline Vector interleave(Vector a, Vector b) {
   constexpr auto from = interleaved<unit, upper>;
@@ -73,8 +73,8 @@ static inline Vector interleave(Vector a, Vector b) {
   );
 }
 
-// to[k * width + line] = from[line * stride + k] for kLanes lines and `depth` values of k. Lines stand `stride` apart;
-// those beyond the last one may be written before they are overwritten.
+// to[k * width + line] = from[line * stride + k] for kLanes lines and `depth` values of k. Lines are `stride` apart.
+// Lines beyond the last one may be written temporarily.
 static inline void transpose_lines(const float* from, int64_t stride, int64_t depth, float* to, int64_t width) {
   int64_t k = 0;
   for (; k + 4 <= depth; k += 4) {
@@ -91,11 +91,11 @@ static inline void transpose_lines(const float* from, int64_t stride, int64_t de
     for (int line = 0; line < kLanes; ++line) to[k * width + line] = from[line * stride + k];
 }
 
-// panel[k * kWidth + line] = from[line * stride + k], `lines` up to kWidth.
+// panel[k * kWidth + line] = from[line * stride + k] for `lines` up to kWidth.
 template <int kWidth, typename T>
 void pack_lines(const T* from, int64_t stride, int64_t lines, int64_t depth, float* panel) {
   constexpr int kPadded = (kWidth + kLanes - 1) / kLanes * kLanes, kPiece = 64;
-  // Widened pieces of the lines. Lines that are not there hold some numbers.
+  // Widened parts of the lines. Missing lines have undefined values.
   alignas(64) float piece[kPadded * kPiece];
   for (int64_t i = lines * kPiece; i < kPadded * kPiece; ++i) piece[i] = 0;
   for (int64_t k = 0; k < depth; k += kPiece) {
@@ -106,8 +106,8 @@ void pack_lines(const T* from, int64_t stride, int64_t lines, int64_t depth, flo
   }
 }
 
-// panel[k * kWidth + i] = from[k * stride + i], 0 beyond the last i; panels are `panel_depth` deep. Some rows of memory
-// are read at a time, each from its first panel to its last, as the processor fetches them ahead.
+// panel[k * kWidth + i] = from[k * stride + i], 0 beyond the last i; panels are `panel_depth` deep. Several rows are
+// read at a time, each from its first panel to its last, in the order in which the hardware prefetches.
 template <int kWidth, typename T>
 void pack_rows(const T* from, int64_t stride, int64_t count, int64_t depth, int64_t panel_depth, float* panels) {
   constexpr int64_t kTogether = 8;
@@ -126,7 +126,7 @@ void pack_rows(const T* from, int64_t stride, int64_t count, int64_t depth, int6
   }
 }
 
-// Panels of kWidth lines each.
+// Packs panels of kWidth lines each.
 template <int kWidth, typename T>
 void pack(const void* data, int64_t line_stride, int64_t depth_stride, int64_t lines, int64_t depth,
           int64_t panel_depth, void* to) {

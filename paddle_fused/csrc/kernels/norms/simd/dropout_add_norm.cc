@@ -5,8 +5,8 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// A row is read once, worked on in the processor's caches and stored once. In all that follows T is the type of x0 and
-// out, P that of pre, W that of the weight.
+// A row is read once, processed in the caches and stored once. T is the type of x0 and out, P the type of pre, W the
+// type of weight.
 
 static inline bool drops(const DropoutAddNorm& p) { return p.keep_probability < 1.0; }
 
@@ -96,8 +96,8 @@ static inline void forward_rows(const DropoutAddNorm& p, int64_t begin, int64_t 
   }
 }
 
-// The gradients of rowscale and layerscale, which need x0. d[width] is the gradient of x0 * rowscale * layerscale; its
-// order and that of the sums is that of Main's Pairs.
+// The gradients of rowscale and layerscale, which need x0. d[width] is the gradient of x0 * rowscale * layerscale. d
+// and the sums are in the order of Main's Pairs.
 template <typename T, typename Main>
 static inline void gradients_of_scales(const DropoutAddNorm& p, int64_t row, const float* d, T* drowscale,
                                        float* layerscale_sums) {
@@ -124,7 +124,7 @@ static inline void backward_rows(const DropoutAddNorm& p, int64_t begin, int64_t
   const bool is_rms = p.norm == NormKind::kRmsNorm, dropped = drops(p), scales = to.rowscale || to.layerscale;
   const T* layerscale = at<T>(p.layerscale, 0);
   const W* weight = at<W>(p.weight, 0);
-  // Both in the order of Main's Pairs, as are the sums until all rows are added.
+  // Both are in the order of Main's Pairs, and so are the sums until all rows are added.
   float* d = workspace;
   float* factors = d + dropout_add_norm_row(width);
   const Dropout dropout = dropout_of(dropped ? p.keep_probability : 0.0, p.seed, p.offset);

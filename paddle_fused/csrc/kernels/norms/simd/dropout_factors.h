@@ -1,5 +1,5 @@
-// The factors of dropout for whole vectors, for */simd only: Philox4x32-10 as philox.h has it, on as many counters
-// at a time as a register holds 64-bit products.
+// Dropout factors for whole vectors, for */simd only: Philox4x32-10 as in philox.h, on as many counters at a time as
+// a register has 64-bit products.
 #pragma once
 #include "kernels/simd/vectors.h"
 
@@ -11,14 +11,14 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 
 typedef uint64_t Longs __attribute__((vector_size(kFloats * 4)));
-constexpr int kCounters = kFloats / 2;  // in a register; each gives four neighbours, all of them a Pair
-// Registers at a time: a round takes longer than its instructions.
+constexpr int kCounters = kFloats / 2;  // per register; each yields four adjacent elements, all of them a Pair
+// Registers processed at a time, to hide the latency of a round.
 constexpr int kCounterGroups = kFloats == 16 ? 4 : 2;
 constexpr int64_t kFactorsAtATime = kCounterGroups * kPair;
 
 PF_INLINE Longs all(uint64_t x) { return x + Longs{}; }
 
-// The products of the lower halves; what the upper ones hold does not matter.
+// Products of the lower halves. The upper halves are undefined.
 PF_INLINE Longs low_products(Longs x, Longs y) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Longs>(
@@ -35,12 +35,12 @@ PF_INLINE Longs low_products(Longs x, Longs y) {
 #endif
 }
 
-// What all rows of a call share.
+// Values shared by all rows of a call.
 struct Dropout {
   Longs keys[10][2];
   uint64_t offset;
   uint32_t threshold;  // a word below it keeps its element
-  float kept;          // the factor of those
+  float kept;          // the factor of kept elements
 };
 
 PF_INLINE Dropout dropout_of(double keep_probability, uint64_t seed, uint64_t offset) {
@@ -58,9 +58,10 @@ PF_INLINE Dropout dropout_of(double keep_probability, uint64_t seed, uint64_t of
   return d;
 }
 
-// factors[i] of the elements [0, width) of a row, in the order of Main's Pairs: `kept` where a random word is below the
-// threshold, else 0. One counter serves four neighbours: the offset is its low half, its high half numbers (row, group
-// of four). Writes up to the next multiple of kFactorsAtATime. keep_probability must be below 1.
+// factors[i] for the elements [0, width) of a row, in the order of Main's Pairs: `kept` where a random word is below
+// the threshold, else 0. One counter serves four adjacent elements. Its low half is the offset, its high half the
+// number of (row, group of four). Writes up to the next multiple of kFactorsAtATime. keep_probability must be below
+// 1.
 template <typename Main>
 PF_INLINE void dropout_factors(const Dropout& d, int64_t row, int64_t width, float* factors) {
   const Longs m0 = all(uint64_t{0xD2511F53u}), m1 = all(uint64_t{0xCD9E8D57u}), low = all(uint64_t{0xffffffffu});
@@ -86,7 +87,7 @@ PF_INLINE void dropout_factors(const Dropout& d, int64_t row, int64_t width, flo
       }
     }
     for (int g = 0; g < kCounterGroups; ++g) {
-      // The words 0 and 2 of every counter are the even elements, 1 and 3 the odd ones.
+      // Words 0 and 2 of every counter are the even elements, 1 and 3 the odd ones.
       const Words even = reinterpret_cast<Words>((c0[g] & low) | (c2[g] << 32));
       const Words odd = reinterpret_cast<Words>((c1[g] & low) | (c3[g] << 32));
       const Words kept = reinterpret_cast<Words>(all(d.kept));

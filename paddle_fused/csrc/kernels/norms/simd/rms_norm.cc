@@ -5,7 +5,7 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// T is the type of x, G that of gamma. While a row is stored, the next one is fetched: `next`.
+// T is the type of x, G the type of gamma. While a row is stored, the next one is prefetched (`next`).
 template <typename T, typename G, typename Where>
 static inline float normalise_row(const T* x, const G* gamma, float epsilon, int64_t width, T* y, Where where,
                                   const T* next) {
@@ -44,7 +44,7 @@ void forward(const void* x_data, const void* gamma_data, float epsilon, int64_t 
   }
 }
 
-// again[width] holds the row of the sum until it is normalised: streamed, the sum itself is no longer near.
+// again[width] holds the row of the sum until it is normalized, because a streamed sum is no longer in the caches.
 template <typename T, typename Where>
 static inline void add_and_normalise(const T* x, const T* residual, const T* gamma, float epsilon, int64_t rows,
                                      int64_t width, T* again, T* y, T* sum, float* rstd, Where where) {
@@ -85,7 +85,7 @@ void add_forward(const void* x_data, const void* residual_data, const void* gamm
   }
 }
 
-// Rows are taken four at a time, so that gamma and dgamma are near when they are needed again.
+// Four rows are processed at a time, so gamma and dgamma are still cached when they are needed again.
 constexpr int64_t kTogether = 4;
 
 template <typename T, typename G, typename Where>
@@ -99,7 +99,7 @@ static inline void gradients(const T* dy, const T* x, const float* rstd, const G
       for (int64_t row = first; row < last; ++row) {
         const T *dy_row = dy + row * width, *x_row = x + row * width;
         const float r = rstd[row];
-        // x is scaled by rstd before the product: x^3 of large activations would overflow.
+        // x is scaled by rstd before the product, because x^3 of large activations would overflow.
         add_block(projected[row - first], begin, end, [=](int64_t i, auto part) {
           return load<Main>(dy_row + i, part) * load<Main>(gamma + i, part) * (load<Main>(x_row + i, part) * r);
         });

@@ -5,8 +5,8 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// The update is written once, for float32. An array of 16 bits is widened block by block into memory that stays in the
-// first cache.
+// The update is written once, for float32. 16-bit arrays are widened block by block into memory that stays in the L1
+// cache.
 constexpr int64_t kBlock = 512;
 
 template <typename T>
@@ -23,7 +23,7 @@ void store(const float* from, int64_t begin, int64_t count, void* to) {
   for (int64_t i = 0; i < count; ++i) from_float(from[i], target + i);
 }
 
-// A block of an array as floats: the array's own memory, or `scratch` with its values.
+// A block of an array as floats: the array's memory, or `scratch` with its values.
 float* open(const AdamArray& array, int64_t begin, int64_t count, float* scratch) {
   if (!array.data) return nullptr;
   if (array.type == ElementType::kFloat32) return static_cast<float*>(array.data) + begin;
@@ -58,7 +58,7 @@ void update(const AdamScalars& s, int64_t count, const float* __restrict grad, f
       u = v > moment2_max[i] ? v : moment2_max[i];
       moment2_max[i] = u;
     }
-    // The two small terms first: the weight is rounded once.
+    // The two small terms are added first, so the weight is rounded once.
     weight[i] -= s.decay * weight[i] + s.step_size * (m / (__builtin_sqrtf(u) + s.epsilon));
   }
 }

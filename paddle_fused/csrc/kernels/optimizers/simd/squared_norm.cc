@@ -5,7 +5,7 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// As many sums as hide the latency of an addition, each in a vector of its own.
+// Enough independent sums to hide the latency of an addition.
 constexpr int64_t kLanes = 64;
 
 template <typename T>

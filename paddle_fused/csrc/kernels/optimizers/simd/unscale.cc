@@ -5,7 +5,7 @@ namespace paddle_fused::kernels {
 namespace PF_TARGET {
 namespace {
 
-// 1 for Inf and NaN, whose exponents are all ones.
+// 1 for Inf and NaN, whose exponent bits are all ones.
 inline uint32_t is_special(float value) { return (float_to_bits(value) & 0x7f800000u) == 0x7f800000u; }
 
 template <typename T>

@@ -59,8 +59,9 @@ def test_a_run_that_lost_a_rank(command, undisturbed, start_python, run_python, 
     assert not list(out.glob(".checkpoint-*"))
 
 
-def test_a_run_of_split_sequences_that_lost_a_rank(command, start_python, tmp_path):
-    split = ["--sep_parallel_degree" if word == "--tensor_parallel_degree" else word for word in command]
+@pytest.mark.parametrize("flag", ["--sep_parallel_degree", "--context_parallel_degree"])
+def test_a_run_of_split_sequences_that_lost_a_rank(flag, command, start_python, tmp_path):
+    split = [flag if word == "--tensor_parallel_degree" else word for word in command]
     process = start_python(*split, "--output_dir", tmp_path / "out")
     for line in process.stdout:
         if line.startswith("step 5/"):

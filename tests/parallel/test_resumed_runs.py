@@ -31,6 +31,7 @@ METHODS = {
     "sharding stage 2": f"--sharding stage2 {HALVES} {FP32}",
     "pipeline": f"--pipeline_parallel_degree 2 {HALVES} --gradient_accumulation_steps 2 {FP32}",
     "Ulysses": ULYSSES,
+    "ring": f"--context_parallel_degree 2 {WHOLE_BATCH} {FP32}",
     "sequence parallel": f"{TENSOR} --sequence_parallel true {FP32} --fuse_attention_qkv false",
 }
 

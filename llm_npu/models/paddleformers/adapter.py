@@ -41,6 +41,7 @@ class TrainingArguments(Upstream):
     pipeline_parallel_degree = property(operator.attrgetter("pipeline_model_parallel_size"))
     sharding_parallel_degree = property(operator.attrgetter("sharding_parallel_size"))
     data_parallel_degree = property(operator.attrgetter("data_parallel_size"))
+    sep_parallel_degree = property(operator.attrgetter("sep_parallel_size"))
     virtual_pp_degree = property(operator.attrgetter("virtual_pipeline_model_parallel_size"))
     recompute = property(operator.attrgetter("recompute_granularity"))
 

@@ -11,6 +11,9 @@ from llm_npu.models.library import names
 from .arguments import RunConfig
 from .formats import layer_range
 
+# Families tested with --context_parallel_degree, and with split sequences and tensor parallelism.
+TESTED_COMBINED = ("llama", "qwen2")
+
 
 def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     """Raise UserError if the model of ``config`` (a ``LlamaConfig``, ...) cannot be trained with ``run``.
@@ -136,18 +139,26 @@ def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
             f"{split} splits sequences, but only those of "
             f"{titles_of(lambda other: other.splits_sequences)} can be split; remove it"
         )
+    if max(run.ring, training.tensor_parallel_degree) > 1 and config.model_type not in TESTED_COMBINED:
+        raise UserError(
+            f"sequences of {family.title} are split only by --sep_parallel_degree without "
+            "--tensor_parallel_degree and --context_parallel_degree; remove the others"
+        )
     heads = config.num_attention_heads // max(training.tensor_parallel_degree, 1)
     if heads < shared:
         raise UserError(
             f"--sep_parallel_degree is {shared}, but attention of {name} has {heads} heads to exchange; use "
             f"at most {heads}"
         )
-    if getattr(config, "attention_dropout", 0.0):
-        raise UserError(
-            f"{name} has attention_dropout {config.attention_dropout}, which {split} does not "
-            "support; set it "
-            "to 0 in config.json, or leave the flag out"
-        )
+    dropouts = ["hidden_dropout_prob", "attention_probs_dropout_prob"] * family.has_hidden_dropout
+    dropouts += ["attention_dropout"] * family.has_attention_dropout
+    for field in dropouts:
+        from_flag = getattr(run.model, field, None)
+        if dropout := getattr(config, field) if from_flag is None else from_flag:
+            raise UserError(
+                f"{name} has {field} {dropout}, which {split} does not support; set it to 0 in "
+                "config.json or by its flag, or leave the flag out"
+            )
     if getattr(config, "rope_scaling_type", None) == "dynamic_ntk" and run.data.packing != "stream":
         raise UserError(
             f"{split} pads rows, and the dynamic rotary scaling of {name} depends on their length; use "

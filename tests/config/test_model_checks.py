@@ -1,5 +1,6 @@
 """Runs that their model cannot do are refused."""
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -49,7 +50,9 @@ def test_lora_does_not_train_weights_that_are_split():
         ("llama", {}, 4, None),
         ("llama", {}, 5, r"has 4 heads .* at most 4"),
         ("qwen2", {"attention_dropout": 0.1}, 2, r"attention_dropout 0.1"),
-        ("gpt", {}, 2, r"only those of .*Llama"),
+        ("gpt", {"hidden_dropout_prob": 0.1}, 2, r"hidden_dropout_prob 0.1"),
+        ("gpt", {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, 2, None),
+        ("mixtral", {}, 2, r"only those of .*Llama"),
     ],
 )
 def test_sequences_that_cannot_be_split_are_refused(model_type, fields, degree, sentence):
@@ -64,6 +67,19 @@ def test_sequences_that_cannot_be_split_are_refused(model_type, fields, degree, 
         return config.check_model(run, model)
     with pytest.raises(ValueError, match=sentence):
         config.check_model(run, model)
+
+
+def test_sequences_are_split_in_combinations_that_were_tested():
+    for model_type, refused in (("qwen2", False), ("gemma", True)):
+        run = config.parse(["--model_type", model_type])
+        model = config_for(run)
+        run.training.sep_parallel_degree = 2
+        in_a_ring = replace(run, ring=2)
+        with pytest.raises(ValueError, match="split only by") if refused else contextlib.nullcontext():
+            config.check_model(in_a_ring, model)
+        run.training.tensor_parallel_degree = 2
+        with pytest.raises(ValueError, match="split only by") if refused else contextlib.nullcontext():
+            config.check_model(run, model)
 
 
 def test_what_gpt_cannot_do_is_refused():

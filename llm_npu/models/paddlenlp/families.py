@@ -195,6 +195,7 @@ MISTRAL = Family(
     model_type="mistral",
     name="Mistral",
     title="Mistral",
+    splits_sequences=True,
     models=("MistralForCausalLM",),
     layers={
         "attention": {"MistralAttention": "F", "MistralModel": "causal decoder"},
@@ -335,6 +336,7 @@ GPT = Family(
     model_type="gpt",
     name="GPT",
     title="GPT",
+    splits_sequences=True,
     package="gpt",
     models=("GPTForCausalLM",),
     layers={
@@ -403,6 +405,7 @@ GEMMA = Family(
     model_type="gemma",
     name="Gemma",
     title="Gemma",
+    splits_sequences=True,
     models=("GemmaForCausalLM",),
     layers={
         "attention": {"GemmaAttention": "function", "GemmaModel": "decoder"},

@@ -16,7 +16,11 @@ STEPS, SAMPLES, MICRO_BATCHES = 3, 8, 2
 MODELS = {"tied embedding": {"tie_word_embeddings": True}, **run_inputs.OTHERS}
 ADAPTED = "LoRA"  # a model with weights, of which an adapter is trained
 # The same, of runs with split sequences.
-SPLIT_MODELS = {"Qwen2": {"model_type": "qwen2", "num_key_value_heads": 4}, ADAPTED: {}}
+SPLIT_MODELS = {
+    "Qwen2": {"model_type": "qwen2", "num_key_value_heads": 4},
+    "Mistral": {"model_type": "mistral"},
+    ADAPTED: {},
+}
 CONVERSATIONS = "conversations"  # data of short documents instead of text
 
 
@@ -104,7 +108,7 @@ ALONE = [
         OF_SPLIT | {"data": CONVERSATIONS},
         OF_SPLIT | {"data": CONVERSATIONS, "bf16": True},
         OF_SPLIT | {"model": ADAPTED},
-        OF_SPLIT | {"model": "Qwen2"},
+        *(OF_SPLIT | {"model": model} for model in ("Qwen2", "Mistral", "Gemma", "GPT")),
     )
     for method in (
         Method("one process", 1, 1, "", **kind),
@@ -151,7 +155,10 @@ TWO += [
     Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, data=CONVERSATIONS, bf16=True),
     Method("Ulysses, joined rows", 2, 1, f"{SPLIT} --padding none", **OF_SPLIT, data=CONVERSATIONS),
     Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, model=ADAPTED),
-    Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, model="Qwen2"),
+    *(
+        Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, model=model)
+        for model in ("Qwen2", "Mistral", "Gemma", "GPT")
+    ),
     Method("ring", 2, 1, RING, **OF_SPLIT),
     Method("ring", 2, 1, RING, **OF_SPLIT, bf16=True),
     Method("ring, recompute", 2, 1, f"{RING} --recompute true", **OF_SPLIT, bf16=True),

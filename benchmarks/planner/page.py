@@ -228,7 +228,7 @@ predicted as they execute (`benchmarks/planner/programs`); a plan for this train
 does. The CANN kernels are the same, but nobody has measured the difference between the
 programs.
 
-What the stacks differ in, and how it was seen:
+Differences between the stacks, and their evidence:
 
 - MindSpeed merges what two parts of ring attention yield in a chain of float32 kernels (`forward_update` in
   `mindspeed/core/context_parallel/utils.py`), which cost as much as attention itself where parts are short.

@@ -263,7 +263,7 @@ def _check_offload(run: Namespace) -> None:
     if activations is not None and granularity != "full":
         raise UserError(
             f"{flags[-1]} keeps the inputs of whole layers, but --recompute_granularity is {granularity}; "
-            "use full, or leave one of the two out"
+            "use full, or remove one of the two"
         )
     if activations is not None and getattr(run, "refined_recompute", ""):
         raise UserError(

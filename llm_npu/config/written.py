@@ -49,7 +49,7 @@ REFUSED: Mapping[str, str] = {
     "preprocessing_num_workers": "the tokenizer uses all cores; remove it",
     "plot_loss": "the loss curve is always drawn into loss.png in --output_dir; remove it",
     "save_only_model": "checkpoints can always be resumed from; remove it",
-    "trust_remote_code": f"models are {names.TITLE}'s, and no code is loaded with weights; remove it",
+    "trust_remote_code": f"models come from {names.TITLE}, and a model folder's code never runs; remove it",
     "ddp_timeout": "only torch.distributed reads it; remove it",
     "framework": "the framework is Paddle; remove it",
     "lora": "set --finetuning_type lora",

@@ -70,7 +70,7 @@ def test_sequences_that_cannot_be_split_are_refused(model_type, fields, degree, 
 
 
 def test_sequences_are_split_in_combinations_that_were_tested():
-    for model_type, refused in (("qwen2", False), ("gemma", True)):
+    for model_type, refused in (("qwen2", False), ("gpt", True)):
         run = config.parse(["--model_type", model_type])
         model = config_for(run)
         run.training.sep_parallel_degree = 2

@@ -254,6 +254,8 @@ def _check_offload(run: Namespace) -> None:
         )
     if run.processes > 1 and (stages := {"stage2", "stage3"} & set(run.sharding.split())):
         raise UserError(f"{flags[0]} does not support --sharding {stages.pop()}; set --sharding stage1")
+    if run.stage == "dpo":
+        raise UserError(f"{flags[0]} was not tested with --stage dpo; leave it out")
     if run.offload_optimizer is not None and (run.disable_fused_options or not run.use_fused_adamw):
         off = "--disable_fused_options" if run.disable_fused_options else "--use_fused_adamw false"
         raise UserError(

@@ -58,9 +58,13 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 def test_what_runs_is_an_operator_or_a_part_of_one():
     for operator in registry.operators().values():
         operator.function()
+    importlib.import_module("paddle_fused.context_parallel.ring")  # collective: its tests need several ranks
     # apply_rotary is two calls of rotary_mul, and flashmask_attention one of flash_attention; the gradient of
     # a grouped product is one of its own.
-    assert dispatch.OPERATORS.keys() - registry.operators().keys() == {"grouped_matmul_dweight"}
+    assert dispatch.OPERATORS.keys() - registry.operators().keys() == {
+        "grouped_matmul_dweight",
+        "ring_attention",
+    }
     assert registry.operators().keys() - dispatch.OPERATORS.keys() == {"apply_rotary", "flashmask_attention"}
 
 

@@ -139,7 +139,7 @@ def test_dumps_of_other_dtypes_are_refused(tmp_path, capsys):
     for name in ("one", "other"):
         options.write({"output/a": np.arange(3)}, tmp_path / name)
     assert program.run(numerics.main, ["compare", str(tmp_path / "one"), str(tmp_path / "other")]) == 2
-    assert "is int64; dumps have float64, float32" in capsys.readouterr().err
+    assert "int64" in capsys.readouterr().err
 
 
 def test_large_numbers_are_compared():

@@ -241,7 +241,7 @@ def test_it_needs_pairs_and_weights(tmp_path):
     (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     arguments = ["--stage", "dpo", "--input_dir", "x", "--model_name_or_path", str(tmp_path)]
-    with pytest.raises(ValueError, match=r"--stage dpo .*; leave --continue_training false"):
+    with pytest.raises(ValueError, match=r"--stage dpo .*--continue_training false"):
         config.read([*arguments, "--continue_training", "false"])
     values = config.read([*arguments, "--beta", "0.2"]).values
     assert (values.learning_rate, values.packing, values.dpo_beta) == (1e-6, "none", 0.2)
@@ -261,7 +261,7 @@ def test_a_sliding_window_below_the_length_is_refused(tmp_path):
         str(tmp_path),
         "--max_seq_length",
     ]
-    with pytest.raises(ValueError, match="64 tokens; set --max_seq_length 64"):
+    with pytest.raises(ValueError, match="64 tokens; .*--max_seq_length 64"):
         config_for(config.parse([*arguments, "128"]))
     config_for(config.parse([*arguments, "64"]))
 

@@ -191,13 +191,14 @@ def main() -> int:
     import paddle
 
     paddle.set_device("npu")
-    text = PAGE.read_text(encoding="utf-8")
-    for name, text in (("callers", markdown_of_callers()), (f"models of {table.title()}", markdown(rows()))):
-        pattern = re.escape(begin(name)) + ".*?" + re.escape(END)
-        text = re.sub(
-            pattern, lambda _, name=name, text=text: begin(name) + text + END, text, flags=re.DOTALL
-        )
-    PAGE.write_text(text, encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    for name, rows_of in (
+        ("callers", markdown_of_callers()),
+        (f"models of {table.title()}", markdown(rows())),
+    ):
+        before, mark, rest = page.partition(begin(name))
+        page = before + mark + rows_of + END + rest.partition(END)[2]
+    PAGE.write_text(page, encoding="utf-8")
     return 0
 
 

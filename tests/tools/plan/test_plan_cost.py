@@ -334,9 +334,9 @@ def test_every_figure_of_a_card_has_a_source():
 
 
 def test_unknown_cards_get_a_sentence():
-    with pytest.raises(ValueError, match=r"--card is 910b9: .*910b, 910b1, .*910b"):
+    with pytest.raises(ValueError, match=r"--card is 910b9\b.*910b, 910b1, .*910b"):
         cards.card("910b9")
-    with pytest.raises(ValueError, match=r"--card is empty: .*910b, .*910c[^;]*$"):
+    with pytest.raises(ValueError, match=r"--card is empty\b.*910b, .*910c[^;]*$"):
         cards.card("")
 
 

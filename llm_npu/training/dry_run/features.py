@@ -117,13 +117,15 @@ def _groups() -> dict:
     hcg = getattr(fleet.fleet, "_hcg", None)
     if hcg is None:
         return {}
-    return {
+    groups = {
         "tp": hcg.get_model_parallel_group(),
         "pp": hcg.get_pipe_parallel_group(),
         "sharding": hcg.get_sharding_parallel_group(),
         "dp": hcg.get_data_parallel_group(),
-        "sep": hcg.get_sep_parallel_group(),
     }
+    if hcg.get_sep_parallel_world_size() > 1:
+        groups["sep"] = hcg.get_sep_parallel_group()
+    return groups
 
 
 class DisableOutputs(TrainerCallback):

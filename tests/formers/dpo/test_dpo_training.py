@@ -261,7 +261,7 @@ def test_a_sliding_window_below_the_length_is_refused(tmp_path):
         str(tmp_path),
         "--max_seq_length",
     ]
-    with pytest.raises(ValueError, match="64 tokens; .*--max_seq_length 64"):
+    with pytest.raises(ValueError, match=r"64 tokens; .*--max_seq_length 64"):
         config_for(config.parse([*arguments, "128"]))
     config_for(config.parse([*arguments, "64"]))
 

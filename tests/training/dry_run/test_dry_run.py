@@ -105,7 +105,8 @@ def test_other_settings_are_followed_alike(run_python, tmp_path, inputs, argumen
 def test_offload_lowers_the_peak(run_python, tmp_path):
     """By the master weights and moments, then by the inputs of all layers but one."""
     sizes = {"hidden_size": 128, "num_hidden_layers": 8, "max_position_embeddings": 2048}
-    inputs = run_inputs.inputs(tmp_path / "inputs", **sizes)
+    (folder := tmp_path / "inputs").mkdir()
+    inputs = run_inputs.inputs(folder, **sizes)
     long = {"max_seq_length": 2048, "recompute": "true", "use_fused_linear_cross_entropy": "true"}
     offloads = ({}, {"offload_optimizer": "host"}, {"offload_activations": "all"})
     peaks = []

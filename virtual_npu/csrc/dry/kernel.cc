@@ -78,7 +78,8 @@ DataType dtype_of(const KernelEntry& entry, const DenseTensor& output) {
 }
 
 bool is_small(const KernelEntry& entry, const DenseTensor& output) {
-  return !has_size(output) || output.numel() * phi::SizeOf(dtype_of(entry, output)) <= kSmall;
+  const DataType dtype = dtype_of(entry, output);
+  return !has_size(output) || output.numel() * phi::SizeOf(dtype) <= small(dtype);
 }
 
 bool computes_from_known(const KernelEntry& entry, const TensorPointers& inputs,
@@ -142,7 +143,7 @@ bool assume(const KernelEntry& entry, const std::vector<DenseTensor*>& outputs) 
   const bool compares = entry.name == "equal" || entry.name == "not_equal";
   if (compares && (!is_float(entry.dtype) || outputs.front()->numel() != 1)) return false;
   for (DenseTensor* output : outputs) {
-    if (output->dtype() != DataType::BOOL || output->numel() > int64_t(kSmall)) {
+    if (output->dtype() != DataType::BOOL || output->numel() > int64_t(kSmallIntegers)) {
       set_unknown(*output, entry.name);
       continue;
     }

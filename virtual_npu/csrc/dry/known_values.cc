@@ -117,6 +117,8 @@ void clear(void* at, size_t size) {
 
 }  // namespace
 
+size_t small(phi::DataType dtype) { return decides(dtype) ? kSmallIntegers : kSmall; }
+
 void set_known(const void* address, size_t size) {
   Range range;
   range.known = true;
@@ -149,12 +151,13 @@ bool is_known(const void* address, size_t size) {
 bool is_known(const phi::DenseTensor& tensor) {
   if (tensor.numel() == 0) return true;
   if (!tensor.initialized()) return false;
-  if (tensor.place().GetType() == phi::AllocationType::CPU) return bytes_of(tensor) <= kSmall;
-  return bytes_of(tensor) <= kSmall && tensor.meta().is_contiguous() && is_known(address_of(tensor), bytes_of(tensor));
+  if (bytes_of(tensor) > small(tensor.dtype())) return false;
+  if (tensor.place().GetType() == phi::AllocationType::CPU) return true;
+  return tensor.meta().is_contiguous() && is_known(address_of(tensor), bytes_of(tensor));
 }
 
 void to_device(void* to, const void* from, size_t size) {
-  if (size > kSmall) return set_unknown(to, size, phi::DataType::UNDEFINED, "a copy from the host");
+  if (size > kSmallIntegers) return set_unknown(to, size, phi::DataType::UNDEFINED, "a copy from the host");
   std::memcpy(to, from, size);
   set_known(to, size);
 }
@@ -173,7 +176,7 @@ void to_host(void* to, const void* from, size_t size) {
 
 void on_device(void* to, const void* from, size_t size) {
   const Range range = range_at(from);
-  if (range.known && size <= kSmall) {
+  if (range.known && size <= kSmallIntegers) {
     const size_t held = std::min(size, size_t(range.end - reinterpret_cast<Address>(from)));
     std::memmove(to, from, held);
     return set_known(to, held);
@@ -182,7 +185,7 @@ void on_device(void* to, const void* from, size_t size) {
 }
 
 void fill(void* at, unsigned char value, size_t size) {
-  if (size > kSmall) return set_unknown(at, size, phi::DataType::UNDEFINED, "a fill of memory");
+  if (size > kSmallIntegers) return set_unknown(at, size, phi::DataType::UNDEFINED, "a fill of memory");
   std::memset(at, value, size);
   set_known(at, size);
 }

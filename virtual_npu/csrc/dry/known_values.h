@@ -12,8 +12,12 @@
 namespace virtual_npu {
 namespace dry {
 
-// The largest tensor, in bytes, whose values are tracked.
-constexpr size_t kSmall = size_t{64} << 10;
+// The largest tensors, in bytes, whose values are tracked. Integers and bools are the tokens, labels, positions and
+// masks of a batch, which decide shapes and branches: 8 rows of 131,072 tokens in int64 are 8 MiB.
+constexpr size_t kSmall = size_t{64} << 10, kSmallIntegers = size_t{8} << 20;
+
+// The limit for tensors of a dtype.
+size_t small(phi::DataType dtype);
 
 void set_known(const void* address, size_t size);
 void set_unknown(const void* address, size_t size, phi::DataType dtype, const std::string& by);

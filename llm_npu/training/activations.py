@@ -1,8 +1,8 @@
 """``--offload_activations``: the inputs of recomputed decoder layers in host memory from forward to backward.
 
-A recomputed layer saves only its input. After the layer's forward pass the input is copied to host memory and
-its tensor refers to the copy, so that the device's memory is freed; before the backward pass recomputes the
-layer, the input is copied back.
+A recomputed layer saves only its input. After the layer's forward pass the input is copied to host memory.
+Its tensor then refers to the copy, which frees the device's memory. The backward pass recomputes the layer
+from a copy on the device.
 
 Both ways in which Paddle recomputes call the layer with the saved tensor: by hooks (``use_reentrant`` false)
 with the same tensor, by a PyLayer with a detached one, whose gradient becomes the input's.
@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 import paddle
+from paddle.autograd import PyLayer
 
 from llm_npu.models import layout, lora
 
 HOST = paddle.CPUPlace()
 NAMES = ("recompute", "rr_recompute")  # in the modules of both libraries' models
-ON_HOST = "_input_on_host"  # attribute of a tensor
 NUMBER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 
 
@@ -72,20 +72,30 @@ class HostInputs:
             outputs = function(*args, **kwargs)
             number, self._number = self._number, None
             if hidden is not None and number in self._chosen:
-                setattr(hidden, ON_HOST, True)
                 _refer(hidden, hidden._copy_to(HOST, True))
             return outputs
 
         return call
 
     def _again(self, function: Callable, hidden, args, kwargs):
-        """Run the layer for the backward pass; its input comes back to the device."""
-        host = hidden._new_shared_tensor()
-        _refer(hidden, host._copy_to(paddle.framework._current_expected_place(), True))
-        outputs = function(*args, **kwargs)
-        if hasattr(hidden, ON_HOST):  # lives until the end of the backward pass; what is needed is saved
-            _refer(hidden, host)
-        return outputs
+        """Run the layer for the backward pass, on a copy of its input on the device.
+
+        The input itself stays in host memory: autograd keeps it until the end of the backward pass.
+        """
+        on_device = Upload.apply(hidden)
+        return function(*(on_device if arg is hidden else arg for arg in args), **kwargs)
+
+
+class Upload(PyLayer):
+    """A copy on the device, whose gradient is that of the tensor in host memory."""
+
+    @staticmethod
+    def forward(ctx, tensor):
+        return tensor._copy_to(paddle.framework._current_expected_place(), True)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
 
 
 def _is_activation(value: object) -> bool:

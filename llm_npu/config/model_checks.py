@@ -147,7 +147,7 @@ def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
     heads = config.num_attention_heads // max(training.tensor_parallel_degree, 1)
     if heads < shared:
         raise UserError(
-            f"--sep_parallel_degree is {shared}, but attention of {name} has {heads} heads to exchange; use "
+            f"--sep_parallel_degree is {shared}, but {name} has only {heads} attention heads to split; use "
             f"at most {heads}"
         )
     dropouts = ["hidden_dropout_prob", "attention_probs_dropout_prob"] * family.has_hidden_dropout

@@ -110,7 +110,7 @@ class PairRows(Rows):
         return self._sequences.sizes
 
     def numbers(self, index: int) -> list[int]:
-        """The numbers of the pairs of sample ``index``."""
+        """Indices of the pairs in sample ``index``."""
         return list(self._plan[index])
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:

@@ -97,8 +97,8 @@ def parameters(model) -> dict:
         return named if head is None else named | {"lm_head.weight": head.weight}
     if model.lm_head.weight is not named[embedding]:
         raise UserError(
-            f"{type(model).__name__} has tie_word_embeddings in its configuration, but a separate head, "
-            "which would be lost; set config.tie_word_embeddings = False."
+            f"{type(model).__name__} sets tie_word_embeddings but has a separate head, which would "
+            "be lost; set config.tie_word_embeddings = False."
         )
     return named
 

@@ -78,8 +78,8 @@ def _lengths(name: str, cumulative, tokens: int | None) -> tuple[int, ...] | Non
     ends = list(check_ints(OPERATOR, name, cumulative))
     if not ends or ends[0] != 0:
         raise ValueError(
-            f"{OPERATOR}: {name} is {ends}; accepted: cumulative lengths from 0 on (for lengths 3, 2: [0, "
-            "3, 5])."
+            f"{OPERATOR}: {name} is {ends}; accepted: cumulative lengths that start at 0 (for lengths 3, 2: "
+            "[0, 3, 5])."
         )
     lengths = tuple(end - start for start, end in pairwise(ends))
     if min(lengths, default=0) < 0:

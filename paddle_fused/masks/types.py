@@ -274,7 +274,7 @@ def band(left: int | None, right: int | None, align: str = "bottom_right") -> Ma
     for name, bound in (("left", left), ("right", right)):
         if bound is not None and bound < 0:
             raise ValueError(
-                f"{name} is {bound}; accepted: a number of keys from 0 on, or None (or -1) for no bound. "
+                f"{name} is {bound}; accepted: a non-negative number of keys, or None (or -1) for no bound. "
                 "For a band that excludes the diagonal, use sparse_mode 4 of "
                 "paddle_fused.compat.npu_fusion_attention."
             )
@@ -323,7 +323,7 @@ def documents(
         raise ValueError(f"align is {align!r}; accepted: {' or '.join(map(repr, ALIGNMENTS))}.")
     query_start = None if query_start is None else check_int("documents", "query_start", query_start)
     if query_start is not None and query_start < 0:
-        raise ValueError(f"query_start is {query_start}; accepted: the index of a token, from 0 on.")
+        raise ValueError(f"query_start is {query_start}; accepted: the non-negative index of a token.")
     rows, batch_size = _rows("seqlens", seqlens)
     key_rows, key_batch_size = (
         (rows, batch_size) if key_seqlens is None else _rows("key_seqlens", key_seqlens)
@@ -365,7 +365,7 @@ def dense(hidden, invalid_rows: bool = False) -> Mask:
 def _lengths(operator: str, name: str, lengths) -> tuple[int, ...]:
     values = check_ints(operator, name, lengths)
     if not values or min(values) < 0:
-        raise ValueError(f"{operator}: {name} is {list(values)}; accepted: one or more lengths from 0 on.")
+        raise ValueError(f"{operator}: {name} is {list(values)}; accepted: one or more non-negative lengths.")
     return values
 
 

@@ -158,6 +158,10 @@ def _fast(file: Path, roles: dict[str, str], added: list[added_tokens.Added], co
 
     with _readable(file.parent):
         rust = Tokenizer.from_file(str(file))
+        ids = rust.get_vocab(with_added_tokens=False).values()
+        if len(set(ids)) < len(ids):
+            # Which of the tokens an id means would differ from one loading to the next.
+            raise UserError(f"{file} has several tokens with the same id; accepted: an id for each token.")
         notes = _without_training_settings(rust, file)
         notes += added_tokens.put_into(rust, added)
         notes += [

@@ -19,7 +19,7 @@ def sentencepiece(vocab_file: str, roles: dict[str, str], add) -> tuple[LlamaTok
 def is_bpe(tokenizer: LlamaTokenizer) -> bool:
     """Whether the sentencepiece model is BPE.
 
-    sentencepiece's own module of the format needs a newer protobuf than Paddle before 3.3.1 works with.
+    sentencepiece's protobuf module requires a newer protobuf than Paddle before 3.3.1 supports.
     """
     model = Path(tokenizer.vocab_file).read_bytes()
     trainers = [value for number, value in _fields(model) if number == TRAINER_SPEC]

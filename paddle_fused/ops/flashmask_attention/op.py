@@ -164,7 +164,7 @@ def _window(query, key, indices, window_size, causal: bool):
     if query.shape[1] != key.shape[1] or min(left, right) < 0:
         raise ValueError(
             f"{OPERATOR}: window_size is {window_size} for {query.shape[1]} queries and {key.shape[1]} keys; "
-            "accepted: numbers of keys from 0 on, and equal numbers of queries and keys."
+            "accepted: non-negative numbers of keys, and equal numbers of queries and keys."
         )
     right = 0 if causal else right
     return (

@@ -25,7 +25,7 @@ def test_overlapped_layers_train_as_the_upstream_ones(run_python, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         line = "overlap: all_gather_matmul 12 of 12, matmul_reduce_scatter 12 of 12"
         assert (line in done.stdout) == (overlap is not None)
-        assert ("predicted" in done.stdout) == (overlap == "auto")
+        assert ("overlap: all_gather:" in done.stdout) == (overlap == "auto")  # the planner's choices
         records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         losses[overlap] = [record["loss"] for record in records if "loss" in record]
     assert len(losses[None]) == 3
@@ -34,4 +34,4 @@ def test_overlapped_layers_train_as_the_upstream_ones(run_python, tmp_path):
     )  # bfloat16: the same sums, the same roundings
     refused = run_python(SCRIPT, *ARGUMENTS, "--overlap", "fast", "--output_dir", tmp_path / "none")
     assert refused.returncode == 2
-    assert "backend 'fast'" in refused.stderr
+    assert "'fast'" in refused.stderr

@@ -328,8 +328,7 @@ class RunConfig:
         ineffective: (name, reason) of explicit flags that have no effect in this run.
         notes: One line for each translated name.
         ring: The ranks of ``--context_parallel_degree``; ``training.sep_parallel_degree`` counts all ranks
-        that
-            share a sequence.
+            that share a sequence.
     """
 
     model: ModelArguments

@@ -239,6 +239,11 @@ def _check_schedule(run: Namespace) -> None:
         )
 
 
+def _stages_2_and_3(run: Namespace) -> set[str]:
+    """The stages in ``--sharding`` that split gradients."""
+    return {"stage2", "stage3"} & set(run.sharding.split())
+
+
 def _check_offload(run: Namespace) -> None:
     """Check the requirements of ``--offload_optimizer`` and ``--offload_activations``."""
     if run.device == "cpu":
@@ -250,16 +255,17 @@ def _check_offload(run: Namespace) -> None:
         return
     if run.enable_auto_parallel:
         raise UserError(
-            f"{flags[0]} does not move distributed tensors; leave one of it and --enable_auto_parallel out"
+            f"{flags[0]} does not support --enable_auto_parallel, whose tensors are distributed; remove one "
+            "of the two"
         )
-    if run.processes > 1 and (stages := {"stage2", "stage3"} & set(run.sharding.split())):
+    if run.processes > 1 and (stages := _stages_2_and_3(run)):
         raise UserError(f"{flags[0]} does not support --sharding {stages.pop()}; set --sharding stage1")
     if run.stage == "dpo":
-        raise UserError(f"{flags[0]} was not tested with --stage dpo; leave it out")
+        raise UserError(f"{flags[0]} was not tested with --stage dpo; remove it")
     if run.offload_optimizer is not None and (run.disable_fused_options or not run.use_fused_adamw):
         off = "--disable_fused_options" if run.disable_fused_options else "--use_fused_adamw false"
         raise UserError(
-            f"{flags[0]} is a mode of the fused AdamW, which {off} turns off; leave one of the two out"
+            f"{flags[0]} is a mode of the fused AdamW, which {off} turns off; remove one of the two"
         )
     granularity = getattr(run, "recompute_granularity", "full")  # PaddleNLP's
     if activations is not None and granularity != "full":
@@ -270,7 +276,7 @@ def _check_offload(run: Namespace) -> None:
     if activations is not None and getattr(run, "refined_recompute", ""):
         raise UserError(
             f"{flags[-1]} does not support --refined_recompute, which saves more than the inputs of layers; "
-            "leave one of the two out"
+            "remove one of the two"
         )
 
 
@@ -349,14 +355,14 @@ def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
         )
     for flag, why in WITHOUT_SPLIT_SEQUENCES.items():
         if getattr(run, flag):
-            raise UserError(f"{degree} does not work with --{flag}{why}; leave one of the two out")
-    if stages := {"stage2", "stage3"} & set(run.sharding.split()):
+            raise UserError(f"{degree} does not work with --{flag}{why}; remove one of the two")
+    if stages := _stages_2_and_3(run):
         raise UserError(
             f"--sharding {stages.pop()} does not sum gradients over the ranks of {degree}, so their weights "
             "would drift apart; set --sharding stage1"
         )
     if options := run.sharding_parallel_config or run.tensor_parallel_config:
-        raise UserError(f"{degree} was not tested with the options {options!r}; leave them out")
+        raise UserError(f"{degree} was not tested with the options {options!r}; remove them")
     if "pipeline_parallel_degree" in degrees:
         raise UserError(
             f"{degree} needs positions in every stage, which --pipeline_parallel_degree does not send; use "
@@ -391,7 +397,7 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
 
     ``replicated``: whether there are more processes than the product of the degrees.
     """
-    stages = {"stage2", "stage3"} & set(run.sharding.split())
+    stages = _stages_2_and_3(run)
     if "offload" in run.sharding.split():
         raise UserError(
             f'--sharding is "{run.sharding}", but Paddle\'s offload of sharded states does not support '

@@ -116,7 +116,7 @@ def layer_range(text: str) -> slice:
     match = re.fullmatch(r"(\d{1,6})(?:(:)(\d{1,6})(?::([1-9]\d{0,5}))?)?", text, re.ASCII)
     if not match:
         raise UserError(
-            f"--offload_activations is {text!r}; give all, one layer, or layers such as 0:16 (0 to 15) or "
+            f"--offload_activations is {text!r}; use all, one layer, or layers such as 0:16 (0 to 15) or "
             "0:32:2 (every second one)"
         )
     first = int(match[1])

@@ -157,7 +157,7 @@ def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
         if dropout := getattr(config, field) if from_flag is None else from_flag:
             raise UserError(
                 f"{name} has {field} {dropout}, which {split} does not support; set it to 0 in "
-                "config.json or by its flag, or leave the flag out"
+                "config.json or by its flag, or remove the flag"
             )
     if getattr(config, "rope_scaling_type", None) == "dynamic_ntk" and run.data.packing != "stream":
         raise UserError(

@@ -57,8 +57,7 @@ class Collator:
             "dense" for other models of PaddleNLP.
         multiple: The number of tokens of a row is rounded up to a multiple of this number, by padding.
         cu_seqlens: Add ``cu_seqlens``, int32 [documents + 1], the cumulative lengths over all rows, starting
-        at
-            0: for attention in layout TND.
+            at 0: for attention in layout TND.
 
     Raises:
         UserError: An argument is invalid, or a sample does not fit.

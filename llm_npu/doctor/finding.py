@@ -17,8 +17,7 @@ class Finding:
     """The result of ``check`` on one subject, with a ``fix`` unless it is ok.
 
     Levels: ``error`` means that the requested training cannot work. ``warning`` means that it works, but
-    slower
-    or not as the environment suggests.
+    slower or not as the environment suggests.
     """
 
     check: str

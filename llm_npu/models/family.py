@@ -136,8 +136,7 @@ class StockLayout:
     Attributes:
         embedding: The embedding parameter, with the prefix ``model.``.
         name: ``name(parameter)`` returns the stored tensor, the index of the parameter among those stored
-        side by
-            side in it, and their number. No matrix is transposed.
+            side by side in it, and their number. No matrix is transposed.
         fields: ``fields(config)`` returns the fields of config.json.
     """
 
@@ -155,12 +154,12 @@ class Family:
         title: The name in text.
 
         models: Model classes that surgery accepts; a class that ends with ``Pipe`` is split into pipeline
-        stages. layers: Classes that surgery changes, {operator: {class: one of VARIANTS[operator]}}. package:
-        The library's package with these classes, if class names are not unique across packages.
+            stages.
+        layers: Classes that surgery changes, {operator: {class: one of VARIANTS[operator]}}.
+        package: The library's package with these classes, if class names are not unique across packages.
 
         defaults: Defaults of fields that a config.json omits: transformers' defaults where the library
-        differs,
-            and all fields that the planner reads.
+            differs, and all fields that the planner reads.
         unsupported_fields: Fields of transformers that the library ignores, so they must be empty.
         reads: Fields of ``settings.fields`` that the class uses.
         fixed: Fields for which the class supports a single value.
@@ -174,11 +173,9 @@ class Family:
         write.
 
         fused_projections: {name: names in the Hugging Face layout}. Three names are query, key and value,
-        grouped
-            by key/value head; two are side by side.
+            grouped by key/value head; two are side by side.
         projections_on_request: Whether the configuration chooses between fused and separate projections;
-        False:
-            they are always fused.
+            False: they are always fused.
         projections: Gate, up and down projection of a feed-forward layer or expert.
         gated: Whether a feed-forward layer has three matrices, one of them for the gate.
         attention_bias: Whether query, key and value have biases.

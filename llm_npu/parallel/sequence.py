@@ -31,12 +31,9 @@ from paddle_fused.context_parallel.ring import ring_attention
 from paddle_fused.context_parallel.ulysses import distribute, ulysses_attention
 
 
-def contiguous(x, rank: int, ranks: int, axis: int = 1):
+def contiguous(x: np.ndarray, rank: int, ranks: int) -> np.ndarray:
     """The tokens of ``x``, which has the whole sequence, of a rank: the parts in rank order are ``x``."""
-    size, rest = divmod(x.shape[axis], ranks)
-    assert not rest, (x.shape, ranks)
-    before = (slice(None),) * (axis % x.ndim)
-    return x[(*before, slice(rank * size, (rank + 1) * size))]
+    return np.split(x, ranks, axis=1)[rank]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Part:
 
     Attributes:
         rank, ranks: the rank in the group that shares a sequence, and the number of its ranks.
-        order: ``order(x, rank, ranks, axis)`` selects the tokens of a rank.
+        order: ``order(x, rank, ranks)`` selects the tokens of a rank.
         multiple: what the number of tokens of a sequence must be a multiple of.
     """
 
@@ -54,8 +51,8 @@ class Part:
     order: Callable = contiguous
     multiple: int = 0
 
-    def of(self, x, axis: int = 1):
-        return self.order(x, self.rank, self.ranks, axis)
+    def of(self, x: np.ndarray) -> np.ndarray:
+        return self.order(x, self.rank, self.ranks)
 
 
 class SplitCollator:
@@ -126,8 +123,7 @@ class Ring:
     Attributes:
         group, backward_group: the ranks of the ring, for its two directions.
         shared: the ranks that have the tokens of this place of the ring, each with a share of the heads; None
-        if
-            that is this rank alone.
+            if that is this rank alone.
     """
 
     group: object
@@ -150,19 +146,17 @@ class Ring:
         return ring_attention(query, key, value, mask, **groups, **options)
 
     def operands(self, heads: int, key_heads: int, tokens: int) -> tuple[int, int, int]:
-        return (
-            (heads, key_heads, tokens)
-            if self.shared is None
-            else self.shared.operands(heads, key_heads, tokens)
-        )
+        if self.shared is None:
+            return heads, key_heads, tokens
+        return self.shared.operands(heads, key_heads, tokens)
 
 
 def zigzag_shares(ring: int) -> Callable:
     """An order of `Part`: the zigzag order over ``ring`` ranks, whose tokens are shared contiguously."""
 
-    def order(x, rank: int, ranks: int, axis: int = 1):
+    def order(x: np.ndarray, rank: int, ranks: int) -> np.ndarray:
         place, share = divmod(rank, ranks // ring)
-        return contiguous(zigzag.split(x, place, ring, axis), share, ranks // ring, axis)
+        return contiguous(zigzag.split(x, place, ring), share, ranks // ring)
 
     return order
 

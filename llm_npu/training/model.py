@@ -26,8 +26,7 @@ def config_for(run):
 
     Raises:
         UserError: As ``presets.model_config``; the family is not ``--model_type``; or the model does not
-        support
-            the run (``config.check_model``).
+            support the run (``config.check_model``).
     """
     named, layers = run.model.model_name_or_path, run.model.num_hidden_layers
     with caused_by_the_user():

@@ -97,9 +97,8 @@ class SkippedSteps(TrainerCallback):
     """Ends a run that cannot recover from skipped steps, and protects good checkpoints.
 
     - A non-finite weight ends the run at once; otherwise ``MOST`` consecutive skipped steps do. With fp16, a
-    step
-      with a finite loss counts only at a loss scale below 1, because the scaler still searches for a scale
-      above that.
+      step with a finite loss counts only at a loss scale below 1, because the scaler still searches for a
+      scale above that.
     - A run fails if its last steps, or all steps, were skipped (``check_end``).
     - A checkpoint that is due at a skipped step is written after the next step that is not skipped.
 

@@ -91,8 +91,7 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
 
     Raises:
         UserError: The machines have different flags; there is no checkpoint; it is damaged, or its model does
-        not
-            match ``config`` (``LlamaConfig``, ...); this run ``writes`` and another run holds the output
+            not match ``config`` (``LlamaConfig``, ...); this run ``writes`` and another run holds the output
             folder; the checkpoints would mix with those of an earlier run; or the output folder cannot be
             used.
     """

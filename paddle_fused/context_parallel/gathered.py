@@ -46,8 +46,8 @@ def gathered_attention(
     """
     if is_captured(query):
         raise ValueError(
-            f"{OPERATOR}: the call is part of a captured program; accepted: dygraph. Leave this layer out of "
-            "paddle.jit.to_static."
+            f"{OPERATOR}: the call is part of a captured program; accepted: dygraph. Exclude this layer "
+            "from paddle.jit.to_static."
         )
     rank, ranks = group.rank, group.nranks
     length = query.shape[1] * ranks

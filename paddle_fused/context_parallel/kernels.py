@@ -32,7 +32,7 @@ import paddle.nn.functional as F
 from paddle_fused import ascend, contracts, native
 from paddle_fused.masks.sequences import NO_BOUND
 
-from ..ops.arguments import dtype_name, no_16_bit_on_cpu
+from ..ops.arguments import dtype_name
 from ..ops.attention.ascend import PLUGIN, form, query_factor
 
 COPIES = 8  # of each value of the statistics, as CANN's kernels have it: a block of 32 bytes
@@ -148,9 +148,9 @@ def _attend(q, k, v, causal: bool, documents: tuple[int, ...]) -> list:
 
 
 @lru_cache(maxsize=64)
-def _ends(documents: tuple[int, ...], dtype: str, _device: str):
+def _ends(documents: tuple[int, ...], dtype: str, device: str):
     """Cumulative lengths without the leading 0, which the layers of a model share."""
-    return paddle.to_tensor(list(accumulate(documents)), dtype=dtype)
+    return paddle.to_tensor(list(accumulate(documents)), dtype=dtype, place=device)
 
 
 @cache
@@ -186,9 +186,8 @@ def _registered_gradient(inputs, outputs, out_grad, causal: bool, documents: tup
     return native.run(GRADIENT, *arguments, *_flags(GRADIENT, causal, bool(documents)))
 
 
-_nodes: OrderedDict[tuple, tuple] = (
-    OrderedDict()
-)  # (inputs, outputs) of calls whose saved tensors are replaced
+# (inputs, outputs) of calls whose saved tensors are replaced.
+_nodes: OrderedDict[tuple, tuple] = OrderedDict()
 MOST_NODES = 8
 
 
@@ -350,12 +349,7 @@ def host_reason(query, key, value) -> str | None:
 def _host_operands(tensors, documents):
     if not documents:
         return tensors, None, "BSND"
-    return map(_tokens, tensors), _host_ends(tuple(documents)), "TND"
-
-
-@lru_cache(maxsize=64)
-def _host_ends(documents: tuple[int, ...]):
-    return paddle.to_tensor(list(accumulate(documents)), dtype="int64", place=paddle.CPUPlace())
+    return map(_tokens, tensors), _ends(tuple(documents), "int64", "cpu"), "TND"
 
 
 def _bands(causal: bool) -> list[int]:
@@ -406,10 +400,6 @@ class Composed:
     @staticmethod
     def mode() -> str:
         return ""
-
-
-def composed_reason(query) -> str | None:
-    return no_16_bit_on_cpu(query)
 
 
 def _heads_first(x, heads: int):

@@ -26,7 +26,7 @@ from paddle_fused import masks
 from paddle_fused.devices import default_device_of, is_captured
 from paddle_fused.dispatch import Backend, FusedOp
 
-from ..ops.arguments import check_number
+from ..ops.arguments import check_number, no_16_bit_on_cpu
 from ..ops.attention.call import check_heads, check_tensors
 from ..ops.attention.layout import heads_of
 from ..ops.layer import OperatorLayer
@@ -76,7 +76,7 @@ def ring_attention(
     if is_captured(query):
         raise ValueError(
             f"{OPERATOR}: the call is part of a captured program; accepted: dygraph, because a program "
-            "would not order the transfers. Leave this layer out of paddle.jit.to_static."
+            "would not order the transfers. Exclude this layer from paddle.jit.to_static."
         )
     check_tensors(query, key, value, None, "BSND", 0.0, OPERATOR)
     call = _call_of(query, key, value, group, mask, backward_group, scale)
@@ -304,17 +304,13 @@ def _add(total, rows: slice, tokens: slice, gradient) -> None:
     total[rows, tokens] = total[rows, tokens] + gradient.astype(total.dtype)
 
 
-def _mode(kernel_mode: str, call: RingCall) -> str:
-    way = "two groups" if call.is_duplex else "one group"
-    return ", ".join(filter(None, (kernel_mode, f"{call.group.nranks} ranks", way)))
-
-
 def _backend(kernel_of: Callable[[RingCall], Any], unsupported_reason: Callable[..., str | None]) -> Backend:
     def run(query, key, value, call: RingCall):
         return _Ring.apply(query, key, value, call, kernel_of(call))
 
     def mode(query, key, value, call: RingCall) -> str:
-        return _mode(kernel_of(call).mode(), call)
+        groups = "two groups" if call.is_duplex else "one group"
+        return ", ".join(filter(None, (kernel_of(call).mode(), f"{call.group.nranks} ranks", groups)))
 
     def computed(query, key, value, call: RingCall) -> float:
         kernel, ranks = kernel_of(call), call.group.nranks
@@ -336,7 +332,7 @@ RING_ATTENTION = FusedOp(
     ),
     composed=_backend(
         lambda call: kernels.Composed(call.scale),
-        lambda query, key, value, call: kernels.composed_reason(query),
+        lambda query, key, value, call: no_16_bit_on_cpu(query),
     ),
     communicates=True,
 )

@@ -27,32 +27,23 @@ def chunk_length(length: int, ranks: int) -> int:
     return length // (2 * ranks)
 
 
-def positions(length: int, rank: int, ranks: int) -> np.ndarray:
-    """The positions in the whole sequence of the tokens that a rank holds: int64 [S / n]."""
-    size = chunk_length(length, ranks)
-    return np.concatenate([np.arange(c * size, (c + 1) * size) for c in chunks_of(rank, ranks)])
+def split(x, rank: int, ranks: int):
+    """The tokens of ``x`` [B, S, ...], a tensor or an array with the whole sequence, that a rank holds."""
+    size = chunk_length(x.shape[1], ranks)
+    return _concatenated([x[:, c * size : (c + 1) * size] for c in chunks_of(rank, ranks)])
 
 
-def split(x, rank: int, ranks: int, axis: int = 1):
-    """The tokens of ``x``, a tensor or an array with the whole sequence, that a rank holds."""
-    size = chunk_length(x.shape[axis], ranks)
-    before = (slice(None),) * (axis % x.ndim)
-    parts = [x[(*before, slice(c * size, (c + 1) * size))] for c in chunks_of(rank, ranks)]
-    return _concatenated(parts, axis)
-
-
-def merge(parts: Sequence, axis: int = 1):
+def merge(parts: Sequence):
     """The whole sequence from the parts of all ranks, in rank order; the inverse of ``split``."""
     ranks = len(parts)
     chunks: list = [None] * (2 * ranks)
     for rank, part in enumerate(parts):
-        size, odd = divmod(part.shape[axis], 2)
+        size, odd = divmod(part.shape[1], 2)
         assert not odd, part.shape
-        before = (slice(None),) * (axis % part.ndim)
         first, second = chunks_of(rank, ranks)
-        chunks[first], chunks[second] = part[(*before, slice(size))], part[(*before, slice(size, None))]
-    return _concatenated(chunks, axis)
+        chunks[first], chunks[second] = part[:, :size], part[:, size:]
+    return _concatenated(chunks)
 
 
-def _concatenated(parts: list, axis: int):
-    return np.concatenate(parts, axis) if isinstance(parts[0], np.ndarray) else paddle.concat(parts, axis)
+def _concatenated(parts: list):
+    return np.concatenate(parts, 1) if isinstance(parts[0], np.ndarray) else paddle.concat(parts, 1)

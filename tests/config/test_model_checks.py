@@ -48,7 +48,7 @@ def test_lora_does_not_train_weights_that_are_split():
     ("model_type", "fields", "degree", "sentence"),
     [
         ("llama", {}, 4, None),
-        ("llama", {}, 5, r"has 4 heads .* at most 4"),
+        ("llama", {}, 5, r"has only 4 attention heads .* at most 4"),
         ("qwen2", {"attention_dropout": 0.1}, 2, r"attention_dropout 0.1"),
         ("gpt", {"hidden_dropout_prob": 0.1}, 2, r"hidden_dropout_prob 0.1"),
         ("gpt", {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, 2, None),

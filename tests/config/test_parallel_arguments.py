@@ -52,7 +52,11 @@ def check(processes, **degrees):
         ),
         ({"sharding_parallel_degree": 2}, "--sharding_parallel_degree is 2, but --sharding "),
         ({"sharding": "stage1", "sharding_degree": 2, "sharding_parallel_degree": 2}, "is the old name of"),
-        ({"sharding": "stage3 offload", "tensor_parallel_degree": 2}, "not support --sharding stage3 with"),
+        ({"sharding": "stage3", "tensor_parallel_degree": 2}, "not support --sharding stage3 with"),
+        (
+            {"sharding": "stage3 offload", "tensor_parallel_degree": 2},
+            "--sharding stage1 --offload_optimizer",
+        ),
         ({"sharding": "stage2", "sharding_parallel_degree": 2}, "remove --sharding_parallel_degree"),
         ({"tensor_parallel_degree": 0}, "--tensor_parallel_degree is 0, but must be 1 or more"),
         ({"pipeline_parallel_degree": -2}, "--pipeline_parallel_degree is -2, but must be 1 or more"),

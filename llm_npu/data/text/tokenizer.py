@@ -160,8 +160,8 @@ def _fast(file: Path, roles: dict[str, str], added: list[added_tokens.Added], co
         rust = Tokenizer.from_file(str(file))
         ids = rust.get_vocab(with_added_tokens=False).values()
         if len(set(ids)) < len(ids):
-            # Which of the tokens an id means would differ from one loading to the next.
-            raise UserError(f"{file} has several tokens with the same id; accepted: an id for each token.")
+            # The tokenizers library would choose another one of these tokens each time it loads the file.
+            raise UserError(f"{file} has several tokens with the same id; accepted: one id per token.")
         notes = _without_training_settings(rust, file)
         notes += added_tokens.put_into(rust, added)
         notes += [

@@ -49,8 +49,7 @@ def files(setup: Setup) -> Iterator[Finding]:
     """The native libraries: their location, and the Paddle version and C++ sources of their build.
 
     A problem: libraries that are not built, hidden by a folder with other sources, or built for another
-    Paddle
-    or from sources that differ from those next to them.
+    Paddle or from sources that differ from those next to them.
     """
     try:
         libraries.check_built()

@@ -219,8 +219,7 @@ def ports(setup: Setup) -> Iterator[Finding]:
     """The ports that HCCL listens on, from `HCCL_IF_BASE_PORT` on, and the system's ephemeral ports.
 
     A problem: ports that `net.ipv4.ip_local_reserved_ports` does not reserve. If another program occupies
-    one,
-    HCCL cannot start (EJ0003, EI0019).
+    one, HCCL cannot start (EJ0003, EI0019).
     """
     base = setup.environ.get("HCCL_IF_BASE_PORT") or "60000"
     if setup.kind != "card" or not VALUES["HCCL_IF_BASE_PORT"][1](base):

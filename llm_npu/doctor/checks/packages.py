@@ -85,8 +85,7 @@ def pins(setup: Setup) -> Iterator[Finding]:
     Requirements of an extra are included if its model library is installed.
 
     A problem: a missing package; a different version of paddlepaddle, paddlenlp or paddleformers (a warning
-    for
-    other packages); no model library, which training needs (a warning, because the operators work without
+    for other packages); no model library, which training needs (a warning, because the operators work without
     it).
     """
     project = _installed()

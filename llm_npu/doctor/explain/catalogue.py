@@ -4,8 +4,7 @@ Each file is a list of objects with these fields:
 
 ``name``     the failure's name in this project
 ``role``     ``cause``; ``consequence``: occurs because another rank has failed; ``vague``: does not state
-what
-             failed; ``general``: a code that CANN prints for many failures
+             what failed; ``general``: a code that CANN prints for many failures
 ``meaning``  one or two sentences
 ``codes``    code -> its meaning; a code of six characters, such as 507015 or EI0006
 ``texts``    ``has``: a substring of the line; ``match``: an optional additional regular expression

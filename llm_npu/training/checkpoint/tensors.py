@@ -44,8 +44,7 @@ class LocalTensor:
         shape: The shape of this rank's part of the parameter.
         places: The blocks of an array of ``shape``.
         begin: If set, the tensor contains only the elements of that array from ``begin`` on, in row-major
-        order,
-            possibly followed by padding.
+            order, possibly followed by padding.
     """
 
     tensor: paddle.Tensor

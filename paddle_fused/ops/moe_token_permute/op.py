@@ -25,8 +25,7 @@ def moe_token_permute(tokens, indices, num_out_tokens: int | None = None):
         tokens: [T, H], float32, bfloat16 or float16 (float64: composed only).
         indices: [T, K] or [T] (K is 1), int32 or int64: the experts of each token, counted from 0.
         num_out_tokens: number of rows to keep. None or 0: all T * K. n > 0: the first n. n < 0: all except
-            the
-            last -n.
+            the last -n.
 
     Returns:
         permuted [M, H], tokens' dtype, and sorted_indices [T * K] int32 for ``moe_token_unpermute``. The

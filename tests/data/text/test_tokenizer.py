@@ -297,6 +297,15 @@ def test_directories_without_a_usable_tokenizer_are_refused(trained, tmp_path, f
         load_tokenizer(folder)
 
 
+def test_a_vocabulary_with_two_tokens_of_one_id_is_refused(trained, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "t")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["vocab"]["another"] = 0
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="several tokens with the same id"):
+        load_tokenizer(folder)
+
+
 def test_nothing_is_downloaded():
     with pytest.raises(ValueError, match="'meta-llama/Llama-2-7b' is not a local directory"):
         load_tokenizer("meta-llama/Llama-2-7b")

@@ -82,7 +82,7 @@ REFUSED = {
     "ends' dtype": (
         (Q[1:], K[1:], K[1:]),
         {**TND, "key_ends": paddle.to_tensor([5, 9], dtype="int32")},
-        "key_ends is int32 of shape .2.; accepted: int64",
+        "key_ends is int32 of shape .2.; accepted: one-dimensional int64",
     ),
     "ends' rank": ((Q[1:], K[1:], K[1:]), {**TND, "key_ends": ((5, 9),)}, "one-dimensional int64"),
     "bias in TND": ((Q[1:], K[1:], K[1:]), {**TND, "bias": zeros(1, 4, 6, 9)}, "in layouts other than TND"),

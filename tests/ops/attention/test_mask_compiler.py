@@ -291,7 +291,7 @@ WRONG = {
     "5 queries and 5 keys, and .*6 queries and 6 keys": lambda: compile_mask(
         masks.documents([2, 3]), batch(6)
     ),
-    "begin|non-negative": lambda: shapes_of(T, [4], [4], [4], [4]),
+    "start at 0": lambda: shapes_of(T, [4], [4], [4], [4]),
     "cu_seqlens_q and cu_seqlens_k .*TND": lambda: shapes_of(
         "BSND", [1, 4, 1, 1], [1, 4, 1, 1], [0, 4], [0, 4]
     ),

@@ -20,6 +20,12 @@ MASKS = {
 }
 
 
+def positions(length: int, rank: int, ranks: int) -> np.ndarray:
+    """The positions in the whole sequence of the tokens that a rank holds."""
+    chunks = np.arange(length).reshape(2 * ranks, -1)
+    return np.concatenate([chunks[rank], chunks[-1 - rank]])
+
+
 @pytest.mark.parametrize("longest", [None, 3])
 @pytest.mark.parametrize("has_documents", [True, False])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -31,9 +37,9 @@ def test_blocks_cover_what_the_mask_leaves(name, ranks, has_documents, longest):
     sizes = Sizes(batch, length // ranks, ranks, longest, has_documents)
     pattern = pattern_of(mask, length, batch)
     for rank in range(ranks):
-        own = zigzag.positions(length, rank, ranks)
+        own = positions(length, rank, ranks)
         for source in range(ranks):
-            keys = zigzag.positions(length, source, ranks)
+            keys = positions(length, source, ranks)
             own_blocks = blocks(pattern, sizes, rank, source)
             variants = [own_blocks]
             if source == rank:
@@ -81,7 +87,7 @@ def test_zigzag_splits_and_merges(ranks):
         parts = [zigzag.split(make(whole), rank, ranks) for rank in range(ranks)]
         assert (np.asarray(zigzag.merge(parts)) == whole).all()
         for rank, part in enumerate(parts):
-            assert (np.asarray(part) == whole[:, zigzag.positions(12, rank, ranks)]).all()
+            assert (np.asarray(part) == whole[:, positions(12, rank, ranks)]).all()
 
 
 def test_zigzag_refuses_a_sequence_without_equal_chunks():

@@ -46,6 +46,7 @@ PUBLIC = {
         ".context_parallel.ring",
         ".context_parallel.zigzag",
         ".context_parallel.ulysses",
+        ".expert_parallel",
         ".contracts",
         ".registry",
         ".strict_json",

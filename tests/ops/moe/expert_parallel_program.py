@@ -1,0 +1,112 @@
+"""Experts over real ranks, compared with one rank that has all experts, and both with float64."""
+
+import os
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+import ranks
+
+import paddle_fused
+from paddle_fused.expert_parallel import expert_parallel
+
+paddle.set_device(f"npu:{os.environ['PADDLE_TRAINER_ID']}")
+dist.init_parallel_env()
+rank, count = dist.get_rank(), dist.get_world_size()
+group = dist.new_group(list(reversed(range(count))))  # its order need not be that of the ranks
+random = np.random.default_rng(3)
+HIDDEN, INNER, TOP_K, EXPERTS = 16, 24, 2, 2 * count
+# Tokens of each rank; chosen: the experts from which tokens choose, None for all.
+CASES = {
+    "even": ([12] * count, None),
+    "uneven": ([3 + 5 * number for number in range(count)], None),
+    "all to one rank": ([12] * count, [EXPERTS - 2, EXPERTS - 1]),
+    "one rank without tokens": ([0, *[9] * (count - 1)], None),
+    "no tokens": ([0] * count, None),
+}
+
+
+def of_experts(gate_up, down):
+    """The experts with weights [E, H, 2 I] and [E, I, H]."""
+
+    def experts(rows, sizes):
+        inner = paddle_fused.swiglu(paddle_fused.grouped_matmul(rows, gate_up, sizes, 1))
+        return paddle_fused.grouped_matmul(inner, down, sizes, 1)
+
+    return experts
+
+
+def of_one_rank(tokens, probs, indices, experts):
+    rows, order = paddle_fused.moe_token_permute(tokens, indices)
+    sizes = np.bincount(indices.numpy().reshape(-1), minlength=EXPERTS).tolist()
+    return paddle_fused.moe_token_unpermute(experts(rows, sizes), order, probs)
+
+
+def results(mixture, inputs, indices, dtype) -> list[np.ndarray]:
+    """The output and the gradients of tokens, probs and both weights; the last input is a gradient."""
+    *inputs, gradient = [paddle.to_tensor(array, dtype=dtype) for array in inputs]
+    for tensor in inputs:
+        tensor.stop_gradient = False
+    tokens, probs, *weights = inputs
+    out = mixture(tokens, probs, paddle.to_tensor(indices), of_experts(*weights))
+    paddle.autograd.backward([out], [gradient])
+    return [tensor.astype("float64").numpy() for tensor in (out, *(x.grad for x in inputs))]
+
+
+def on_ranks(tokens, probs, indices, experts):
+    return expert_parallel(tokens, probs, indices, experts, num_experts=EXPERTS, group=group)
+
+
+def largest(array) -> float:
+    return float(np.abs(array).max(initial=0))
+
+
+def compare(tokens: list[int], chosen, dtype: str) -> dict:
+    """Whether the bits are equal; the errors of one rank and of all, relative to the largest value."""
+    total, own = sum(tokens), slice(sum(tokens[: group.rank]), sum(tokens[: group.rank + 1]))
+    mine = slice(group.rank * 2, group.rank * 2 + 2)
+    pool = np.arange(EXPERTS) if chosen is None else np.array(chosen)
+    indices = np.array([random.permutation(pool)[:TOP_K] for _ in range(total)], "int64").reshape(-1, TOP_K)
+    shapes = [(total, HIDDEN), (total, TOP_K), (EXPERTS, HIDDEN, 2 * INNER), (EXPERTS, INNER, HIDDEN)]
+    arrays = [random.standard_normal(shape).astype("float32") for shape in (*shapes, (total, HIDDEN))]
+    arrays = [paddle.to_tensor(array).astype(dtype).astype("float64").numpy() for array in arrays]
+    golden = results(of_one_rank, arrays, indices, "float64")
+    alone = results(of_one_rank, arrays, indices, dtype)
+    places = (own, own, mine, mine, own)
+    split = results(
+        on_ranks, [x[place] for x, place in zip(arrays, places, strict=True)], indices[own], dtype
+    )
+    report = {"bits": [], "alone": [], "split": []}
+    places = (own, own, own, mine, mine)
+    for exact, whole, part, place in zip(golden, alone, split, places, strict=True):
+        scale = largest(exact) or 1.0
+        report["bits"].append(bool(np.array_equal(whole[place], part)))
+        report["alone"].append(largest(whole - exact) / scale)
+        report["split"].append(largest(part - exact[place]) / scale)
+    return report
+
+
+def refused(**changes) -> str:
+    indices = paddle.to_tensor([[0, changes.pop("index", 1)]])
+    options = {"num_experts": EXPERTS, "group": group} | changes
+    try:
+        expert_parallel(
+            paddle.zeros([1, HIDDEN]), paddle.ones([1, 2]), indices, lambda rows, _: rows, **options
+        )
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+report = {
+    f"{name}, {dtype}": compare(*case, dtype)
+    for name, case in CASES.items()
+    for dtype in ("float32", "bfloat16", "float64")
+}
+ranks.write(
+    {
+        "results": report,
+        "not a multiple": refused(num_experts=EXPERTS + 1),
+        "not an expert": refused(index=EXPERTS),
+    }
+)

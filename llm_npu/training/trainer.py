@@ -220,6 +220,11 @@ class PretrainTrainer(Checkpointing, Trainer):
         self._last_inputs = dict(inputs) if model.training else None
         loss, outputs = self.batch_loss(model, inputs)
         if model.training:
+            if loss.stop_gradient:
+                raise RuntimeError(
+                    "The loss has no gradient, so this step would train nothing; check that the model has "
+                    "weights to train, and that its forward pass does not detach the loss."
+                )
             self.step_figures += self.batch_figures() * (weight / self.args.gradient_accumulation_steps)
             loss = loss * weight if weight != 1.0 else loss
         return (loss, outputs) if return_outputs else loss

@@ -24,7 +24,7 @@ from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.pending_logits import PendingLogits, are_pending, are_unread, pending
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
-PRODUCT, LOGITS = "parallel_matmul", "calc_lm_head_logits"
+PRODUCT, LOGITS, RECOMPUTE = "parallel_matmul", "calc_lm_head_logits", "recompute"
 
 
 def example(head, batch) -> list | None:
@@ -147,7 +147,28 @@ def _general_criterion(layer, fusable: FusableLayer) -> Replacement | NotFused:
         return NotFused(
             "it selects or splits logits (use_filtered_label_loss, loss_subbatch_sequence_length)"
         )
-    return Replacement(attributes={"loss_func": _losses(layer, layer.ignored_index)}, is_site=False)
+    # PaddleFormers' spelling of the attribute.
+    loss = layer.loss_foward_fn
+    attributes = {
+        "loss_func": _losses(layer, layer.ignored_index),
+        "loss_foward_fn": swap.calling(loss, {RECOMPUTE: _unless_deferred(loss.__globals__[RECOMPUTE])}),
+    }
+    return Replacement(attributes=attributes, is_site=False)
+
+
+def _unless_deferred(recompute: Callable) -> Callable:
+    """``recompute`` for a loss from logits; a call with ``PendingLogits`` runs directly.
+
+    Paddle's ``recompute`` sees no tensor that needs a gradient in ``PendingLogits``, so its loss would have
+    none. The operator recomputes the logits itself.
+    """
+
+    def recompute_logits(function, *args, **kwargs):
+        if any(isinstance(argument, PendingLogits) for argument in args):
+            return function(*args, **kwargs)
+        return recompute(function, *args, **kwargs)
+
+    return recompute_logits
 
 
 def _losses(criterion, ignore_index: int) -> Callable:

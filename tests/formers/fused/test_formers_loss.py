@@ -19,3 +19,16 @@ QUICK = ("llama", "deepseek-v3", "ernie4.5-moe")
 )
 def test_a_training_step(name, dtype):
     check(BY_NAME[name], "npu:0", dtype)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_training_step_with_recompute(name):
+    """PaddleFormers recomputes the loss from logits, which must not detach a loss without logits."""
+    check(
+        BY_NAME[name],
+        "npu:0",
+        "float32",
+        recompute_granularity="full",
+        recompute_method="uniform",
+        recompute_num_layers=1,
+    )

@@ -33,11 +33,14 @@ def step(model, batch) -> dict:
     return results
 
 
-def check(family, device: str, dtype: str, padded: bool = False) -> None:
-    """Loss and gradients as near to float64 as those of the unfused model, and logits where they are read."""
+def check(family, device: str, dtype: str, padded: bool = False, **config) -> None:
+    """Loss and gradients as near to float64 as those of the unfused model, and logits where they are read.
+
+    ``config``: fields of the fused model only.
+    """
     composed = unfused(family, device, dtype, padded=padded)
     exact = truth(family.truth, padded=padded)
-    model = built(family, dtype=dtype)
+    model = built(family, dtype=dtype, **config)
     report = apply_fused_kernels(model, [OPERATOR])
     assert report.count(OPERATOR) == 1 and not report.count(fused=False)
     assert_as_accurate(step(model, random_batch(padded)), composed, exact, dtype)

@@ -1,7 +1,7 @@
 """Builds the native code: the host kernels, their operators and the virtual NPU plugin.
 
-`pip install .` and `pip install -e .` call it. While developing, `python setup.py build_native` builds in
-place and compiles only what changed; it needs cmake and ninja, which the extra `test` installs.
+`pip install .` and `pip install -e .` call it. For development, `python setup.py build_native` is an
+incremental in-place build; it needs cmake and ninja, which the extra `test` installs.
 """
 
 import sys
@@ -13,7 +13,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT))  # pip leaves it out
+sys.path.insert(0, str(ROOT))  # pip does not add it
 from building import installed_paddle, native  # noqa: E402
 from paddle_fused import libraries, paddle_release  # noqa: E402
 
@@ -21,7 +21,7 @@ VERSION = "0.1.0"
 
 
 def build(build: Path, destination: Path) -> None:
-    """Ends with one sentence if that cannot be; pip shows it without a traceback."""
+    """Build the native code; on failure, exit with a message that pip shows without a traceback."""
     try:
         native.build(ROOT, build, destination)
     except libraries.SetupError as error:
@@ -29,7 +29,7 @@ def build(build: Path, destination: Path) -> None:
 
 
 class BuildNative(Command):
-    """`python setup.py build_native`: build in place."""
+    """`python setup.py build_native`: the in-place build."""
 
     description = "build the native code in place"
     user_options: ClassVar[list] = []
@@ -45,7 +45,7 @@ class BuildNative(Command):
 
 
 class BuildExtension(build_ext):
-    """The same build, called by pip for wheels and for editable installs."""
+    """The same build, run by pip for wheels and editable installs."""
 
     def run(self):
         in_place = self.inplace or self.editable_mode
@@ -60,7 +60,7 @@ class BuildExtension(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """Of one platform and every Python: the libraries call Paddle, and nothing of Python's."""
+    """Tagged for one platform and every Python 3: the libraries do not link to Python."""
 
     def get_tag(self):
         *python, platform = super().get_tag()
@@ -68,10 +68,10 @@ class Wheel(bdist_wheel):
 
 
 def requirements(with_native: bool) -> list[str]:
-    """What is needed beside that of pyproject.toml's: never another Paddle than the one that is there."""
+    """Requirements in addition to pyproject.toml's; none of them replaces the installed Paddle."""
     version = installed_paddle.version()
     if with_native:
-        paddle = f"paddlepaddle=={version}"  # the libraries rely on its private layouts
+        paddle = f"paddlepaddle=={version}"  # the libraries depend on private struct layouts
     else:
         paddle = f"paddlepaddle>={'.'.join(map(str, paddle_release.OLDEST))},<3.4"
     needed = [
@@ -86,7 +86,7 @@ def requirements(with_native: bool) -> list[str]:
         "packaging",  # the doctor reads pins with it
         "pyelftools>=0.30",  # symbols of CANN and of the plugin
     ]
-    # With a newer one "tensor_parallel_configs is not a attribute of DistributedStrategy".
+    # Newer versions: "tensor_parallel_configs is not a attribute of DistributedStrategy".
     if paddle_release.number(version) < (3, 3, 0):
         needed.append("protobuf<6")
     elif paddle_release.number(version) < (3, 3, 1):
@@ -101,10 +101,10 @@ except libraries.SetupError as error:
     raise SystemExit(str(error)) from None
 
 setup(
-    # pip says which version it has installed, and so what it was built for.
+    # The version that pip shows states the Paddle release of the build.
     version=f"{VERSION}+paddle{installed_paddle.version()}" if with_native else f"{VERSION}+python",
     install_requires=needed,
-    # The extension has no Python module: it marks the wheel as belonging to one platform.
+    # A placeholder without a Python module, which makes the wheel platform-specific.
     ext_modules=[Extension("paddle_fused.lib.native", sources=[])] if with_native else [],
     cmdclass={"build_ext": BuildExtension, "build_native": BuildNative, "bdist_wheel": Wheel},
     package_data={

@@ -1,6 +1,6 @@
-"""The PEP 517 backend that pip calls: setuptools' backend, preceded by a search for the installed Paddle.
+"""The PEP 517 backend: setuptools' backend, preceded by a search for the installed Paddle.
 
-All problems that would fail the build are reported here, before anything is built, downloaded or replaced.
+Problems that would fail the build are reported before anything is built, downloaded or replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from setuptools import build_meta
-from setuptools.build_meta import *  # noqa: F403 (the hooks that stay as they are)
+from setuptools.build_meta import *  # noqa: F403 (the unchanged hooks)
 
 from paddle_fused.libraries import SetupError
 
@@ -19,14 +19,14 @@ from . import installed_paddle, native
 
 
 def _check_python() -> None:
-    """Raises SetupError for an unsupported Python, which pip reports only after downloading everything."""
+    """Raises SetupError for an unsupported Python; pip itself reports it only after all downloads."""
     project = Path("pyproject.toml").read_text()
     oldest, beyond = map(int, re.search(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"', project, re.M).groups())
     major, minor = sys.version_info[:2]
     if major != 3 or not oldest <= minor < beyond:
         raise SetupError(
             f"Python is {major}.{minor}; accepted: 3.{oldest} to 3.{beyond - 1}.",
-            f"Make an environment with one of these (python3.{beyond - 2} -m venv .venv), and install there.",
+            f"Create an environment with one of them (python3.{beyond - 2} -m venv .venv) and install there.",
         )
 
 
@@ -53,7 +53,7 @@ def get_requires_for_build_editable(config_settings=None):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Builds a wheel of the current sources, without modules left behind by an earlier build."""
+    """Builds a wheel of the current sources, without stale modules of an earlier build."""
     shutil.rmtree(Path("build") / "lib", ignore_errors=True)
     for left in Path("build").glob("lib.*"):
         shutil.rmtree(left)

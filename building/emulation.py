@@ -1,7 +1,7 @@
-"""Debian's Python for aarch64 in a folder, run on another machine by qemu's user emulation.
+"""Debian's aarch64 Python in a folder, run on other processors by qemu's user-mode emulation.
 
-Nothing is installed on the machine, and root is not needed: apt downloads and verifies the packages with its
-own lists, and they are only unpacked. Of their programs, only Python runs.
+Nothing is installed on the machine, and root is not required. apt downloads and verifies the packages, using
+package lists in the same folder; they are unpacked without running their scripts.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .commands import find_tools, run
 PYTHON = "3.11"  # of Debian 12
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# Paddle's aarch64 wheel has no OpenMP runtime: its libraries and ours use gcc's.
+# Paddle's aarch64 wheel includes no OpenMP runtime; its libraries and this project's use gcc's.
 PACKAGES = (f"python{PYTHON}", "libstdc++6", "libgomp1")
-# Armv8.2 without SVE, as in the Kunpeng 920 of servers with Ascend cards.
+# Armv8.2 without SVE, like the Kunpeng 920 in Ascend servers.
 PROCESSOR = "neoverse-n1"
 EMULATOR = "qemu-aarch64"
 TOOLS = {EMULATOR: "qemu-user", "apt-get": "apt", "dpkg-deb": "dpkg"}  # Debian's and Ubuntu's packages
 
 
 def python(folder: Path) -> Path:
-    """The path of a program that runs an aarch64 Python below ``folder``; it is created if it does not exist.
+    """The path of an executable for the aarch64 Python in ``folder``, created on first use.
 
-    SetupError if a tool is missing or a package is not available.
+    Raises SetupError if a tool is missing or a package is not available.
     """
     program = folder / "python"
     if not program.exists():
@@ -37,14 +37,14 @@ def python(folder: Path) -> Path:
         _unpack_packages(folder, root)
         fresh = program.with_suffix(".new")
         target = root / "usr" / "bin" / f"python{PYTHON}"
-        # "$0": sys.executable names the script, so that child processes of a program work, too.
+        # "$0": sys.executable is the script, so that Python's child processes are emulated as well.
         fresh.write_text(
             "#!/bin/sh\n"
             f"export PYTHONHOME={shlex.quote(str(root / 'usr'))} PYTHONNOUSERSITE=1\n"
             f'exec {shlex.join(command(folder))} -0 "$0" {shlex.quote(str(target))} "$@"\n'
         )
         fresh.chmod(0o755)
-        fresh.replace(program)  # the last step: if it exists, it is complete
+        fresh.replace(program)  # atomic and last: an existing program is complete
     return program
 
 
@@ -67,7 +67,7 @@ def _unpack_packages(folder: Path, root: Path) -> None:
     settings = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
-        "APT::Sandbox::User": "",  # for the user who runs this, possibly not root
+        "APT::Sandbox::User": "",  # run as the current user, possibly not root
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
         "Dir::State": apt / "state",

@@ -1,4 +1,4 @@
-"""Checks whether the native libraries can be built here, and builds them."""
+"""Checks whether this machine can build the native libraries, and builds them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .installed_paddle import find_paddle
 OLDEST_COMPILERS = {"gcc": 9, "clang": 14}
 VARIABLE = "PADDLE_FUSED_BUILD"
 CHOICES = {
-    "": "the libraries, for this machine, where there is a compiler; without one, Python only",
-    "portable": "the libraries, with every instruction set that the compiler has",
+    "": "native libraries for this machine's processor if there is a compiler, otherwise Python only",
+    "portable": "native libraries with every instruction set that the compiler supports",
     "off": "Python only, which needs neither a compiler nor Paddle's headers",
 }
-PURE = f"set {VARIABLE}=off: then only the operators of a card and compositions of Paddle's are there."
+PURE = f"set {VARIABLE}=off to install only the card's operators and compositions of Paddle's operators."
 
 
 def choice() -> str:
@@ -31,7 +31,7 @@ def choice() -> str:
     value = os.environ.get(VARIABLE, "")
     if value not in CHOICES:
         accepted = "; ".join(f"{name or 'nothing'}: {what}" for name, what in CHOICES.items())
-        raise SetupError(f"{VARIABLE}={value} is unknown.", f"Accepted are {accepted}.")
+        raise SetupError(f"{VARIABLE}={value} is unknown.", f"Accepted: {accepted}.")
     return value
 
 
@@ -49,15 +49,15 @@ def check_compiler() -> None:
     if shutil.which(command[0]) is None:
         raise SetupError(
             f"The native code cannot be built: no `{command[0]}` was found.",
-            f"Install one (Debian and Ubuntu: apt-get install g++), name it in the variable CXX, or {PURE}",
+            f"Install a compiler (Debian and Ubuntu: apt-get install g++), set CXX to one, or {PURE}",
         )
-    question = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]  # its macros, which include its version
+    question = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]  # predefined macros, with the version
     probe = subprocess.run(question, capture_output=True, text=True, timeout=60)
     if code := probe.returncode:
         errors = probe.stderr.strip() or "no output"
         raise SetupError(
-            f"The native code cannot be built: `{shlex.join(question)}` ends with {code}: {errors}.",
-            f"Name a compiler that works in the variable CXX, or {PURE}",
+            f"The native code cannot be built: `{shlex.join(question)}` exited with {code}: {errors}.",
+            f"Set CXX to a working compiler, or {PURE}",
         )
     for name, macro in (("clang", "__clang_major__"), ("gcc", "__GNUC__")):  # clang defines both
         version = re.search(rf"^#define {macro} (\d+)", probe.stdout, re.MULTILINE)
@@ -68,14 +68,13 @@ def check_compiler() -> None:
             raise SetupError(
                 f"The native code cannot be built: {command[0]} is {name} {version[1]}; accepted: "
                 f"{accepted}.",
-                f"Name a newer one in the variable CXX, or {PURE}",
+                f"Set CXX to a newer compiler, or {PURE}",
             )
         return
 
 
 def forget_tools(build: Path) -> None:
-    """Makes cmake search for its tools again, because tools of an earlier build, such as pip's ninja, may be
-    gone.
+    """Makes cmake search for its tools again: those of an earlier build, such as pip's ninja, may be gone.
 
     ``cmake --fresh`` would also delete the compiled objects.
     """
@@ -112,16 +111,16 @@ def build(source: Path, build: Path, destination: Path) -> None:
         if done.returncode != 0:
             lines = done.stdout.splitlines()
             at = [number for number, line in enumerate(lines) if re.search(r"\berror\b:|CMake Error", line)]
-            # cmake prints the reason on the lines below the one with the error.
+            # cmake prints the reason below the error line.
             errors = [line for line in lines[at[0] :] if line.strip()] if at else lines
             raise SetupError(
-                f"The native code did not compile ({' '.join(command[:2])} ended with {done.returncode}):",
+                f"The native code did not compile ({' '.join(command[:2])} exited with {done.returncode}):",
                 "\n".join(errors[:12]),
             )
     *built, stamp_file = (destination / file for file in libraries.BUILT_FILES)
     for target in built:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A running process may have mapped the old library: replace the file, do not write into it.
+        # A running process may have mapped the old library: replace the file instead of overwriting it.
         fresh = target.with_suffix(".new")
         shutil.copy2(build / target.name, fresh)
         fresh.replace(target)

@@ -1,7 +1,7 @@
-"""Builds a wheel for one release of Paddle and one processor, and an environment in which to check it.
+"""Builds a wheel for one Paddle release and one processor, and an environment to check it in.
 
-The libraries call Paddle but no functions of Python, so one wheel serves every Python. For aarch64 on another
-machine, a cross compiler builds them, and the environment's Python is emulated.
+The libraries do not link to Python, so one wheel supports every Python. On another processor, aarch64
+libraries are cross-compiled, and the environment's Python is emulated.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .installed_paddle import RELEASES
 ROOT = Path(__file__).resolve().parents[1]
 CACHE_VARIABLE = "PADDLE_FUSED_CACHE"
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
-CROSS_TOOLS = {CROSS_COMPILER: "g++-aarch64-linux-gnu", **emulation.TOOLS}  # and Debian's packages
-# The wheel's platform tag: the oldest glibc among those that Paddle's wheels and their requirements need.
+CROSS_TOOLS = {CROSS_COMPILER: "g++-aarch64-linux-gnu", **emulation.TOOLS}  # program -> Debian package
+# Platform tags that pip accepts for Paddle's wheels and their requirements.
 GLIBC = ("manylinux2014", "manylinux_2_27", "manylinux_2_28")
-# One operator on every backend and device, against its float64 golden.
+# Compares one operator on every backend and device with its float64 reference.
 CHECK = ("-m", "paddle_fused.parity", "rms_norm", "--json", "-")
 
 
 def cache() -> Path:
-    """Cache of downloads, environments and compiled files, outside the sources."""
+    """The folder, outside the sources, of cached downloads, environments and compiled files."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "paddle_fused").resolve()
 
 
 def emulated_python() -> Path:
-    """The folder of the Python for aarch64."""
+    """The folder of the emulated aarch64 Python."""
     return cache() / "python-aarch64"
 
 
@@ -65,7 +65,7 @@ class Target(NamedTuple):
         return cache() / f"{self.release}-{self.processor}"
 
     def check(self) -> None:
-        """Raises SetupError if this Paddle does not exist, or if this machine cannot build a wheel for it."""
+        """Raises SetupError if there is no such Paddle wheel, or if this machine cannot build for it."""
         makes = sorted({platform.machine(), "aarch64"} & RELEASES.keys())
         if self.processor not in makes:
             raise SetupError(
@@ -80,24 +80,24 @@ class Target(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A Python with only the packages in the folder ``site``, and the pip command that installs into it."""
+    """A Python whose only packages are in the folder ``site``, and the pip command that installs there."""
 
     python: Path
     site: Path
     pip: tuple[str | Path, ...]
 
     def install(self, *arguments: str | Path) -> None:
-        """``pip install ARGUMENTS...``, wheels only; SetupError if it fails."""
+        """Runs ``pip install ARGUMENTS...``, wheels only. Raises SetupError if it fails."""
         run([*self.pip, "--quiet", "--no-warn-conflicts", "--only-binary=:all:", *arguments])
 
     def variables(self, **changes: str) -> dict[str, str]:
-        """This process's environment variables for one of the environment's processes, with ``changes``."""
-        other = ("PYTHON", "CUSTOM_DEVICE_ROOT", "VIRTUAL_NPU_")  # set by an activated environment
+        """The variables of a process in the environment: this process's, cleaned, with ``changes``."""
+        other = ("PYTHON", "CUSTOM_DEVICE_ROOT", "VIRTUAL_NPU_")  # belong to this process's environment
         kept = {name: value for name, value in os.environ.items() if not name.startswith(other)}
         return {**kept, "PYTHONPATH": str(self.site), "PYTHONNOUSERSITE": "1", **changes}
 
     def run(self, *arguments, timeout: float, **variables: str) -> subprocess.CompletedProcess:
-        """``python ARGUMENTS...``, away from the sources."""
+        """Runs ``python ARGUMENTS...`` outside the source tree."""
         return subprocess.run(
             [str(self.python), *map(str, arguments)],
             env=self.variables(**variables),
@@ -109,10 +109,9 @@ class Environment(NamedTuple):
 
 
 def environment(target: Target, python: str = sys.executable) -> Environment:
-    """An environment with the release of Paddle only, without its requirements; cached.
+    """A cached environment that contains only the Paddle release, without its requirements.
 
-    It uses the interpreter ``python``; for aarch64 on another machine, it ignores ``python`` and emulates
-    one.
+    ``python`` is its interpreter; an emulated target ignores it.
     """
     if target.emulated:
         version = emulation.PYTHON
@@ -135,12 +134,12 @@ def environment(target: Target, python: str = sys.executable) -> Environment:
 
 
 def build(target: Target, site: Path, destination: Path) -> Path:
-    """The wheel, in ``destination``, for the Paddle in ``site``.
+    """Builds a wheel with all instruction sets for the Paddle in ``site``; returns its path.
 
-    It has all instruction sets. Unchanged sources are not compiled again.
+    Unchanged sources are not recompiled.
     """
     work = target.folder / "build"
-    headers = work / "paddle_only"  # not the rest of the site: its setuptools are of another environment
+    headers = work / "paddle_only"  # without the site's other packages, such as its setuptools
     headers.mkdir(parents=True, exist_ok=True)
     (headers / "paddle").unlink(missing_ok=True)
     (headers / "paddle").symlink_to(site / "paddle")
@@ -155,7 +154,7 @@ def build(target: Target, site: Path, destination: Path) -> Path:
         find_tools(CROSS_TOOLS)
         toolchain = Path(__file__).with_name(f"{target.processor}.cmake")
         variables |= {"CXX": CROSS_COMPILER, "CMAKE_TOOLCHAIN_FILE": str(toolchain)}
-    for left in work.glob("lib*"):  # modules of earlier sources
+    for left in work.glob("lib*"):  # stale modules of earlier sources
         shutil.rmtree(left)
     output = work / "made"
     shutil.rmtree(output, ignore_errors=True)
@@ -169,10 +168,10 @@ def build(target: Target, site: Path, destination: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> str:
-    """The glibc version that the wheel's libraries need, such as 2.34; at most that of the build machine.
+    """The glibc version that the wheel's libraries require, such as 2.34; at most the build machine's.
 
-    Raises SetupError if a library is missing or links to a function of Python. (The plugin looks up functions
-    that exist in all Pythons at run time.)
+    Raises SetupError if a library is missing or links to a Python function. (The plugin looks up Python's
+    stable functions at run time.)
     """
     find_tools({"readelf": "binutils"})
     glibc = (0, 0)
@@ -185,8 +184,8 @@ def check_contents(wheel: Path) -> str:
             symbols = run(["readelf", "--dyn-syms", "--wide", archive.extract(name, folder)])
             if symbol := re.search(r" UND (_?Py\w+)", symbols):
                 raise SetupError(
-                    f"{name} links to {symbol[1]} of Python, but the wheel is for every Python.",
-                    "Let Wheel.get_tag in setup.py name the one.",
+                    f"{name} links to {symbol[1]} of Python, but the wheel is tagged for every Python.",
+                    "Remove the call, or tag the wheel for one Python in setup.py (Wheel.get_tag).",
                 )
             versions = re.findall(r" UND \S+@GLIBC_(\d+)\.(\d+)", symbols)
             glibc = max([glibc, *(tuple(map(int, version)) for version in versions)])
@@ -194,14 +193,14 @@ def check_contents(wheel: Path) -> str:
 
 
 def install(environment: Environment, wheel: Path) -> None:
-    """Installs the wheel, and Paddle's own requirements in the releases that the wheel accepts.
+    """Installs the wheel, and Paddle's own requirements in versions that the wheel accepts.
 
-    The wheel's other requirements are skipped: models and data sets, which no library needs.
+    The wheel's other requirements are skipped: the native libraries do not need them.
     """
     environment.install("--force-reinstall", "--no-deps", wheel)
     constraints = wheel.with_suffix(".constraints.txt")
     constraints.write_text("\n".join(_requirements(environment.site, "paddle-ascend-llm")) + "\n")
-    # paddle.utils.cpp_extension imports setuptools, which paddlepaddle requires from Python 3.12 on only.
+    # paddle.utils.cpp_extension imports setuptools, which paddlepaddle requires only from Python 3.12.
     needed = [*_requirements(environment.site, "paddlepaddle"), "setuptools"]
     try:
         environment.install("--constraint", constraints, *needed)
@@ -210,10 +209,10 @@ def install(environment: Environment, wheel: Path) -> None:
 
 
 def check(environment: Environment, target: Target, timeout: float) -> str:
-    """Describes the operator's results on the host and on the virtual NPU. Raises SetupError if they are
-    wrong.
+    """Runs the operator on the host and on the virtual NPU, and returns a summary.
 
-    The composed operator is excluded, because Paddle's own kernels differ between releases and processors.
+    Raises SetupError if a result is wrong. The composed operator is excluded, because Paddle's own kernels
+    differ between releases and processors.
     """
     done = environment.run(*CHECK, timeout=timeout)
     try:
@@ -221,21 +220,26 @@ def check(environment: Environment, target: Target, timeout: float) -> str:
     except ValueError:
         lines = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
         command = " ".join(CHECK)
-        raise SetupError(f"`python {command}` ended with {done.returncode}:", lines) from None
+        raise SetupError(f"`python {command}` exited with {done.returncode}:", lines) from None
     host = report["environment"]
     if (host["paddle"], host["machine"]) != target:
-        raise SetupError(f"Paddle {host['paddle']} on {host['machine']} ran, not {target}.", "Start anew.")
+        raise SetupError(
+            f"Paddle {host['paddle']} on {host['machine']} ran instead of {target}.",
+            f"Delete {target.folder} and build again.",
+        )
     ran = [
         result for result in report["results"] if not result["refused"] and result["backend"] != "composed"
     ]
     for result in ran:
         for name, tensor in result["tensors"].items():
             if tensor["max_error"] > tensor["allowed"]:
-                raise SetupError(f"{CHECK[2]} is beyond its bound: {name} of {result}.", "It is a defect.")
+                raise SetupError(
+                    f"{CHECK[2]} exceeds its error bound: {name} of {result}.", "This is a bug; report it."
+                )
     where = {(result["backend"], result["device"]) for result in ran}
     if missing := {("native", "cpu"), ("native", "npu")} - where:
         raise SetupError(f"{CHECK[2]} did not run on {sorted(missing)}.", done.stderr[-2000:])
-    return f"{len(ran)} results of {CHECK[2]} on cpu and npu keep their bounds"
+    return f"{len(ran)} results of {CHECK[2]} on cpu and npu are within their error bounds"
 
 
 def _requirements(site: Path, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A page for the documentation: every published run beside its prediction."""
+"""The documentation page that compares every published run with its prediction."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from .published import FITTED, HELD_OUT, UNNAMED, data, points
 from .tables import LARGE, degrees, percent, reason
 from .validation import SHARE, PredictedRun, Validation
 
-# The held-out half as it was judged, over time: history, not recomputed.
+# Past evaluations of the held-out half: a record, not recomputed.
 JUDGED = (
     ("the first choice of mechanisms", 36, "6.1 %", "+2.7 %", "86 %"),
-    ("MindFormers' options read again: its gradients are not hidden", 36, "6.3 %", "+2.9 %", "89 %"),
-    ("more of MindFormers' mechanisms, ranges from other models", 36, "5.9 %", "+3.1 %", "94 %"),
-    ("16 more runs, none of which was fitted", 52, "5.1 %", "+4.1 %", "88 %"),
-    ("the card of TeleChat's runs", 52, "5.0 %", "+3.3 %", "88 %"),
+    ("MindFormers' options reread: its gradients are not overlapped", 36, "6.3 %", "+2.9 %", "89 %"),
+    ("more of MindFormers' mechanisms; ranges from other models", 36, "5.9 %", "+3.1 %", "94 %"),
+    ("16 more runs, none of them fitted", 52, "5.1 %", "+4.1 %", "88 %"),
+    ("corrected card of TeleChat's runs", 52, "5.0 %", "+3.3 %", "88 %"),
     (
-        "mixtures, fitted on four and judged on three; ranges from the errors of all",
+        "mixtures, fitted on four and evaluated on three; ranges from all errors",
         55,
         "4.6 %",
         "+2.1 %",
         "95 %",
     ),
-    ("22 more runs alone, after everything was frozen", 22, "12.5 %", "+2.7 %", "95 %"),
-    ("all of these", 77, "6.7 %", "+2.2 %", "96 %"),
+    ("22 new runs alone, all parameters frozen", 22, "12.5 %", "+2.7 %", "95 %"),
+    ("all runs so far", 77, "6.7 %", "+2.2 %", "96 %"),
     (
-        "one rule for all runs, no unnamed cards, newer kernels, Megatron's alltoall",
+        "one rule for all runs, unnamed cards excluded, newer kernels, Megatron's alltoall",
         49,
         "5.7 %",
         "+2.0 %",
         "96 %",
     ),
-    ("merging in ring attention", 49, "4.7 %", "+1.6 %", "96 %"),
-    ("states of experts, which fewer cards share", 49, "4.7 %", "+1.6 %", "96 %"),
+    ("merge kernels of ring attention", 49, "4.7 %", "+1.6 %", "96 %"),
+    ("optimizer states of experts, sharded over fewer cards", 49, "4.7 %", "+1.6 %", "96 %"),
 )
 GOAL_MEDIAN, GOAL_BIAS = 0.05, 0.03
 GAINS_OF, GAIN_LENGTHS = "MindSpeed-LLM LLaMA2 7B", (2048, 4096)
@@ -74,7 +74,7 @@ def table(validation: Validation) -> str:
         )
 
     header = ("run", "half", "card", "cards", "length", "layout", "measured", "predicted")
-    return markdown((*header, "error of the step time", "stated", "why"), map(row, runs))
+    return markdown((*header, "step-time error", "stated range", "reason"), map(row, runs))
 
 
 def _figures(runs: Sequence[PredictedRun], validation: Validation) -> tuple[float, float, float, float]:
@@ -95,7 +95,7 @@ def summary(validation: Validation) -> str:
 
     halves = {
         "held out": validation.held_out,
-        "fitted, each from other models": validation.cross_validated,
+        "fitted, predicted from other models": validation.cross_validated,
         UNNAMED: validation.unnamed,
     }
     rows = []
@@ -103,7 +103,7 @@ def summary(validation: Validation) -> str:
         rows.append(row(f"**{name}**", runs))
         for stack in dict.fromkeys(run.point.stack for run in runs):
             rows.append(row(f"{name}, {stack}", [run for run in runs if run.point.stack == stack]))
-    goal = f"median <= {GOAL_MEDIAN:.0%}, bias <= ±{GOAL_BIAS:.0%}, {SHARE:.0%} within what is stated"
+    goal = f"median <= {GOAL_MEDIAN:.0%}, bias <= ±{GOAL_BIAS:.0%}, {SHARE:.0%} within the stated range"
     return markdown(("half", "runs", "median", "bias", "worst", "within", goal), rows)
 
 
@@ -111,19 +111,19 @@ def _families(validation: Validation) -> str:
     rows = (
         (name, family.runs, f"±{100 * family.width:.1f} %") for name, family in validation.families.items()
     )
-    return markdown(("family", "runs", "nine of ten within"), rows)
+    return markdown(("family", "runs", "90 % within"), rows)
 
 
 def _parameters(validation: Validation) -> str:
     meanings = {
-        "cube": "of the peak, matrix products before their results are written",
-        "attention": "of the peak, fused attention with heads of 128",
-        "hidden": "of a collective or a product beside it, whichever is shorter",
-        "memory": "of the memory bandwidth that one kernel sustains",
-        "links": "of the bandwidth that one collective sustains",
-        "gather": "of a kernel's bandwidth, one that addresses every element by an index",
-        "earlier": "a factor of the time: releases before October 2024",
-        "later": "a factor of the time: releases since November 2024",
+        "cube": "of the peak FLOPS: matmuls, before their results are written",
+        "attention": "of the peak FLOPS: fused attention with head_dim 128",
+        "hidden": "of a collective or the matmul that overlaps it, whichever is shorter",
+        "memory": "of the memory bandwidth of a single kernel",
+        "links": "of the bandwidth of a single collective",
+        "gather": "of a kernel's bandwidth: kernels with an index per element",
+        "earlier": "factor of the time: releases before October 2024",
+        "later": "factor of the time: releases since November 2024",
     }
     rows = (
         (f"`{name}`", meanings[name], prior, f"e^±{width}", f"{getattr(validation.efficiencies, name):.3f}")
@@ -158,7 +158,7 @@ def _gains(validation: Validation) -> str:
 
 def _left_out() -> str:
     rows = ((run["name"], run["left_out"]) for run in data()["points"] if "left_out" in run)
-    return markdown(("run", "why not"), rows)
+    return markdown(("run", "reason"), rows)
 
 
 def _sources() -> str:
@@ -167,7 +167,7 @@ def _sources() -> str:
 
 def chart(validation: Validation, file: Path | IO[bytes]) -> None:
     """Predicted against measured tokens/s, as an image."""
-    from matplotlib.figure import Figure  # a late import: it takes a while
+    from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=INCHES, layout="constrained")
     axes = figure.subplots()
@@ -183,7 +183,7 @@ def chart(validation: Validation, file: Path | IO[bytes]) -> None:
         predicted = [run.predicted.tokens_per_second_per_card for run in runs]
         axes.plot(measured, predicted, marker, markersize=5, label=label)
     axes.set(xscale="log", yscale="log", xlim=span, ylim=span)
-    axes.set(xlabel="measured, tokens/s of a card", ylabel="predicted without this run")
+    axes.set(xlabel="measured tokens/s per card", ylabel="predicted without this run")
     axes.legend(loc="upper left")
     figure.savefig(file, dpi=DOTS, format="png")
 
@@ -197,111 +197,109 @@ def page(validation: Validation) -> str:
     median, bias, worst, inside = _figures(held_out, validation)
     return f"""# Accuracy of predicted step times
 
-`llm-npu plan` predicts runs that this project has not made; no figure on this page was measured by
-it. The page compares the models with published figures, run by run, and states the error.
-`python -m benchmarks planner` prints these tables; with `--write` it also writes what plans use.
+`llm-npu plan` predicts step times on cards that this project has not run on. This page compares its models
+with published runs of other programs and states the error of each; no measurement on it is this project's.
+`python -m benchmarks planner` prints these tables; with `--write` it also writes the data that plans use.
 
-**{len(held_out)} runs that no fit has seen are predicted with a median error of {100 * median:.1f} %, a
-bias of {percent(bias)} and a worst error of {100 * worst:.1f} %; {100 * inside:.0f} % of them lie in the
-range that an answer states.** Of the 22 runs that were collected last, before they were used for anything,
-the median error was 12.5 %. Those of single programs reach the goals in part only: see the summary.
+**{len(held_out)} held-out runs are predicted with a median error of {100 * median:.1f} %, a bias of
+{percent(bias)} and a worst error of {100 * worst:.1f} %; {100 * inside:.0f} % of them are within the stated
+range.** The 22 runs collected last, predicted before they were used for anything, had a median error of
+12.5 %. Single programs meet the goals only in part: see the summary.
 
 ## The runs
 
-{len(every)} published runs, of which the models can describe {len(points())}:
+The data set has {len(every)} published runs; the models can describe {len(points())} of them. Sources:
 
 {_sources()}
 
-`benchmarks/planner/published.json` has each with its options, the script and the commit.
+`benchmarks/planner/published.json` lists each run with its options, script and commit.
 
-They are split into two halves by a rule: {data()["split"]}. Everything that was fitted or chosen was fitted
-or chosen on the fitted half, except what the table says. Runs of one model in two stacks can be in different
-halves. How the held-out half came out, each time that it was judged:
+The runs are split into two halves by a fixed rule: {data()["split"]}. Parameters are fitted, and mechanisms
+chosen, on the fitted half only; the table lists the exceptions. Runs of one model in two stacks can be in
+different halves. Results of the held-out half, each time it was evaluated:
 
 {markdown(("after", "runs", "median", "bias", "within"), JUDGED)}
 
-So a run of a release that no fit has seen must be expected to be off by more than the last row. The stated
-ranges held for 21 of the 22.
+For a run of an unseen release, expect a larger error than in the last row. The stated ranges covered 21 of
+the 22 new runs.
 
-None is of this project's trainer. MindSpeed-LLM (and ModelLink, its earlier name) and MindFormers are
-predicted as they execute (`benchmarks/planner/programs`); a plan for this trainer counts what the trainer
-does. The CANN kernels are the same, but nobody has measured the difference between the
-programs.
+None of the runs is of this project's trainer. MindSpeed-LLM (and ModelLink, its earlier name) and MindFormers
+are predicted as they execute (`benchmarks/planner/programs`); a plan models this trainer's own execution.
+Both use the same CANN kernels, but nobody has measured how the programs differ.
 
-Differences between the stacks, and their evidence:
+Differences between the stacks, with evidence:
 
-- MindSpeed merges what two parts of ring attention yield in a chain of float32 kernels (`forward_update` in
-  `mindspeed/core/context_parallel/utils.py`), which cost as much as attention itself where parts are short.
-- The `alltoall` dispatcher of Megatron exchanges parts of the sequence for parts of the hidden size, and
-  gathers and scatters the copies of tokens, not the tokens; no fused kernel hides this.
-- Runs since November 2024 are 8 % faster than earlier ones; one factor for all stands for newer kernels and
-  for the task queue that their scripts switch on.
-- MindFormers sums the gradients of its one micro batch after the backward pass, and gathers the weights
-  before the next. Taking both as hidden, as Megatron hides them, made its data-parallel runs of 2K tokens 16
-  to 26 % too fast.
-- MindFormers' collectives of a layer wait in the backward pass, too: the overlap is off unless a file of
-  settings switches it on, which no configuration here names. `fine_grain_interleave` computes a layer in two
-  parts, and `micro_batch_interleave_num` a micro batch, so that collectives run beside products.
-- MindFormers has query, key and value, and gate and up, as products of their own, each of which sums the
-  gradient of its input among the tensor-parallel cards. That the compiler does not merge these sums was not
-  seen in its source; with them merged, its runs with tensor parallelism of 8 are 4 % faster still.
-- MindFormers compiles its graph, which drops what no gradient reads: recompute leaves out a layer's last
-  product.
-- MindSpeed-LLM gathers the input of a layer again in the backward pass, and overlaps that with a product.
-- MindSpeed-LLM's mixtures of 2024 dispatch by `allgather`: every card gets all tokens and picks those of its
-  experts by torch.gather and torch.scatter_add, with an int64 index for every element
-  (`mindspeed/core/transformer/moe/token_dispatcher.py` of MindSpeed 8439b794). At the bandwidth of
-  other kernels, their predicted steps were 32 and 24 % too short; `gather` is fitted on them. MindFormers
-  sends rows, and an expert computes its `capacity_factor`.
-- Configurations that MindSpeed-LLM published both before and after its move to Megatron core are 0 to 13 %
-  slower before; one factor for all stands for the older kernels.
-- The README of MindSpeed-LLM says of its table that it was measured with MC2, which its releases switch off
-  for users to enable by hand. Runs are taken with MC2 if their script names it.
+- MindSpeed merges the partial results of ring attention in a chain of float32 kernels (`forward_update` in
+  `mindspeed/core/context_parallel/utils.py`). For short chunks, they cost as much as attention itself.
+- Megatron's `alltoall` dispatcher exchanges sequence shards for hidden-size shards. It gathers and scatters
+  the copies of tokens, not the tokens; no fused kernel overlaps this.
+- Runs since November 2024 are 8 % faster than earlier ones. One factor covers newer kernels and the task
+  queue that their scripts enable.
+- MindFormers reduces the gradients of its single micro batch after the backward pass, and gathers the weights
+  before the next step. Modeled as overlapped, as in Megatron, its data-parallel runs of 2K tokens were
+  predicted 16 to 26 % too fast.
+- MindFormers' collectives of a layer are exposed in the backward pass as well. Overlap is off unless a
+  settings file enables it, and no configuration here names one. `fine_grain_interleave` splits a layer in
+  two, and `micro_batch_interleave_num` a micro batch, to overlap collectives with matmuls.
+- MindFormers computes query, key and value, and gate and up, as separate matmuls. Each all-reduces its input
+  gradient in the tensor-parallel group. Whether the compiler merges these all-reduces was not determined from
+  its source; merging them makes the predictions for tensor parallelism of 8 a further 4 % faster.
+- MindFormers compiles its graph, which eliminates unused results: recompute skips a layer's last matmul.
+- MindSpeed-LLM repeats the all-gather of a layer's input in the backward pass, overlapped with a matmul.
+- MindSpeed-LLM's mixtures of 2024 dispatch by `allgather`: every card receives all tokens and selects those
+  of its experts by torch.gather and torch.scatter_add, with an int64 index per element
+  (`mindspeed/core/transformer/moe/token_dispatcher.py` of MindSpeed 8439b794). At the bandwidth of other
+  kernels, their predicted steps were 32 and 24 % too short; `gather` is fitted on them. MindFormers sends
+  rows, and an expert processes as many as its `capacity_factor` allows.
+- Configurations published both before and after MindSpeed-LLM moved to Megatron core are 0 to 13 % slower
+  before the move; one factor covers the older kernels.
+- MindSpeed-LLM's README says that its table was measured with MC2. Its releases disable MC2 by default, so a
+  run counts as using MC2 only if its script names it.
 
 ## The method
 
 A step is a list of operations, generated from the model's sizes and the layout
-(`llm_npu/plan/step_model/stage.py`). Each takes the time that its operations and bytes need at the card's
-published peaks (`llm_npu/plan/step_model/roofline.py`). Eight parameters are fitted, the same for all runs:
+(`llm_npu/plan/step_model/stage.py`). The time of each follows from its FLOPs and bytes at the card's
+published peaks (`llm_npu/plan/step_model/roofline.py`). Eight parameters are fitted, shared by all runs:
 
 {_parameters(validation)}
 
-The fit minimises log(predicted / measured) / {NOISE}, squared near zero and linear beyond, and squares of
-log(parameter / prior) / width. Priors are what single kernels reach; `benchmarks/planner/fitting.py` gives
-the reasons. Everything else is counted, published, or measured on single kernels by third parties, with
-sources in `llm_npu/core/data`: a kernel sustains {on.memory_efficiency:.0%} of the memory bandwidth, a
-collective {on.within_server.efficiency:.0%} of HCCS; an update costs {ADAM} bytes a weight, a logit {loss}.
-Assumed without a source: RoCE at {on.between_servers.efficiency:.0%}, latencies, and the host's time to
-launch a kernel.
+The fit minimizes log(predicted / measured) / {NOISE}, squared near zero and linear beyond, plus the squares
+of log(parameter / prior) / width. The priors are what single kernels reach; `benchmarks/planner/fitting.py`
+gives the reasons. All other values are counted, published, or measured on single kernels by third parties,
+with sources in `llm_npu/core/data`: a kernel reaches {on.memory_efficiency:.0%} of the memory bandwidth, a
+collective {on.within_server.efficiency:.0%} of HCCS; the optimizer moves {ADAM} bytes per weight, the loss
+{loss} per logit. Assumed without a source: RoCE at {on.between_servers.efficiency:.0%}, latencies, and the
+host's time to launch a kernel.
 
-Atlas 900 A2 is taken to have 910B2 cards (`llm_npu/core/data/cards.json`, `alias_reason`). Atlas 800T A2
-has the 910B3 or the 910B2 (https://github.com/vllm-project/vllm-ascend/issues/975), and no page says which:
-of the models that MindFormers publishes on both servers, some are 0.83 to 0.96 times as fast on the 800T
-A2, and two are as fast; the peaks are 0.83 apart. Its runs are predicted below, for the 910B3 or,
-TeleChat's, the 910B2, but are neither fitted nor judged.
+Atlas 900 A2 is assumed to have 910B2 cards (`llm_npu/core/data/cards.json`, `alias_reason`). Atlas 800T A2
+has the 910B3 or the 910B2 (https://github.com/vllm-project/vllm-ascend/issues/975); no page says which. Of
+the models that MindFormers publishes on both servers, some run at 0.83 to 0.96 of the speed on the 800T A2,
+and two at the same speed; the ratio of the peaks is 0.83. Runs on the 800T A2 are predicted for the 910B3
+(TeleChat's for the 910B2), but neither fitted nor evaluated.
 
 ## Summary
 
 {summary(validation)}
 
-## What an answer states
+## The stated range
 
-Every run of the fitted half is predicted from the runs of other models, whatever their program, and the
-other half from the fitted one. Of every family the answer states what nine of ten of the next errors stay
-within: of n errors, the one at place 0.9 (n + 1) in ascending order, or the largest of fewer than nine. A
-run of several families gets the widest, at least that of every run, as the errors of few runs say little of
-the next one. For a program without published runs, as this trainer, the runs of the fitted half are
-predicted from those of the other programs. For what no published run has the answer says so.
+Every run of the fitted half is predicted from the runs of other models, in any program; every run of the
+held-out half is predicted from the fitted half. The range of a family is the 90th percentile of its errors:
+number 0.9 (n + 1) of n errors in ascending order, or the largest of fewer than nine. A run that belongs to
+several families gets the widest range, at least that of "every run": the errors of few runs say little about
+the next one. For a program without published runs, such as this trainer, the runs of the fitted half are
+predicted from the other programs' runs. An answer lists the properties that no published run has.
 
-What a run below is held against are the errors of the runs of other models, so that neither its own error
-nor that of its model in another program widens its range.
+Each run below is compared with a range computed from other models, so its own error does not widen the range,
+nor does that of its model in another program.
 
 {_families(validation)}
 
-## The runs one by one
+## All runs
 
-Worst first. The error is predicted / measured - 1 of the seconds of a step; above {LARGE:.0%} it has a
-reason, or is "unexplained".
+Worst first. The error is predicted / measured - 1 of the step time. An error above {LARGE:.0%} has a reason
+or is marked "unexplained".
 
 {table(validation)}
 
@@ -309,27 +307,27 @@ reason, or is "unexplained".
 
 ## Gains of single operators
 
-The gain of the run LLaMA2 7B from one fused operator, in tokens/s, as predicted, and as published for
-Llama-2-7B: {data()["gains"]["source"]}. None of these figures was used in a fit.
+The gain in tokens/s from each fused operator: predicted for the run LLaMA2 7B, and published for Llama-2-7B
+({data()["gains"]["source"]}). None of these values was used in a fit.
 
 {_gains(validation)}
 
-The published gain of attention is smaller than either prediction. The model composes attention as PaddleNLP
-does, whose softmax casts to float32 and back in separate kernels. The baseline of the published figure is not
-stated.
+The published gain of attention is smaller than either prediction. The model's unfused attention is
+PaddleNLP's, whose softmax casts to float32 and back in separate kernels. The published baseline is not
+described.
 
 ## Known errors
 
-- Published figures differ among themselves: LLaMA2 34B (810) and CodeLlama 34B (902), of the same release,
-  have the same sizes and options; Qwen1.5 7B (2951) and LLaMA3 8B (2400) almost the same work. No model can
-  explain such differences.
-- Tensor parallelism of 8 in MindFormers is predicted up to 6 % too fast, of 4 with 4K tokens up to 16 % too
-  slow.
-- Runs on 64 and more cards are few. Contention between servers is left out: a collective has its port
-  alone.
-- Not covered by any run: sharding stages 2 and 3, documents in packed samples, 910B1, 910B4 and 910C.
+- Published results are inconsistent: LLaMA2 34B (810) and CodeLlama 34B (902), of the same release, have the
+  same sizes and options; Qwen1.5 7B (2951) and LLaMA3 8B (2400) do almost the same work. No model can explain
+  such differences.
+- MindFormers with tensor parallelism of 8 is predicted up to 6 % too fast, and with 4 at 4K tokens up to 16 %
+  too slow.
+- Few runs use 64 or more cards. Contention between servers is not modeled: a collective has its port to
+  itself.
+- No run covers sharding stages 2 and 3, packed documents, 910B1, 910B4 or 910C.
 
-Left out:
+Excluded runs:
 
 {_left_out()}
 """

@@ -1,4 +1,4 @@
-"""The planner's answer: whether the run fits, its speed, its bottleneck, and the gain of other settings."""
+"""The planner's answer: memory and speed of a run, its bottleneck, and the gain of other settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .search import Found, Search, fitting, search
 from .shape import ModelShape
 from .step_model.operations import OFFLOAD
 
-# Of a card's 65536 MB, 62432 MB are available to programs (`data/cards.json`, the 910B2's memory_source).
+# 62432 of a card's 65536 MB are available to programs (`data/cards.json`, memory_source of the 910B2).
 SYSTEM = (65536 - 62432) << 20
 # HCCL allocates two buffers of 200 MB per communication domain unless HCCL_BUFFSIZE is set (CANN's reference
 # of environment variables).
@@ -28,7 +28,13 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Gain:
-    """The cost of the run with one setting changed; ``used``: whether the run uses ``what`` now."""
+    """The cost of the run with one setting changed.
+
+    Attributes:
+        what: the setting.
+        used: whether the unchanged run uses it.
+        seconds, bytes: step time and peak memory with the change.
+    """
 
     what: str
     used: bool
@@ -41,10 +47,9 @@ class Answer:
     """A run with its predicted time and memory.
 
     Attributes:
-        limit: the bytes of a card available to a program.
-        change: the layout that fits with the fewest changes, the fastest of several; None if the layout fits,
-            or if none does.
+        limit: the bytes of a card available to tensors.
         interval: the range of the predicted time.
+        change: if the layout does not fit, `cheapest_change`.
     """
 
     memory_width: ClassVar[float] = OWN_MEMORY  # w: a predicted peak p means p / (1 + w) to p / (1 - w)
@@ -62,17 +67,17 @@ class Answer:
 
     @property
     def memory_range(self) -> tuple[float, float]:
-        """The range of the predicted peak, in bytes."""
+        """The range of the predicted peak memory, in bytes."""
         return around(self.memory.peak_memory_bytes, self.memory_width)
 
     @property
     def fits(self) -> bool:
-        """Whether the run may fit: False only if all of `memory_range` is above the limit."""
+        """False only if all of `memory_range` is above the limit."""
         return may_fit(self.memory.peak_memory_bytes, self.limit, self.memory_width)
 
     @property
     def close(self) -> bool:
-        """Whether the limit is within `memory_range`; the run may then run out of memory."""
+        """Whether the limit is within `memory_range`, so that the run may run out of memory."""
         return close_to(self.memory.peak_memory_bytes, self.limit, self.memory_width)
 
     def close_with(self, other: Found) -> bool:
@@ -95,7 +100,7 @@ class Answer:
 
     @property
     def aicpu_share(self) -> float:
-        """The share of a step spent in operators on AICPU or on the host, 0 to 1."""
+        """The share (0 to 1) of a step spent in operators on AICPU or on the host."""
         return self.time.compute.get("host", 0.0) / self.time.step_time_s
 
     @property
@@ -111,9 +116,10 @@ def planned(
     searched: bool = False,
     overlaps: tuple[str, ...] = (),
 ) -> Answer:
-    """The answer for ``layout``, or, if ``searched``, for the fastest layout that fits.
+    """The answer for ``layout`` or, if ``searched``, for the fastest layout that fits.
 
-    Raises ValueError if the trainer cannot train ``shape`` with the layout, or if no layout of a search fits.
+    Raises ValueError if the trainer does not support ``shape`` with the layout, or if a search finds none
+    that fits.
 
     Args:
         overlaps: the overlap modes that a search tries; by default the mode of ``layout``.
@@ -188,7 +194,7 @@ def changed(before: Layout, after: Layout) -> dict[str, object]:
 
 
 def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | None:
-    """The layout on the same cards that fits with the fewest changes, the fastest of several; or None."""
+    """Of the layouts on the same cards that fit with the fewest changes, the fastest; None if none fits."""
 
     def changes(candidate: Found) -> int:
         return len(changed(layout, candidate.layout).keys() - {"recompute_granularity"})
@@ -207,7 +213,7 @@ def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | No
 
 
 def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
-    """The cost with each fused operator toggled, with each other mask, and with each other overlap mode."""
+    """The cost with each fused operator toggled, each other mask, and each other overlap mode."""
     others = []
     for name in sorted(layout.fused | set(OPERATORS)):
         if name == "moe" and not shape.num_experts:
@@ -229,7 +235,7 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
 
 
 def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
-    """Whether the run can use ``mask``; pipelines do not support document masks."""
+    """Whether the trainer supports ``mask`` in this layout; pipelines do not support document masks."""
     try:
         trainer.check(shape, dataclasses.replace(layout, mask=mask))
     except ValueError:

@@ -6,7 +6,7 @@
         fields.unread()         # names of the keys that were not read
 
 Each key is read, rejected, or counted as unused. A key without content (null, "", [] or {}) counts as absent:
-data sets with columns write all keys in every line.
+column-oriented data sets write every key in every line.
 """
 
 from __future__ import annotations

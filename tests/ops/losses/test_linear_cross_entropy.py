@@ -168,12 +168,12 @@ def bad_inputs():
         "transposed weight": (
             (hidden, weight.t(), labels),
             {},
-            r"weight has shape \[7, 5\] and hidden \[6, 5\].* transpose_weight=True is for \[V, H\]",
+            r"weight has shape \[7, 5\] and hidden \[6, 5\].* For \[V, H\], pass transpose_weight=True",
         ),
         "weight not transposed": (
             (hidden, weight, labels),
             {"transpose_weight": True},
-            r"weight has shape \[5, 7\] .* transpose_weight=False is for \[H, V\]",
+            r"weight has shape \[5, 7\] .* For \[H, V\], pass transpose_weight=False",
         ),
         "a weight of one dimension": ((hidden, weight[0], labels), {}, r"weight has shape \[7\]"),
         "no vocabulary": ((hidden, weight[:, :0], labels), {}, r"weight has shape \[5, 0\]"),

@@ -206,7 +206,7 @@ WRONG = {
         *(MATMUL, [_tokens(), _weight(4, 5), _weight(4, 6)]),
         *(_ints(1, 2), 1, True, True),
     ),
-    "factors holds 1 tensors; accepted": lambda: (MATMUL, [_tokens()], _ints(3), 1, True, True),
+    "factors has 1 tensors; accepted": lambda: (MATMUL, [_tokens()], _ints(3), 1, True, True),
     "group_list is int32; accepted": lambda: (
         MATMUL,
         [_tokens(), _weight(1, 4, 5)],

@@ -53,9 +53,9 @@ def test_every_family_and_operator(run_python, first_run):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--families", "gpt"], "--families: 'gpt' is none; accepted: llama, qwen2"),
-        (["--ways", "train,infer"], "--ways: 'infer' is none; accepted: train, prefill, decode"),
-        (["--contenders", "adamw"], "'adamw' is none; accepted: unfused, fused"),
+        (["--families", "gpt"], "--families: unknown 'gpt'; accepted: llama, qwen2"),
+        (["--ways", "train,infer"], "--ways: unknown 'infer'; accepted: train, prefill, decode"),
+        (["--contenders", "adamw"], "unknown 'adamw'; accepted: unfused, fused"),
         (["--torch-python", "python"], "unrecognized arguments"),
     ],
 )

@@ -1,5 +1,4 @@
-"""The virtual NPU emulates an Ascend card, as Paddle's device type ``npu``, on the host CPU. It is not a
-card.
+"""The virtual NPU: emulates an Ascend card on the host CPU, as Paddle's device type ``npu``.
 
     import virtual_npu
 

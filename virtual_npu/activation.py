@@ -1,5 +1,4 @@
-"""Activates the virtual NPU as Paddle's device plugin in this process and its children, and locates its
-files.
+"""Activates the virtual NPU as Paddle's device plugin in this process and its children.
 
 Paddle loads the libraries in the folder ``$CUSTOM_DEVICE_ROOT`` only while it is imported. ``import
 paddle_custom_device`` finds the supplied package through ``sys.path``. LD_LIBRARY_PATH is not needed: when

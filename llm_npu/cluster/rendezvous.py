@@ -38,7 +38,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LONG_VARIABLES = ("TRAINER_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
 DEBIAN = "127.0.1.1"  # address of the machine's own name in /etc/hosts on Debian and Ubuntu
 OWN_NAME = (
-    "; /etc/hosts of a machine may give its own name such an address: put that of its network interface there"
+    "; /etc/hosts may map a machine's name to such an address: enter its network interface's address there"
 )
 HOST = re.compile(r"[\w.-]{1,255}")  # a name, or an IPv4 address
 VARIABLES = ("NNODES", "NODE_RANK", "MASTER", "HOST_IP")

@@ -78,9 +78,9 @@ def check_hccl_variables(chosen: device.Device) -> None:
 
 
 def report_card(chosen: device.Device, root: Path = Path("/")) -> None:
-    """Before Paddle is imported, print what the plugin calls and the card's CANN does not have.
+    """Before Paddle is imported, print the functions that the plugin calls and the card's CANN lacks.
 
-    Missing parts are warnings, not errors: the plugin's calls are known by name; a run may not reach them.
+    Missing functions are warnings, not errors, because a run may never call them.
     The first rank of each machine prints. A forwarding ``libopapi.so`` that is in use gets a line.
     """
     if chosen.kind != "card" or not machines.read().is_first_rank_of_machine:

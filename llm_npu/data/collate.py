@@ -42,9 +42,9 @@ class Collator:
         attention_mask   a ``masks.documents(...)`` in which padding is a separate document; with ``mask``
                          "dense", the same mask as bool [B, 1, T, T], **True = attended to**, for PaddleNLP's
                          own attention
-        attn_mask_startend_row_indices      instead of attention_mask with ``mask`` "rows": int32 [B, 1, T,
-        1],
-                         the end of each token's document, for PaddleFormers' attention
+        attn_mask_startend_row_indices
+                         instead of attention_mask with ``mask`` "rows": int32 [B, 1, T, 1], the end of each
+                         token's document, for PaddleFormers' attention
 
     Otherwise plain causal attention is equivalent. If samples have a ``loss_weight``, the batch has its sum
     and ``num_tokens``, the number of non-padding tokens; both are for the trainer, not for the model.

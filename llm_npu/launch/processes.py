@@ -187,8 +187,11 @@ def _controller(program: Sequence[str], count: int, supervisor: Supervisor, agai
 
 
 def _start(container, on_terminal: bool, refused: Sentences) -> None:
-    """Replacement for a container's ``start``, which gives every rank a log file, lets ranks outlive the
-    launcher, and writes the environment, including keys and passwords, next to the logs."""
+    """Replacement for a container's ``start``.
+
+    The original gives every rank a log file, lets ranks outlive the launcher, and writes the environment,
+    including keys and passwords, next to the logs.
+    """
     with contextlib.ExitStack() as stack:
         out, err = sys.stdout, sys.stderr
         if not on_terminal:

@@ -2,8 +2,8 @@
 
 Rank 0 has the terminal, and every other rank a log file. A signal is forwarded to each rank once, so that the
 ranks save one checkpoint together. When a rank fails, the supervisor ends the others and prints the end of
-the failed rank's log. A rank stopped by SIGSTOP would block the others forever, even without any sign of it,
-so it counts as lost after ``STOPPED_LIMIT`` seconds. A run therefore ends within ``STOPPED_LIMIT + GRACE``
+the failed rank's log. A rank stopped by SIGSTOP would block the others forever without an error, so it
+counts as lost after ``STOPPED_LIMIT`` seconds. A run therefore ends within ``STOPPED_LIMIT + GRACE``
 seconds after a rank is stopped, and within ``GRACE`` seconds after one is killed.
 
 A rank that hangs while running is not detected here but in the collectives that wait for it: on the virtual
@@ -54,8 +54,7 @@ class Supervisor:
     Args:
         logs: The folder of the log files of ranks 1 and up.
         explained: ``explained(log, start, end)`` explains a failure from a rank's log, read from byte
-        ``start``, and
-            from the message ``end`` about how the rank ended.
+            ``start``, and from the message ``end`` about how the rank ended.
 
     The signals of ``stopping`` are forwarded to the ranks; ``received`` is the last one.
     """

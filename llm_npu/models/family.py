@@ -29,7 +29,7 @@ AttentionVariant = Literal[
 RotaryVariant = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
     "heads first",  # attention with tables [P, D] and queries [B, N, S, D]
-    "decoder",  # makes default positions 0, 1, 2, ..., and passes given ones on
+    "decoder",  # creates default positions 0, 1, 2, ...; passes given positions through
     "table of tokens",  # attention with a row for each token, [B, S, D], and queries [B, N, S, D]
     "interleaved table of tokens",  # the same for pairs (x[2 i], x[2 i + 1])
     "part of a head",  # such pairs in a part of each head, [B, S, N, D], and one key for all heads
@@ -169,8 +169,7 @@ class Family:
             ``reads_rope_parameters``).
         activations: Accepted values of ``hidden_act``.
         needs_rope_scaling: Whether the class requires a ``rope_scaling``.
-        required_by_transformers: Fields of config.json that transformers requires and the library does not
-        write.
+        required_by_transformers: Fields of config.json that transformers requires and the library omits.
 
         fused_projections: {name: names in the Hugging Face layout}. Three names are query, key and value,
             grouped by key/value head; two are side by side.

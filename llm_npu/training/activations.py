@@ -4,8 +4,8 @@ A recomputed layer saves only its input. After the layer's forward pass the inpu
 Its tensor then refers to the copy, which frees the device's memory. The backward pass recomputes the layer
 from a copy on the device.
 
-Both ways in which Paddle recomputes call the layer with the saved tensor: by hooks (``use_reentrant`` false)
-with the same tensor, by a PyLayer with a detached one, whose gradient becomes the input's.
+Paddle's recompute calls the layer with the saved tensor: the implementation by hooks (``use_reentrant``
+false) with the tensor itself, the PyLayer with a detached copy, whose gradient becomes the input's.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class HostInputs:
             if hidden is not None and hidden.place.is_cpu_place():
                 return self._again(function, hidden, args, kwargs)
             if hidden is not None and (hidden.offset or not hidden.is_contiguous()):
-                # A part of other memory, such as a rank's rows. What autograd saves keeps the offset.
+                # A view of a larger buffer, such as a rank's rows; tensors saved by autograd keep its offset.
                 _refer(hidden, hidden.detach().clone())
             outputs = function(*args, **kwargs)
             number, self._number = self._number, None

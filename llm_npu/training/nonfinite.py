@@ -130,7 +130,7 @@ class SkippedSteps(TrainerCallback):
             self._save_is_due = False
             return
         self.in_a_row += 1
-        check_weights(self._weights(), "no step can be taken any more", args.output_dir)
+        check_weights(self._weights(), "no further step is possible", args.output_dir)
         scale = self._loss_scale()
         if scale is None or scale < 1 or not math.isfinite(self._last().loss):
             self._counted += 1

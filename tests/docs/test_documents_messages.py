@@ -39,7 +39,9 @@ def messages_of(source: ast.AST) -> list[str]:
 @pytest.fixture(scope="module")
 def texts():
     """Every text of the product, in Python and in the C++ of the collectives."""
-    files = [*(ROOT / "llm_npu").rglob("*.py"), *(ROOT / "paddle_fused").rglob("*.py")]
+    files = [
+        file for room in ("llm_npu", "paddle_fused", "virtual_npu") for file in (ROOT / room).rglob("*.py")
+    ]
     all_texts = [text for file in files for text in messages_of(ast.parse(file.read_text(encoding="utf-8")))]
     for file in (ROOT / "virtual_npu/csrc/collectives").glob("*.cc"):
         all_texts.append(re.sub(r'"\s*\+[^";]*\+\s*"', "...", file.read_text(encoding="utf-8")))

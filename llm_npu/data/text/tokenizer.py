@@ -2,9 +2,7 @@
 
 The files of a folder in Hugging Face's and PaddleNLP's layout:
 
-tokenizer.json              the tokenizer; its truncation and padding are ignored, since they would truncate
-and
-                            pad training text
+tokenizer.json              the tokenizer; its truncation and padding settings are ignored
 tokenizer.model, sentencepiece.bpe.model
                             sentencepiece model, if there is no tokenizer.json
 tokenizer_config.json       roles (eos_token, ...), added tokens, the chat template

@@ -67,7 +67,7 @@ LLAMA_PRESETS = {
     "llama3.1-70b": _LLAMA_3_1 | _70B,
     "llama3.2-1b": _LLAMA_3_2 | sizes(2048, 8192, 16, 32),
     "llama3.2-3b": _LLAMA_3_2 | sizes(3072, 8192, 28, 24),
-    # Code Llama, arXiv 2308.12950: a Llama 2 34B with longer rotary waves; fields of the released model.
+    # Code Llama, arXiv 2308.12950: a Llama 2 34B with a larger rope_theta; fields of the released model.
     "codellama-34b": _34B | {"max_position_embeddings": 16384, "rope_theta": 1e6},
 }
 
@@ -381,7 +381,7 @@ GPT = Family(
         "gpt2-medium": _GPT_2 | _gpt_sizes(1024, 24, 16),
         "gpt2-large": _GPT_2 | _gpt_sizes(1280, 36, 20),
         "gpt2-xl": _GPT_2 | _gpt_sizes(1600, 48, 25),
-        # GPT-3, arXiv 2005.14165, table 2.1; heads of 128, where its 1.3B has 16 heads and its 13B 40.
+        # GPT-3, arXiv 2005.14165, table 2.1, with head_dim 128 throughout: 16 heads for 1.3B, 40 for 13B.
         "gpt3-1.3b": _GPT_3 | _gpt_sizes(2048, 24, 16),
         "gpt3-6.7b": _GPT_3 | _gpt_sizes(4096, 32, 32),
         "gpt3-13b": _GPT_3 | _gpt_sizes(5120, 40, 40),

@@ -1,8 +1,8 @@
-"""A forwarding ``libopapi.so`` for a CANN that has only the libraries it was split into.
+"""Writes a forwarding ``libopapi.so`` for a CANN that has only the libraries it was split into.
 
-paddle-custom-npu looks every aclnn function up in ``libopapi.so``. CANN deprecates that library from 8.5.0 on
-and may delete it in releases after 2026-12-30 (sources: ``data/releases.json``). The forwarding library has
-no code: it needs (DT_NEEDED) the new libraries that are installed, and ``dlsym`` searches those.
+paddle-custom-npu looks up every aclnn function in ``libopapi.so``. CANN deprecates that library from 8.5.0 on
+and may remove it in releases after 2026-12-30 (sources: ``data/releases.json``). The forwarding library has
+no code: its DT_NEEDED entries are the installed split libraries, which ``dlsym`` searches.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .installation import Cann, library_folders
 from .needs import of_plugin, symbols
 
 FOLDER = Path(sys.prefix) / "lib" / "cann_bridge"
-BASE = "libnnopbase.so"  # aclCreateTensor and the like
-MARK = "cann_bridge.json"  # beside the library: that it is this one, and what it forwards to
+BASE = "libnnopbase.so"  # aclCreateTensor and similar functions
+MARK = "cann_bridge.json"  # next to the library: identifies it and lists its targets
 ADVICE = (
     "CANN's notes advise against using libopapi.so together with the libraries that it was split into; "
-    "this one has no code of its own"
+    "this library contains no code"
 )
 
 
@@ -39,26 +39,26 @@ def write(
     """Write the forwarding library for ``cann`` into ``folder``.
 
     Returns:
-        The library's path, and the functions of the plugin that it does not find.
+        The library's path, and the plugin's functions that the libraries lack.
 
     Raises:
-        UserError: CANN has its own ``libopapi.so``, or none of the new libraries; there is no C compiler, or
-            it fails; ``folder`` has another ``libopapi.so``.
+        UserError: CANN has its own ``libopapi.so``, or none of the split libraries; the C compiler is missing
+            or fails; ``folder`` contains a different ``libopapi.so``.
     """
     folders = [*library_folders(environ), cann.folder / "lib64"]
     folders = [folder for folder in folders if not (folder / MARK).exists()]
     own = find(OPERATORS, folders)
     if own is not None:
-        raise UserError(f"{own} is there: the plugin needs no forwarding library with this CANN")
+        raise UserError(f"{own} exists: the plugin needs no forwarding library with this CANN")
     installed = [file for name in (*PARTS, BASE) if (file := find(name, folders))]
     if not any(file.name in PARTS for file in installed):
         raise UserError(
-            f"{cann.folder / 'lib64'} has none of {', '.join(PARTS)}: give the folder of a CANN, with --cann"
+            f"{cann.folder / 'lib64'} has none of {', '.join(PARTS)}; specify CANN's folder with --cann"
         )
     target = folder / OPERATORS
     if target.exists() and not (folder / MARK).exists():
-        raise UserError(f"{target} was not written by this command; give another --folder")
-    with tempfile.TemporaryDirectory() as work:  # a failed compiler leaves nothing in the folder
+        raise UserError(f"{target} was not written by this command; specify another --folder")
+    with tempfile.TemporaryDirectory() as work:  # a failed compilation leaves nothing in the folder
         library = Path(work) / OPERATORS
         arguments = ["-nostdlib", "-x", "c", os.devnull, "-x", "none"]
         arguments += ["-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined", *map(str, installed)]
@@ -75,9 +75,9 @@ def write(
 
 
 def remove(folder: Path = FOLDER) -> Path:
-    """Remove the forwarding library from ``folder``; UserError if there is none."""
+    """Remove the forwarding library from ``folder``. Raises UserError if there is none."""
     if not (folder / MARK).exists():
-        raise UserError(f"{folder} has no library that `llm-npu cann_bridge write` wrote")
+        raise UserError(f"{folder} has no library written by `llm-npu cann_bridge write`")
     (folder / OPERATORS).unlink(missing_ok=True)
     (folder / MARK).unlink()
     if not any(folder.iterdir()):
@@ -86,13 +86,13 @@ def remove(folder: Path = FOLDER) -> Path:
 
 
 def in_use(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The forwarding library, if it is the first ``libopapi.so`` of LD_LIBRARY_PATH; else None."""
+    """The forwarding library if it is the first ``libopapi.so`` on LD_LIBRARY_PATH, else None."""
     library = find(OPERATORS, library_folders(environ))
     return library if library is not None and (library.parent / MARK).exists() else None
 
 
 def export_line(library: Path) -> str:
-    """The shell command that puts the library first on the loader's path."""
+    """The shell command that puts the library first on LD_LIBRARY_PATH."""
     return f"export LD_LIBRARY_PATH={library.parent}:$LD_LIBRARY_PATH"
 
 

@@ -1,11 +1,11 @@
-"""The installed plugin against the installed CANN, from their files.
+"""Compares the installed plugin with the installed CANN, by reading their files.
 
-    report = compare(plugin, cann, chip)      # Report.gaps: what is missing, who needs it
+    report = compare(plugin, cann, chip)      # report.gaps: missing parts and their users
     print(report.summary())
 
 The plugin looks a function up in ``libcust_opapi.so``, then in ``libopapi.so`` and the libraries that these
-need (``dlsym``). A missing function or operator type shows only when a kernel calls it, which may be late in
-a run, so all of them are looked for here.
+need (``dlsym``). A missing function or operator type fails only when a kernel calls it, possibly late in a
+run; this comparison finds all of them in advance.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .needs import WORKSPACE, Needs, of_plugin, read, symbols
 PLUGIN = "libpaddle-custom-npu.so"
 CUSTOM, OPERATORS = "libcust_opapi.so", "libopapi.so"
 PARTS = tuple(f"libopapi_{part}.so" for part in ("math", "nn", "cv", "transformer", "legacy"))
-# Symbols of CANN and ATB; those of libc and libstdc++ are the system's business.
+# Symbols of CANN and ATB; the system provides those of libc and libstdc++.
 OF_CANN = re.compile(r"acl|Hccl|hccl|ge[A-Z]|_ZNK?3atb|_ZNK?3Mki|_ZNK?2ge")
 OF_PADDLE = re.compile(r"_ZNK?(?:3phi|6paddle|6common)")
-DTYPES = {"float": "float32", "bf16": "bfloat16"}  # names of the operator files, where they are not Paddle's
-BUILT_INTO_GE = frozenset(read("plugin.json")["built_into_ge"])  # types of GE's own engines, in no file
-NULL = "the call goes through a null pointer and ends the process"
+DTYPES = {"float": "float32", "bf16": "bfloat16"}  # names in the operator files that differ from Paddle's
+BUILT_INTO_GE = frozenset(read("plugin.json")["built_into_ge"])  # types in no operator file
+NULL = "the plugin calls a null pointer, which crashes the process"
 SOURCE = "Run `source` with the set_env.sh of CANN (for ATB's libraries, also that of nnal/atb)."
 REINSTALL = "Install the CANN that the plugin was built with."
 AI_CPU = ("aicpu/aicpu_kernel/config", "aicpu/config", "aicpu/tf_kernel/config")
@@ -43,16 +43,16 @@ Kind = Literal["library", "symbol", "function", "type", "dtype", "chip"]
 
 @dataclass(frozen=True)
 class Gap:
-    """Something that the plugin uses and CANN does not have.
+    """A part that the plugin uses and CANN lacks.
 
     Attributes:
-        kind: what is missing.
-        name: of the library, symbol, aclnn function, operator type (for a dtype: "GatherV2 bfloat16"), or the
-            folder of the chip's operators.
-        stops: whether a training of Llama fails without it.
-        users: kernels and steps that call it.
-        effect: what happens without it.
-        fix: what to do.
+        kind: the kind of part.
+        name: the library, symbol, aclnn function, operator type (with a dtype: "GatherV2 for bfloat16"), or
+            the folder of the chip's operators.
+        stops: whether Llama training fails without it.
+        users: the kernels and training steps that call it.
+        effect: the effect of its absence.
+        fix: the remedy.
     """
 
     kind: Kind
@@ -72,10 +72,10 @@ class Report:
     """The result of a comparison.
 
     Attributes:
-        functions, types: how many aclnn functions and aclop types a training of Llama needs.
+        functions, types: the number of aclnn functions and aclop types that Llama training needs.
         chip: the family whose operator files were read; None if the chip is unknown.
-        gaps: everything that is missing, what stops a training first.
-        unreadable: files that could not be read, each with the reason; what they have is unknown.
+        gaps: all missing parts; those that stop training first.
+        unreadable: the files that could not be read, with the reasons; their contents are unknown.
     """
 
     functions: int
@@ -89,16 +89,14 @@ class Report:
         return tuple(gap for gap in self.gaps if gap.stops)
 
     def summary(self) -> str:
-        """One line: what training Llama needs, and whether it is there."""
+        """One line: the needs of Llama training, and whether CANN meets them."""
         needs = f"training Llama needs {self.functions} aclnn functions and {self.types} aclop types"
         if self.stopping:
-            return f"{needs}: {len(self.stopping)} needed parts are missing"
+            return f"{needs}: {len(self.stopping)} required parts are missing"
         if self.unreadable:
-            return f"{needs}: none is known to be missing, {len(self.unreadable)} files could not be read"
-        on = (
-            f" for the {self.chip.title}" if self.chip else " (aclop types not examined: the chip is unknown)"
-        )
-        return f"{needs}: all there{on}"
+            return f"{needs}: none known to be missing, but {len(self.unreadable)} files could not be read"
+        on = f" for the {self.chip.title}" if self.chip else " (aclop types not checked: unknown chip)"
+        return f"{needs}: all available{on}"
 
 
 def compare(
@@ -110,12 +108,13 @@ def compare(
     paddle: Path | None = None,
     root: Path = Path("/"),
 ) -> Report:
-    """What is missing for the plugin in the folder or file ``plugin``.
+    """Report the parts that CANN lacks for the plugin in the folder or file ``plugin``.
 
     Args:
-        chip: the family of the cards. None: that of the only operator files; else types are not examined.
-        environ: its LD_LIBRARY_PATH is searched before CANN's lib64, its ASCEND_OPP_PATH before CANN's opp.
-        paddle: Paddle's package folder, to find a plugin of another Paddle; None: not examined.
+        chip: the cards' family. By default the only family with operator files; if there are several, types
+            are not checked.
+        environ: its LD_LIBRARY_PATH is searched before CANN's lib64, its ASCEND_OPP_PATH replaces CANN's opp.
+        paddle: Paddle's package folder, to detect a plugin built for another Paddle; None skips this check.
     """
     needs = of_plugin()
     file = plugin / PLUGIN if plugin.is_dir() else plugin
@@ -150,7 +149,7 @@ def _libraries(plugin: Path, folders: Sequence[Path], paddle: Path | None, root:
             and user == plugin
             and not name.startswith(("libascend", "libhccl", "libacl", "libatb"))
         ):
-            continue  # Paddle's own libraries, in the folder that was not given
+            continue  # one of Paddle's libraries, whose folder is unknown
         yield Gap("library", name, True, user.name, "the plugin cannot be loaded", SOURCE)
     own = loaded.libraries[plugin.name]
     unresolved = loaded.lacks(name for name in own.undefined if OF_CANN.match(name))
@@ -172,9 +171,9 @@ def _reason_of_symbol(name: str) -> tuple[str, str]:
     """The effect of an unresolved symbol of CANN or ATB, and the fix."""
     if "3Mki2DlC" in name:
         age = "8.3.RC1 or later" if name.endswith("Eb") else "8.2.RC1 or earlier"
-        effect = f"the plugin needs the libmki.so of an NNAL {age}, and another one is found first"
+        effect = f"the plugin needs libmki.so of NNAL {age}, but a different one is found first"
         return effect, "Install the NNAL of CANN's release, and source its set_env.sh with --cxx_abi=1."
-    effect = "no library that the plugin loads exports it"
+    effect = "none of the plugin's libraries exports it"
     return effect, "Install the CANN that the plugin was built with, or a plugin built for this CANN."
 
 
@@ -182,7 +181,7 @@ def _functions(plugin: Path, needs: Needs, folders: Sequence[Path], root: Path) 
     library = find(OPERATORS, folders)
     if library is None:
         split = [name for name in PARTS if find(name, folders)]
-        users, effect = f"all aclnn calls of {plugin.name}", "every aclnn call goes through a null pointer"
+        users, effect = f"all aclnn calls of {plugin.name}", "every aclnn call is through a null pointer"
         yield Gap("library", OPERATORS, True, users, effect, _without_libopapi(split))
         return
     handles = [closure(library, folders, root)]
@@ -228,7 +227,7 @@ def _types(needs: Needs, opp: Path, chip: Chip | None, installed: Sequence[Chip]
         return
     if chip not in installed:
         old, new = (package or "the operator package of the chip" for package in chip.packages)
-        effect = f"this CANN has operators for {chips.titles(installed)}, and the cards are {chip.title}"
+        effect = f"this CANN has operators for {chips.titles(installed)}, but the cards are {chip.title}"
         fix = f"Install {new} (before CANN 8.5.0: {old}) of CANN's release."
         yield Gap("chip", f"{opp / chips.CONFIG / chip.folder}", True, "all operators", effect, fix)
         return
@@ -248,7 +247,7 @@ def _types(needs: Needs, opp: Path, chip: Chip | None, installed: Sequence[Chip]
             effect = f"it runs on the AI CPU of the {chip.title}, which is slow"
             yield Gap("type", name, False, use.text, effect, another)
         else:
-            effect = f"this CANN has no such operator for the {chip.title}, and the kernel has no other form"
+            effect = f"this CANN lacks the operator for the {chip.title}, and the kernel has no fallback"
             yield Gap("type", name, True, use.text, effect, another)
     for name, dtype in needs.dtypes.items():
         accepted = ai_core.get(name)
@@ -262,7 +261,7 @@ def _types(needs: Needs, opp: Path, chip: Chip | None, installed: Sequence[Chip]
 def operator_types(folder: Path) -> dict[str, frozenset[str]]:
     """The operator types of the JSON files in ``folder``, each with the dtypes of its first input.
 
-    An empty set means that the file does not list dtypes (the operator chooses them at run time).
+    An empty set means that the file lists no dtypes (the operator determines them at run time).
 
     Raises:
         UnreadableLibrary: a file is not JSON, or not an object.
@@ -272,7 +271,7 @@ def operator_types(folder: Path) -> dict[str, frozenset[str]]:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as failure:
-            raise UnreadableLibrary(f"{file} is not readable as JSON ({failure})") from failure
+            raise UnreadableLibrary(f"{file} cannot be read as JSON ({failure})") from failure
         if not isinstance(content, dict):
             raise UnreadableLibrary(f"{file} has a {type(content).__name__}, not an object of operator types")
         for name, description in content.items():

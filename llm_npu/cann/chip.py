@@ -24,13 +24,13 @@ class Chip:
 
     Attributes:
         name: "A2", "A3" or "950".
-        title: name for people.
-        soc: pattern of the names of its members (Ascend910B3, Ascend910_9391).
-        folder: name of its folder of operator information.
-        dies: devices for each NPU; npu-smi has a row for each.
+        title: display name.
+        soc: pattern of the SoC names (Ascend910B3, Ascend910_9391).
+        folder: name of its folder with operator files.
+        dies: devices per NPU; npu-smi prints a row for each.
         packages: names of CANN's operator packages up to 8.3.RC1 and from 8.5.0 on; None if unknown.
-        mc2: the first CANN that documents products fused with collectives.
-        unsupported: why the plugin cannot train on it; empty if it can.
+        mc2: the first CANN version that documents matmuls fused with collectives (MC2).
+        unsupported: why the plugin does not support it; empty if it does.
     """
 
     name: str
@@ -51,7 +51,7 @@ def chips() -> dict[str, Chip]:
 
 
 def of_soc(name: str) -> Chip | None:
-    """The family of a SoC's name: "Ascend910B3", "910B3", "Ascend910_9391", "9391"; None if none has it."""
+    """The family of a SoC such as "Ascend910B3", "910B3", "Ascend910_9391" or "9391"; None if unknown."""
     return next((chip for chip in chips().values() if re.fullmatch(chip.soc, name.strip())), None)
 
 
@@ -70,7 +70,7 @@ def npu_smi(
 ) -> subprocess.CompletedProcess[str] | None:
     """The result of ``npu-smi info``; None if the tool is not installed.
 
-    If it does not answer, the return code is 1 and stderr the reason.
+    If it fails or times out, the return code is 1, and stderr contains the reason.
     """
     names = [path for folder in TOOLS if os.access(path := root / folder / "npu-smi", os.X_OK)]
     tool = names[0] if names else shutil.which("npu-smi", path=environ.get("PATH"))
@@ -84,7 +84,7 @@ def npu_smi(
 
 
 def of_machine(environ: Mapping[str, str], root: Path, info: str | None = None) -> Chip | None:
-    """The family of this machine's cards, as npu-smi names it; ``info``: its output, if it has run."""
+    """The family of this machine's cards. ``info``: the output of ``npu-smi info``, if available."""
     if info is None:
         done = npu_smi(environ, root)
         info = done.stdout if done else ""
@@ -95,10 +95,10 @@ def of_machine(environ: Mapping[str, str], root: Path, info: str | None = None) 
 
 
 def of_npu_smi(text: str) -> Chip | None:
-    """The family of the cards in the output of ``npu-smi info``; None if it cannot be told.
+    """The family of the cards in the output of ``npu-smi info``; None if it is unclear.
 
-    A 910C is called "Ascend910" there, like the first 910. It has two rows with the same NPU number, one for
-    each die.
+    npu-smi calls a 910C "Ascend910", like the original 910, but prints two rows with the same NPU number, one
+    per die.
     """
     rows = ROW.findall(text)
     families = {of_soc(name) for _, name, _ in rows} - {None}
@@ -116,7 +116,7 @@ def of_board(text: str) -> Chip | None:
 
 
 def of_operator_files(opp: Path) -> list[Chip]:
-    """The families that the CANN with the operator folder ``opp`` has operators for."""
+    """The families with operator files in CANN's folder ``opp``."""
     return [chip for chip in chips().values() if any((opp / CONFIG / chip.folder).glob("*.json"))]
 
 

@@ -1,4 +1,4 @@
-"""The C compiler of this machine, for the small libraries that this package writes."""
+"""Compiles the small C libraries of this package."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from llm_npu.core.errors import UserError
 
 
 def build_library(file: Path, name: str, arguments: list[str]) -> None:
-    """Write the shared library ``file`` with the soname ``name``.
+    """Build the shared library ``file`` with the soname ``name``.
 
-    Raises UserError if there is no compiler, or if it fails.
+    Raises UserError if the compiler is missing or fails.
     """
     compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
     if compiler is None:
         raise UserError(
-            "no C compiler (cc, gcc or clang) is on PATH; install one, such as `apt-get install gcc`"
+            "no C compiler (cc, gcc or clang) is on PATH; install one, for example with `apt-get install gcc`"
         )
     command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", str(file), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")

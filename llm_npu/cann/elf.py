@@ -1,7 +1,7 @@
-"""What a shared library needs and exports, read from its file.
+"""Reads the dependencies and exports of a shared library from its file.
 
-Nothing is loaded and no code of the library runs. Only the dynamic segment is read: section headers may be
-stripped.
+The library is not loaded, so none of its code runs. Only the dynamic segment is read, because section headers
+may be stripped.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SYSTEM_FOLDERS = ("lib64", "usr/lib64", "lib", "usr/lib", "usr/local/lib", "usr/
 
 
 class UnreadableLibrary(ValueError):
-    """The file is not a shared library for 64-bit machines."""
+    """The file is not a 64-bit shared library."""
 
 
 class Library:
     """The dynamic segment of the shared library ``path``.
 
     Attributes:
-        needed: names of the libraries that the loader loads with it (DT_NEEDED).
-        runpath: folders that it adds to the search for these (DT_RUNPATH, DT_RPATH), with $ORIGIN expanded.
+        needed: names of the libraries that it depends on (DT_NEEDED).
+        runpath: folders that the loader searches for these (DT_RUNPATH, DT_RPATH), with $ORIGIN expanded.
         machine: "EM_AARCH64", "EM_X86_64", ...
     """
 
@@ -66,7 +66,7 @@ class Library:
     @cached_property
     def undefined(self) -> frozenset[str]:
         """The symbols that another library must export; weak ones may be missing."""
-        # DT_GNU_HASH has exported symbols only; all others precede them in the table.
+        # DT_GNU_HASH covers exported symbols only; all others precede them in the symbol table.
         hashed = isinstance(self._hash, GNUHashTable)
         count = self._hash.params["symoffset"] if hashed else self._dynamic.num_symbols()
         symbols = (self._dynamic.get_symbol(index) for index in range(count))
@@ -77,7 +77,7 @@ class Library:
         )
 
     def strings(self, pattern: bytes) -> frozenset[str]:
-        """The zero-terminated strings of the file that match ``pattern`` as a whole."""
+        """The zero-terminated strings in the file that match ``pattern`` entirely."""
         return frozenset(
             text.decode() for text in re.findall(rb"(?<=\0)" + pattern + rb"(?=\0)", self._bytes)
         )
@@ -93,11 +93,11 @@ def _hash_table(elf: ELFFile, dynamic: DynamicSegment):
 
 @dataclass(frozen=True)
 class Closure:
-    """A library with all libraries that the loader would load with it.
+    """A library and its transitive dependencies.
 
     Attributes:
         libraries: by name, the library itself first, in the loader's order (breadth first).
-        missing: names that no folder has, with the library that needs each.
+        missing: names not found in any folder, and the library that needs each.
     """
 
     libraries: dict[str, Library]
@@ -112,11 +112,11 @@ class Closure:
 
 
 def closure(path: Path, folders: Sequence[Path], root: Path = Path("/")) -> Closure:
-    """``path`` and what it needs.
+    """The library ``path`` and its transitive dependencies.
 
     Args:
         folders: searched first, before each library's own path and the system's folders.
-        root: the folder that holds the system's ``lib64`` and ``usr``.
+        root: the folder that contains the system's ``lib64`` and ``usr``.
     """
     system = [root / folder for folder in SYSTEM_FOLDERS]
     system += [folder for base in ("lib", "usr/lib") for folder in sorted((root / base).glob("*-linux-gnu"))]

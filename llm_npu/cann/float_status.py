@@ -1,12 +1,12 @@
-"""How a run avoids CANN's FloatStatus operators, which a chip may lack (reported for the 910C).
+"""Avoids CANN's FloatStatus operators, which a chip may lack (reported for the 910C).
 
 paddle-custom-npu runs NPUAllocFloatStatus before the first aclop of a process, in bfloat16 as well, and its
-loss scaling may read NPUGetFloatStatus. The variable LLM_NPU_FLOAT_STATUS chooses what a run does about it:
+loss scaling may read NPUGetFloatStatus. The variable LLM_NPU_FLOAT_STATUS selects the workaround:
 
 ==============  ======================================================================================
-``isfinite``    the default: the loss scaler decides by isfinite (``llm_npu.patches.loss_scaling``)
-``interposed``  the same, and a small library answers the three FloatStatus operators in CANN's place
-``plugin``      neither: Paddle's loss scaler and the plugin's kernel
+``isfinite``    default: the loss scaler uses isfinite (``llm_npu.patches.loss_scaling``)
+``interposed``  also replaces the three FloatStatus operators by a small library
+``plugin``      none: Paddle's loss scaler and the plugin's kernel
 ==============  ======================================================================================
 """
 
@@ -31,7 +31,7 @@ NAME = "libllm_npu_float_status.so"
 
 
 def choice(environ: Mapping[str, str] = os.environ) -> str:
-    """The value of LLM_NPU_FLOAT_STATUS; UserError if it is not one of ``CHOICES``."""
+    """The value of LLM_NPU_FLOAT_STATUS. Raises UserError if it is not one of ``CHOICES``."""
     value = environ.get(VARIABLE) or ISFINITE
     if value not in CHOICES:
         raise UserError(
@@ -42,10 +42,10 @@ def choice(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def prepare() -> str:
-    """Load the library if LLM_NPU_FLOAT_STATUS asks for it, before Paddle loads the plugin.
+    """Load the library if LLM_NPU_FLOAT_STATUS is ``interposed``, before Paddle loads the plugin.
 
     Returns:
-        One line for the user about the library; empty if it is not asked for.
+        A message about the loaded library, or "".
 
     Raises:
         UserError: The variable has another value, the library cannot be built, or Paddle is already imported.
@@ -55,15 +55,15 @@ def prepare() -> str:
     library = built()
     if "paddle" in sys.modules and not is_loaded(library):
         raise UserError(
-            f"{VARIABLE}={INTERPOSED} needs a process that has not imported paddle yet: paddle loads the "
-            "plugin, and the library must be loaded before it."
+            f"{VARIABLE}={INTERPOSED} needs a process that has not imported paddle: the library must be "
+            "loaded before the plugin, which paddle loads."
         )
     ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL | os.RTLD_NOW)
-    return f"{library} answers CANN's FloatStatus operators ({VARIABLE}={INTERPOSED})"
+    return f"{library} replaces CANN's FloatStatus operators ({VARIABLE}={INTERPOSED})"
 
 
 def built() -> Path:
-    """The library in the cache folder; it is built if it is not there."""
+    """The library in the cache folder, built on first use."""
     from llm_npu.core.cache import cached  # imports numpy
 
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
@@ -79,6 +79,6 @@ def is_loaded(library: Path) -> bool:
     """Whether this process has loaded ``library``."""
     try:
         ctypes.CDLL(str(library), os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:  # RTLD_NOLOAD: it is not loaded
+    except OSError:  # not loaded
         return False
     return True

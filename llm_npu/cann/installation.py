@@ -1,4 +1,4 @@
-"""The folder and version of the CANN installation, from its files, and the order of versions.
+"""Finds the CANN installation and reads its version.
 
 ``version.cfg`` has a line ``toolkit_running_version=[7.3.0.1.231:8.0.RC2]`` for each component (its name may
 have hyphens: ``npu-runtime``), ``<machine>-linux/ascend_toolkit_install.info`` a line ``version=8.0.RC2``.
@@ -21,9 +21,12 @@ RUNNING = re.compile(r"^([\w-]+)_running_version=\[[^\]:]*:([^\]]+)\]", re.MULTI
 
 @dataclass(frozen=True)
 class Cann:
-    """``components`` are the versions of its parts; ``version`` is None if no file contains one.
+    """A CANN installation.
 
-    ``named_by``: the variable that names the folder, empty if it was found in the default place.
+    Attributes:
+        version: None if no file contains it.
+        components: the versions of its components.
+        named_by: the environment variable with the folder; empty for a default folder.
     """
 
     folder: Path
@@ -33,8 +36,7 @@ class Cann:
 
 
 def find_cann(environ: Mapping[str, str], root: Path) -> Cann | None:
-    """The installation that the environment names, else that in the default places below ``root``, else
-    None."""
+    """The installation named by the environment, else the one in a default folder below ``root``, or None."""
     for variable in NAMED_BY:
         if environ.get(variable):
             return read_cann(Path(environ[variable]), variable)
@@ -45,7 +47,7 @@ def find_cann(environ: Mapping[str, str], root: Path) -> Cann | None:
 
 
 def read_cann(folder: Path, named_by: str = "") -> Cann:
-    """The installation in ``folder``, whose version is None if no file contains one."""
+    """The installation in ``folder``."""
     components = dict(RUNNING.findall(content(folder / "version.cfg")))
     for file in sorted(folder.glob("share/info/*/version.info")):
         if version := field(content(file), "Version"):
@@ -77,7 +79,7 @@ def content(file: Path) -> str:
 
 VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(RC|T)?(\d+))?(?:\.(alpha|beta)?(\d+))?", re.IGNORECASE)
 STAGES = {"T": 0, "RC": 1, "": 2}  # trials and release candidates come before the release
-MC2_DRIVER = "24.1.RC2"  # the first version that documents products fused with collectives
+MC2_DRIVER = "24.1.RC2"  # the first version that documents matmuls fused with collectives
 
 
 def is_before(version: str, other: str) -> bool:

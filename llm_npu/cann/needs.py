@@ -1,4 +1,4 @@
-"""The calls of paddle-custom-npu into CANN, by kernel of Paddle and by step of training."""
+"""The calls of paddle-custom-npu into CANN, by Paddle kernel and by training step."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Kernel:
     """The calls of one kernel of the plugin.
 
     Attributes:
-        aclnn: functions that it calls.
-        guarded: those of ``aclnn`` that it looks for first; without them it runs ``fallback`` instead.
-            A function outside ``guarded`` is called through a null pointer if CANN does not have it.
-        aclop: operator types that it runs whatever CANN has.
-        fallback: operator types that it runs only without a function of ``guarded``.
+        aclnn: the functions that it calls.
+        guarded: the functions in ``aclnn`` that it looks up first; if one is missing, it runs ``fallback``.
+            A missing unguarded function is called through a null pointer.
+        aclop: the operator types that it always runs.
+        fallback: the operator types that it runs if a guarded function is missing.
     """
 
     aclnn: tuple[str, ...] = ()
@@ -38,12 +38,12 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Use:
-    """Who calls a function or an operator type.
+    """The callers of a function or an operator type.
 
     Attributes:
-        kernels: kernels of Paddle that call it.
-        steps: steps of a training of Llama that do; empty if this training does not call it.
-        unguarded: those of ``kernels`` that call it whether or not CANN has it.
+        kernels: the Paddle kernels that call it.
+        steps: the steps of Llama training that call it.
+        unguarded: the kernels that call it without checking that it exists.
     """
 
     kernels: tuple[str, ...] = ()
@@ -68,11 +68,11 @@ class Needs:
 
     Attributes:
         kernels: by name.
-        steps: of training Llama, each with the kernels that it calls.
-        libraries: for each aclnn function, the library that has it: math, nn, cv, transformer.
+        steps: the steps of Llama training, each with the kernels that it calls.
+        libraries: the library of each aclnn function: math, nn, cv or transformer.
         startup: operator types that every process runs before the first aclop.
-        looked_up: functions other than aclnn that the plugin looks up in ``libopapi.so``.
-        dtypes: operator types whose first input has one dtype in training, or "model": that of the model.
+        looked_up: other functions that the plugin looks up in ``libopapi.so``.
+        dtypes: the dtype that an operator type's first input has in training; "model" is the model's dtype.
     """
 
     kernels: Mapping[str, Kernel]
@@ -83,7 +83,7 @@ class Needs:
     dtypes: Mapping[str, str]
 
     def use(self, name: str) -> Use:
-        """Who calls the function or type ``name``: kernels of training alone if it is one of theirs."""
+        """The callers of the function or type ``name``; only training's kernels if they call it."""
         trained = {kernel: step for step, kernels in self.steps.items() for kernel in kernels}
         users = [k for k, calls in self.kernels.items() if name in (*calls.aclnn, *calls.aclop)]
         users = [k for k in users if k in trained] or users
@@ -99,11 +99,11 @@ class Needs:
 
     @property
     def types_of_training(self) -> tuple[str, ...]:
-        """Operator types that training runs whatever CANN has, without those of ``startup``."""
+        """The operator types that training always runs, without ``startup``."""
         return self._of_training("aclop")
 
     def fallback(self, function: str) -> tuple[str, ...]:
-        """Operator types that training's kernels run if CANN lacks the guarded ``function``."""
+        """The operator types that training runs if CANN lacks the guarded ``function``."""
         kernels = [k for k in self._training_kernels() if function in self.kernels[k].guarded]
         types = (t for k in kernels for t in (*self.kernels[k].fallback, *self.kernels[k].aclop))
         return tuple(dict.fromkeys(types))

@@ -49,15 +49,15 @@ MODULES = {
 }
 # enum HcclResult, <hccl/hccl_types.h>.
 HCCL_RESULTS = {
-    "1": "a parameter is not accepted",
-    "2": "a pointer is missing",
-    "3": "no memory",
+    "1": "invalid parameter",
+    "2": "null pointer",
+    "3": "out of memory",
     "4": "an internal error",
     "5": "not supported",
-    "6": "something was not found",
-    "7": "something is not available",
+    "6": "not found",
+    "7": "unavailable",
     "8": "a system call failed",
-    "9": "waiting took too long",
+    "9": "timeout",
     "10": "a file cannot be opened",
     "11": "a TCP connection failed",
     "12": "a RoCE connection failed",
@@ -66,8 +66,8 @@ HCCL_RESULTS = {
     "15": "a call of CANN's runtime failed",
     "16": "a call of the driver failed",
     "19": "a call of the network failed",
-    "21": "packets were not answered",
-    "24": "no memory",
+    "21": "packets were not acknowledged",
+    "24": "out of memory",
 }
 
 

@@ -317,7 +317,7 @@ def check_parallel(run: Namespace) -> None:
         )
     _check_machines(degrees.get("tensor_parallel_degree", 1), machines.read())
     if degrees.keys() & set(SPLIT_SEQUENCES):
-        _check_split_sequences(run, degrees)
+        check_split_sequences(run, degrees)
     if run.enable_auto_parallel:
         if run.overlap:
             raise UserError(
@@ -344,7 +344,7 @@ def _check_machines(degree: int, of_run: machines.Machines) -> None:
     )
 
 
-def _check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
+def check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
     """Reject what ``llm_npu.parallel.sequence`` does not support, or what was not tested with it."""
     degree = " and ".join(f"--{name} {degrees[name]}" for name in SPLIT_SEQUENCES if name in degrees)
     if library.installed_or_none() == library.PADDLEFORMERS:

@@ -27,8 +27,9 @@ from llm_npu.surgery import split_sequence
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused.context_parallel import zigzag
+from paddle_fused.context_parallel.heads import distribute
 from paddle_fused.context_parallel.ring import ring_attention
-from paddle_fused.context_parallel.ulysses import distribute, ulysses_attention
+from paddle_fused.context_parallel.ulysses import ulysses_attention
 
 
 def contiguous(x: np.ndarray, rank: int, ranks: int) -> np.ndarray:
@@ -110,10 +111,7 @@ class Ulysses:
         return paddle_fused.flash_attention(query, key, value, mask, **options)
 
     def operands(self, heads: int, key_heads: int, tokens: int) -> tuple[int, int, int]:
-        shared = distribute(heads, key_heads, self.ranks)
-        first, end = shared.queries[self.group.rank]
-        copies = shared.copies[self.group.rank]
-        return end - first, len(copies) if len(set(copies)) == 1 else sum(copies), tokens * self.ranks
+        return *distribute(heads, key_heads, self.ranks).of(self.group.rank), tokens * self.ranks
 
 
 @dataclass(frozen=True)

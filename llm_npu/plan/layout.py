@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import ClassVar
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
+from llm_npu.config.conflicts import SPLIT_SEQUENCES, WITHOUT_SPLIT_SEQUENCES, check_split_sequences
 from llm_npu.config.library_flags import library_flags
 from llm_npu.core.errors import UserError
 from llm_npu.models import logits
@@ -34,7 +36,8 @@ GRANULARITIES = _GRANULARITY.choices if _GRANULARITY else ("full",)
 OFFLOADS = ("", "device", "host")
 OVERLAPS = ("serial", "pipelined", "mc2")
 MASKS = ("causal", "documents")
-DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")  # their product is a replica
+# Their product is a replica.
+DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree", *SPLIT_SEQUENCES)
 COUNTS = (
     "cards",
     *DEGREES,
@@ -50,9 +53,11 @@ MOST = {"cards": 1 << 17, "per_device_train_batch_size": 1 << 21, "global_batch_
 
 @dataclass(frozen=True)
 class Layout:
-    """A run on ``cards`` = tensor x pipeline x data-parallel cards. Invalid values raise ValueError.
+    """A run on ``cards`` = tensor x pipeline x sequence x data-parallel cards. Invalid values raise ValueError.
 
     Attributes:
+        sep_parallel_degree, context_parallel_degree: the cards of Ulysses and of a ring; their product shares
+            every sequence.
         sharding: the stage of sharding over all data-parallel replicas, or "" for none.
         per_device_train_batch_size: samples per micro batch.
         global_batch_size: samples per optimizer step on all cards; 0 for one micro batch per replica.
@@ -75,6 +80,8 @@ class Layout:
     cards: int
     tensor_parallel_degree: int = 1
     pipeline_parallel_degree: int = 1
+    sep_parallel_degree: int = 1
+    context_parallel_degree: int = 1
     virtual_pp_degree: int = 1
     sharding: str = ""
     sequence_parallel: bool = False
@@ -168,7 +175,12 @@ class Layout:
     @property
     def replica(self) -> int:
         """The cards of one replica of the model."""
-        return self.tensor_parallel_degree * self.pipeline_parallel_degree
+        return self.tensor_parallel_degree * self.pipeline_parallel_degree * self.sequence_degree
+
+    @property
+    def sequence_degree(self) -> int:
+        """The cards that share the tokens of a sequence, without sequence parallelism."""
+        return self.sep_parallel_degree * self.context_parallel_degree
 
     @property
     def data_parallel_degree(self) -> int:
@@ -177,7 +189,7 @@ class Layout:
     @property
     def replicas(self) -> int:
         """The number of cards with the same weights, which synchronize their gradients."""
-        return self.data_parallel_degree
+        return self.data_parallel_degree * self.sequence_degree
 
     @property
     def micro_batches(self) -> int:
@@ -187,7 +199,7 @@ class Layout:
     @property
     def tokens_per_rank(self) -> int:
         """Tokens of a micro batch on one card, before sequence parallelism."""
-        return self.per_device_train_batch_size * self.max_seq_length
+        return self.per_device_train_batch_size * self.max_seq_length // self.sequence_degree
 
     @property
     def tokens_per_step(self) -> int:
@@ -196,14 +208,14 @@ class Layout:
     @property
     def sharding_degree(self) -> int:
         """The number of cards that share sharded states."""
-        return self.replicas if self.sharding else 1
+        return self.data_parallel_degree if self.sharding else 1
 
     @property
     def of_layers(self) -> Layout:
         """The layout reduced to what affects decoder layers; a cache key that many layouts share."""
         return replace(
             self,
-            cards=self.tensor_parallel_degree,
+            cards=self.tensor_parallel_degree * self.sequence_degree,
             pipeline_parallel_degree=1,
             virtual_pp_degree=1,
             sharding="",
@@ -252,7 +264,7 @@ class Layout:
             pipeline_parallel_degree=stages,
             virtual_pp_degree=self.virtual_pp_degree,
             sequence_parallel=self.sequence_parallel,
-            sep_parallel_degree=-1,
+            sep_parallel_degree=self.sequence_degree,  # as in the script, with the ranks of the ring
             context_parallel_degree=-1,
             expert_parallel_degree=-1,
             use_expert_parallel=False,
@@ -265,7 +277,8 @@ class Layout:
             max_seq_length=self.max_seq_length, reset_attention_mask=self.mask == "documents"
         )
         model = ModelArguments(model_name_or_path=shape.name)
-        run = SimpleNamespace(training=training, data=data, model=model)
+        run = SimpleNamespace(training=training, data=data, model=model, ring=self.context_parallel_degree)
+        self._check_split_sequences()
         check_model(run, shape.configuration(family), family)
         if min(self.stage_layers(shape)) < 1:
             raise UserError(
@@ -273,6 +286,25 @@ class Layout:
                 f"{shape.num_hidden_layers} layers of {shape.name} leave a stage without a layer; choose a "
                 f"degree that divides {shape.num_hidden_layers}"
             )
+
+    def _check_split_sequences(self) -> None:
+        degrees = {name: degree for name in DEGREES if (degree := getattr(self, name)) > 1}
+        if self.sequence_degree == 1:
+            return
+        flags = dict.fromkeys(WITHOUT_SPLIT_SEQUENCES) | {
+            "overlap": "" if self.overlap == "serial" else self.overlap,
+            "fp16": self.fp16,
+            "sharding": self.sharding,
+            "sharding_parallel_config": "",
+            "tensor_parallel_config": "",
+            "stage": "pretrain",
+            "disable_fused_options": False,
+            "use_npu_fusion_attention": "attention" in self.fused,
+            "split_inputs_sequence_dim": True,
+            "sequence_parallel": self.sequence_parallel,
+            "max_seq_length": self.max_seq_length,
+        }
+        check_split_sequences(Namespace(**flags), degrees)
 
     def arguments(self, shape: ModelShape) -> list[str]:
         """The command-line arguments of ``scripts/run_llama_npu.py`` for this run of ``shape``."""
@@ -282,7 +314,7 @@ class Layout:
             "per_device_train_batch_size": self.per_device_train_batch_size,
             "gradient_accumulation_steps": self.micro_batches,
         }
-        for name in ("tensor_parallel_degree", "pipeline_parallel_degree", "virtual_pp_degree"):
+        for name in (*DEGREES, "virtual_pp_degree"):
             if (degree := getattr(self, name)) > 1:
                 flags[name] = degree
         if self.sequence_parallel:

@@ -1,6 +1,7 @@
 """Attention of sequences that are split over the ranks of a group. Import its modules by name.
 
 exchange    all-to-all in pairwise rounds: heads for tokens
+heads       which heads each rank of Ulysses has
 ulysses     attention with a share of the heads on each rank
 ring        keys and values travel around the ranks
 hybrid      a ring over some ranks, and a share of the heads on each of the others

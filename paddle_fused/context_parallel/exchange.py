@@ -17,11 +17,6 @@ import paddle.distributed as dist
 from paddle.autograd import PyLayer
 
 
-def shares(count: int, ranks: int) -> list[int]:
-    """``count`` split as evenly as possible; the first ranks get one more."""
-    return [count // ranks + (rank < count % ranks) for rank in range(ranks)]
-
-
 def partners(rank: int, ranks: int) -> list[int]:
     """The rank with which ``rank`` exchanges parts in each round; itself in the round in which it is idle.
 

@@ -12,16 +12,13 @@ rank, N and Nkv heads of query and of key and value, D head size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import paddle
 
 import paddle_fused
 
-from .exchange import heads_to_tokens, shares, tokens_to_heads
-
-OPERATOR = "ulysses_attention"
+from .exchange import heads_to_tokens, tokens_to_heads
+from .heads import Heads, distribute
 
 
 def ulysses_attention(
@@ -60,58 +57,15 @@ def ulysses_attention(
     tokens = [query.shape[1]] * group.nranks if tokens is None else list(tokens)
     query = tokens_to_heads(query, heads.queries, tokens, group)
     key, value = (
-        heads.repeat(tokens_to_heads(x, heads.keys, tokens, group), group.rank) for x in (key, value)
+        _repeated(tokens_to_heads(x, heads.keys, tokens, group), heads, group.rank) for x in (key, value)
     )
     out = (attention or paddle_fused.flash_attention)(query, key, value, mask, **options)
     return heads_to_tokens(out, heads.queries, tokens, group)
 
 
-@dataclass(frozen=True)
-class Heads:
-    """The heads of each rank, as ranges (first, end).
-
-    Attributes:
-        queries: the query heads; the ranges do not overlap.
-        keys: the key heads that they read; ranges overlap if several ranks read a head.
-        copies: for each rank, by how many equal groups of its query heads each of its key heads is read.
-    """
-
-    queries: list[tuple[int, int]]
-    keys: list[tuple[int, int]]
-    copies: list[tuple[int, ...]]
-
-    def repeat(self, x, rank: int):
-        """[B, S, own key heads, D], repeated if they are not read by equally many query heads."""
-        copies = self.copies[rank]
-        if len(set(copies)) == 1:  # grouped-query attention
-            return x
-        index = [head for head, count in enumerate(copies) for _ in range(count)]
-        return paddle.index_select(x, paddle.to_tensor(index), axis=2)
-
-
-def distribute(heads: int, key_heads: int, ranks: int) -> Heads:
-    """The heads of each rank, with key heads repeated only as far as needed.
-
-    Ranks get whole key heads with their query heads. If there are fewer key heads than ranks, each is divided
-    into the smallest number of equal groups of query heads that is enough.
-    """
-    if heads % key_heads:
-        raise ValueError(
-            f"{OPERATOR}: query has {heads} heads and key {key_heads}; accepted: a multiple of key's heads."
-        )
-    if heads < ranks:
-        raise ValueError(
-            f"{OPERATOR}: query has {heads} heads for {ranks} ranks; accepted: at least one head per rank. "
-            "Split the sequence over fewer ranks."
-        )
-    of_key_head = heads // key_heads
-    parts = next(n for n in range(1, of_key_head + 1) if of_key_head % n == 0 and key_heads * n >= ranks)
-    ends = [0, *accumulate(shares(key_heads * parts, ranks))]  # in parts of key heads
-    size = of_key_head // parts
-    queries = [(first * size, end * size) for first, end in pairwise(ends)]
-    keys = [(first // parts, -(-end // parts)) for first, end in pairwise(ends)]
-    copies = [
-        tuple(min(end, (head + 1) * parts) - max(first, head * parts) for head in range(*own))
-        for (first, end), own in zip(pairwise(ends), keys, strict=True)
-    ]
-    return Heads(queries, keys, copies)
+def _repeated(x, heads: Heads, rank: int):
+    """[B, S, own key heads, D], repeated if they are not read by equally many query heads."""
+    if not heads.repeats(rank):  # grouped-query attention
+        return x
+    index = [head for head, count in enumerate(heads.copies[rank]) for _ in range(count)]
+    return paddle.index_select(x, paddle.to_tensor(index), axis=2)

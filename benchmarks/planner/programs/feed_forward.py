@@ -22,8 +22,7 @@ class FeedForward(Stage):
     def __init__(self, shape, layout: PublishedLayout, software: Software):
         super().__init__(shape, layout)
         self.software, self.accumulate = software, software.accumulate
-        self.context, self.ep = layout.context_parallel_degree, layout.expert_parallel_degree
-        self.queries = layout.max_seq_length // self.context
+        self.ep = layout.expert_parallel_degree
 
     def experts(self) -> Layer:
         number = self.shape.num_experts

@@ -13,10 +13,9 @@ from llm_npu.plan.shape import ModelShape
 class PublishedLayout(Layout):
     """The layout of another program's run.
 
-    ``context_parallel_degree``: cards that share a sample's tokens. ``expert_parallel_degree``: the
-    data-parallel cards that share a layer's experts. ``mask``: also the "band" of a sliding window.
-    ``recompute_granularity``: also "activation", that function alone. ``layers_of_stages``: of pipeline
-    stages, None for PaddleNLP's rule; ``recomputed``: in how many layers of each stage, None for all.
+    ``expert_parallel_degree``: the data-parallel cards that share a layer's experts. ``mask``: also the "band"
+    of a sliding window. ``recompute_granularity``: also "activation", that function alone.
+    ``layers_of_stages``: of pipeline stages, None for PaddleNLP's rule; ``recomputed``: in how many layers of each stage, None for all.
     """
 
     CHOICES: ClassVar = Layout.CHOICES | {
@@ -24,22 +23,13 @@ class PublishedLayout(Layout):
         "recompute_granularity": ("full", "full_attn", "core_attn", "activation"),
     }
 
-    context_parallel_degree: int = 1
     expert_parallel_degree: int = 1
     layers_of_stages: tuple[int, ...] | None = None
     recomputed: tuple[int, ...] | None = None
 
     @property
-    def replica(self) -> int:
-        return super().replica * self.context_parallel_degree
-
-    @property
-    def tokens_per_rank(self) -> int:
-        return super().tokens_per_rank // self.context_parallel_degree
-
-    @property
-    def replicas(self) -> int:
-        return self.data_parallel_degree * self.context_parallel_degree
+    def sharding_degree(self) -> int:
+        return self.replicas if self.sharding else 1
 
     @property
     def of_layers(self) -> PublishedLayout:

@@ -47,6 +47,9 @@ class ProgramStage(FeedForward):
             for _ in range(sums):
                 yield self.collective(name, "reduce_scatter" if scattered else "all_reduce", True)
 
+    def fused_attention(self, attention: Operation) -> Iterator[Operation]:
+        yield attention
+
     def attention(self, backward: bool = False) -> Iterator[Operation]:
         yield from super().attention(backward)
         if self.context > 1:

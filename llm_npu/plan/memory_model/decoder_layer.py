@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paddle_fused.context_parallel.heads import distribute
+
 from ..layout import Layout
 from ..shape import ModelShape
 from .gathered import HALF, SINGLE, Gathered
@@ -24,6 +26,8 @@ class Sizes:
     Attributes:
         whole: hidden states of all tokens.
         hidden: hidden states between layers.
+        queries, keys: query and key that a rank's attention takes, with Ulysses all tokens of some heads.
+        sep, ring: the ranks of Ulysses and of the ring.
         columns, out, up, down: elements of the weight of each matmul of the layer; the largest one if there
             are several, because their gradients are computed one after the other.
     """
@@ -32,6 +36,8 @@ class Sizes:
     hidden: int
     query: int
     key: int
+    queries: int
+    keys: int
     statistics: int
     middle: int
     rstd: int
@@ -43,6 +49,8 @@ class Sizes:
     up: int
     down: int
     key_value_groups: int
+    sep: int
+    ring: int
     split: bool
     sequence: bool
     one_product: bool
@@ -67,14 +75,20 @@ class Sizes:
         hidden, width = shape.hidden_size, shape.intermediate_size // tensor
         query, key = shape.query_size // tensor, shape.key_value_size // tensor
         copies = max(shape.experts_per_token, 1)
-        heads = shape.num_attention_heads // tensor
+        heads, key_heads = shape.num_attention_heads // tensor, key // shape.head_dim
+        sep, ring = layout.sep_parallel_degree, layout.context_parallel_degree
+        if sep > 1:  # rank 0 has the most heads
+            heads, key_heads = distribute(heads, key_heads, sep).of(0)
+        row = tokens * sep * shape.head_dim * HALF
         one_product = shape.fuses_projections
         return cls(
             whole=tokens * hidden * HALF,
             hidden=own * hidden * HALF,
             query=tokens * query * HALF,
             key=tokens * key * HALF,
-            statistics=tokens * heads * STATISTICS * SINGLE,
+            queries=row * heads,
+            keys=row * key_heads,
+            statistics=tokens * sep * heads * (1 if ring > 1 else STATISTICS) * SINGLE,
             middle=copies * tokens * width * HALF,
             rstd=own * SINGLE,
             table=tokens * shape.head_dim * HALF,
@@ -85,6 +99,8 @@ class Sizes:
             up=(2 if one_product else 1) * hidden * width,
             down=width * hidden,
             key_value_groups=shape.num_attention_heads // shape.num_key_value_heads,
+            sep=sep,
+            ring=ring,
             split=tensor > 1,
             sequence=layout.sequence_parallel,
             one_product=one_product,
@@ -132,6 +148,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     give("qkv")
     if mode == "full_attn":
         give("kept query", "kept key", "kept value", "kept rotated query", "kept rotated key")
+        give(*EXCHANGED, "kept output of heads")
         give("kept attention", "kept tables", "kept scaled query", "kept repeated")
         if z.split:
             give("kept first input")
@@ -182,15 +199,16 @@ def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
 def _rotated(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     ledger.take("kept rotated query", z.query)
     ledger.take("kept rotated key", z.key)
-    if "rope" not in layout.fused:  # the composed rotation saves only its tables
+    composed, split = "rope" not in layout.fused, layout.sequence_degree > 1
+    if composed:  # the composed rotation saves only its tables
         ledger.give("kept query", "kept key")
+    if composed or split:  # the rows of a part of the sequence are copied from the tables
         ledger.take("kept tables", 2 * z.table)
 
 
 def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     if "attention" in layout.fused:
-        ledger.take("kept attention", z.query)
-        ledger.take("kept statistics", 2 * z.statistics)
+        _split_attention(ledger, z) if z.sep > 1 else _fused_attention(ledger, z)
         return
     # Scores in bfloat16, then in float32 before and after the softmax; its result is rounded to bfloat16.
     ledger.take("kept scaled query", z.query)
@@ -205,6 +223,35 @@ def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     ledger.give("wide scores")
     ledger.take("kept weights", HALF * z.scores)
     ledger.take("kept attention", z.query)
+
+
+def _fused_attention(ledger: Ledger, z: Sizes) -> None:
+    if z.ring > 1:  # sums in float32; the next keys; a block's output and statistics; three steps of a merge
+        ledger.take("merged", SINGLE // HALF * z.queries, WORKING)
+        ledger.take("arriving", 2 * z.keys, WORKING)
+        ledger.take("block", z.queries + 2 * STATISTICS * z.statistics, WORKING)
+        ledger.take("merging", 3 * SINGLE // HALF * z.queries, WORKING)
+        ledger.give("arriving", "block", "merging")
+    ledger.take("kept attention", z.queries)
+    ledger.take("kept statistics", 2 * z.statistics)
+    ledger.give("merged")
+
+
+def _split_attention(ledger: Ledger, z: Sizes) -> None:
+    """Ulysses: the attention saves tensors of a part of the heads, and its output is exchanged."""
+    ledger.take("exchanged", z.queries, WORKING)  # parts on their way
+    for name, size, old in (
+        ("kept exchanged query", z.queries, "kept rotated query"),
+        ("kept exchanged key", z.keys, "kept rotated key"),
+        ("kept exchanged value", z.keys, "kept value"),
+    ):
+        ledger.take(name, size)
+        ledger.give(old)
+    ledger.give("exchanged")
+    _fused_attention(ledger, z)
+    ledger.take("exchanged", 2 * z.queries, WORKING)
+    ledger.take("kept output of heads", z.query)
+    ledger.give("exchanged")
 
 
 def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
@@ -243,8 +290,8 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     if "attention" not in layout.fused:
         take("d scores", 2 * SINGLE * z.scores, WORKING)
         give("d scores", "kept scores", "kept weights", "kept scaled query", "kept repeated")
-    take("d rotated", z.query + 2 * z.key, WORKING)
-    give("kept statistics", "kept attention", "kept rotated query", "kept rotated key", "kept value")
+    give("kept output of heads")
+    _attention_gradient(ledger, z)
     give("d attention", "kept tables")
     take("d query", z.query, WORKING)
     give("kept query")
@@ -258,6 +305,28 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     gathered.end(ledger, "columns")
     _norm_gradient(ledger, z, "first")
     give("kept first norm")
+
+
+EXCHANGED = ("kept exchanged query", "kept exchanged key", "kept exchanged value")
+
+
+def _attention_gradient(ledger: Ledger, z: Sizes) -> None:
+    take, give = ledger.take, ledger.give
+    if z.ring > 1:  # sums in float32: of the queries, and of own keys, keys of a block and keys on their way
+        wide = SINGLE // HALF
+        take("d sums", wide * (z.queries + 3 * 2 * z.keys), WORKING)
+        take("arriving", 2 * z.keys, WORKING)
+        take("d block", z.queries + 2 * z.keys + 2 * STATISTICS * z.statistics, WORKING)
+        take("adding", 2 * wide * z.queries, WORKING)
+        give("arriving", "d block", "adding")
+    if z.sep > 1:
+        take("d heads", z.queries + 2 * z.keys, WORKING)
+        give(*EXCHANGED)
+        take("d parts", 3 * z.query, WORKING)  # of the own heads and of the others, and their sum
+        give("d parts", "d heads")
+    take("d rotated", z.query + 2 * z.key, WORKING)
+    give("d sums")
+    give("kept statistics", "kept attention", "kept rotated query", "kept rotated key", "kept value")
 
 
 def _branch(ledger: Ledger, z: Sizes) -> None:

@@ -160,7 +160,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         ledger.end("gradient of the embedding")
         ledger.give("embedding", "wide embedding")
     ledger.give("gradient", "entry", "micro batches")
-    if layout.replicas > 1 and not layout.sharding:
+    if layout.replicas > layout.sharding_degree:
         ledger.take("joined", SINGLE * sum(sizes), "fused gradient buffer")
         ledger.end("gradients sent")
     if layout.offload_optimizer == "device":

@@ -15,11 +15,12 @@ OFFLOAD = "offload"
 KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host", OFFLOAD)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "send")
 # tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks that share states.
-GROUPS = ("tp", "pp", "dp", "sharding")
+# heads, ring: the ranks of Ulysses and of the ring. sep: both, when they sum gradients.
+GROUPS = ("tp", "pp", "dp", "sharding", "heads", "ring", "sep")
 PHASES = ("forward", "backward", "recompute", "step")
 # What a collective may overlap with. "matmul": the matmul before or after it, in chunks. "": nothing; the
-# compute stream waits. Only in the study of published runs: "attention", the attention before it, and
-# "backward", any work of the backward pass.
+# compute stream waits. "attention": the attention before it. "backward", only in the study of published runs:
+# any work of the backward pass.
 OVERLAPS = ("", "matmul", "attention", "backward")
 
 

@@ -38,6 +38,9 @@ class Program:
             yield parts.shard("all_reduce", SINGLE * weights, "step")
         elif sharding == "stage1":
             yield parts.shard("reduce", SINGLE * weights, "step")
+        if sharding and parts.layout.sequence_degree > 1:
+            sep = ("sep", parts.layout.sequence_degree, "step")
+            yield collective("sequence", "all_reduce", SINGLE * weights, *sep)
         if sharding in ("stage1", "stage2"):
             yield parts.shard("broadcast", WIDTH * weights, "step")
 
@@ -48,11 +51,12 @@ class Program:
         return compute_seconds(operation, card, efficiencies)
 
     def strides(self, layout: Layout) -> Mapping[str, int]:
-        """The stride of each group's ranks; from the inside: tensor, sharding, stages, replicas."""
-        tensor = layout.tensor_parallel_degree
+        """The stride of each group's ranks; from the inside: tensor, heads, ring, sharding, stages, replicas."""
+        tensor, sequence = layout.tensor_parallel_degree, layout.sequence_degree
         inside = layout.data_parallel_degree if layout.sharding else 1
         replicas = tensor * layout.pipeline_parallel_degree
-        return {"tp": 1, "sharding": tensor, "pp": tensor * inside, "dp": replicas}
+        own = {"heads": tensor, "ring": tensor * layout.sep_parallel_degree, "sep": tensor}
+        return own | {"tp": 1, "sharding": tensor * sequence, "pp": tensor * inside, "dp": replicas}
 
     def most_hidden(self, layout: Layout) -> float:
         """The largest share of a collective that chunked overlap can hide, 0 to 1."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from paddle_fused import registry
+from paddle_fused.context_parallel.heads import distribute
 
 from ..layout import Layout
 from ..shape import ModelShape
@@ -33,6 +34,10 @@ def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[i
     forward, both = (cost(WIDTH, backward, **element).bytes for backward in (False, True))
     return (forward, 1, forward), (both - forward, 1, both - forward)
 
+
+# A ring merges each block in float32: bytes per query, then per key, and kernels. In the backward pass, the
+# block's operands are copied, and its gradients are added.
+MERGE, MERGE_GRADIENTS = ((50, 0), 26), ((46, 34), 24)
 
 # For a chain of kernels, forward and backward: bytes read and written per element, number of kernels, and
 # bytes exchanged with other chains. Fused: one kernel in bfloat16. Composed: like the Python code of
@@ -77,9 +82,14 @@ class Stage:
         tp = layout.tensor_parallel_degree
         self.shape, self.layout, self.tp = shape, layout, tp
         self.batch, self.length = layout.per_device_train_batch_size, layout.max_seq_length
-        self.tokens, self.queries = layout.tokens_per_rank, layout.max_seq_length
+        self.sep, self.context = layout.sep_parallel_degree, layout.context_parallel_degree
+        self.tokens, self.queries = layout.tokens_per_rank, self.length // self.context
         self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
         self.hidden = shape.hidden_size
+        self.heads, self.key_heads = shape.num_attention_heads // tp, max(shape.num_key_value_heads // tp, 1)
+        if self.sep > 1:  # rank 0 has the most heads
+            shared = distribute(self.heads, self.key_heads, self.sep)
+            self.heads, self.key_heads = shared.of(0)[0], len(shared.copies[0])
         self.query = shape.query_size // tp
         self.key = max(shape.key_value_size // tp, shape.head_dim)
         self.columns = self.query + 2 * self.key
@@ -150,21 +160,22 @@ class Stage:
 
     def attention(self, backward: bool = False) -> Iterator[Operation]:
         shape, phase = self.shape, "backward" if backward else "forward"
-        heads = shape.num_attention_heads // self.tp
         rope = TRAFFIC["rope", "rope" in self.layout.fused][backward]
         if not backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope)
         times = BACKWARD_ATTENTION if backward else 1.0
-        scores = float(self.batch * heads * self.queries * self.length)
+        scores = float(self.batch * self.heads * self.queries * self.length)
         flops = 4.0 * shape.head_dim * scores * times
         moved = (2 if backward else 1) * self.tokens * 2 * (self.query + self.key) * WIDTH
         shapes = (
-            (self.batch, self.length, heads, shape.head_dim),
-            (self.batch, self.length, max(shape.num_key_value_heads // self.tp, 1), shape.head_dim),
+            (self.batch, self.length, self.heads, shape.head_dim),
+            (self.batch, self.length, self.key_heads, shape.head_dim),
         )
         if "attention" in self.layout.fused:
             flops *= self.attended()
-            yield Operation("attention", "attention", flops, moved, shapes=shapes, phase=phase)
+            yield from self.exchanged_heads(phase)
+            attention = Operation("attention", "attention", flops, moved, shapes=shapes, phase=phase)
+            yield from self.fused_attention(attention)
         else:
             for product in range(4 if backward else 2):
                 yield self.matmul(
@@ -172,12 +183,40 @@ class Stage:
                     self.queries,
                     shape.head_dim,
                     self.length,
-                    times=self.batch * heads,
+                    times=self.batch * self.heads,
                     phase=phase,
                 )
             yield self.vector("attention.softmax", scores, TRAFFIC["attention", False][backward], phase=phase)
         if backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope, phase="backward")
+
+    def exchanged_heads(self, phase: str) -> Iterator[Operation]:
+        """Ulysses' exchange of query and output, and of key and value, in rounds of a send and a receive."""
+        rounds = self.sep - 1 + self.sep % 2
+        for heads in (self.heads, self.key_heads) if self.sep > 1 else ():
+            part = self.tokens * heads * self.shape.head_dim * WIDTH
+            yield collective("attention", "send", part, "heads", self.sep, phase, times=2 * 2 * rounds)
+
+    def fused_attention(self, attention: Operation) -> Iterator[Operation]:
+        """One kernel; in a ring a block for the keys of each rank, which arrive during the block before."""
+        if self.context == 1:
+            yield attention
+            return
+        phase, others, backward = attention.phase, self.context - 1, attention.phase == "backward"
+        block = attention._replace(flops=attention.flops / self.context)
+        yield block
+        yield block._replace(times=others)
+        queries, keys = (
+            self.tokens * self.sep * heads * self.shape.head_dim for heads in (self.heads, self.key_heads)
+        )
+        (of_query, of_key), kernels = MERGE_GRADIENTS if backward else MERGE
+        moved = of_query * queries + of_key * 2 * keys
+        yield self.vector("attention.merge", moved, (1, kernels), times=self.context, phase=phase)
+        payload = keys * (WIDTH + SINGLE * backward)
+        # Key and value. A ring of an even number of ranks sends and receives at the same time.
+        times = 2 * others * (1 + self.context % 2)
+        ring = ("ring", self.context, phase)
+        yield collective("attention", "send", payload, *ring, times=times, overlaps="attention")
 
     def attention_block(self) -> Iterator[Operation]:
         columns = self.columns
@@ -326,5 +365,6 @@ class Stage:
         return total + tables * self.vocabulary * self.hidden
 
     def shard(self, what: str, payload: float, phase: str, overlaps: str = "") -> Operation:
-        group = "sharding" if self.layout.sharding else "dp"
-        return collective("sharding", what, payload, group, self.layout.replicas, phase, overlaps=overlaps)
+        layout = self.layout
+        group, size = ("sharding", layout.sharding_degree) if layout.sharding else ("dp", layout.replicas)
+        return collective("sharding", what, payload, group, size, phase, overlaps=overlaps)

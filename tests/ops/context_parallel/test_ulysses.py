@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import ranks
 
-from paddle_fused.context_parallel.exchange import partners, shares
-from paddle_fused.context_parallel.ulysses import distribute
+from paddle_fused.context_parallel.exchange import partners
+from paddle_fused.context_parallel.heads import distribute, shares
 from paddle_fused.parity import ROUNDING
 
 PROGRAM = Path(__file__).parent / "ulysses_program.py"

@@ -9,7 +9,8 @@ import ranks
 
 import paddle_fused
 from paddle_fused import masks
-from paddle_fused.context_parallel.exchange import exchange, shares
+from paddle_fused.context_parallel.exchange import exchange
+from paddle_fused.context_parallel.heads import shares
 from paddle_fused.context_parallel.ulysses import ulysses_attention
 
 paddle.set_device(f"npu:{os.environ['PADDLE_TRAINER_ID']}")

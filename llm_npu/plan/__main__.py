@@ -15,14 +15,13 @@ from paddle_fused import command_line, strict_json
 
 from . import answer as answers
 from . import interval, table
-from .layout import FUSED, GRANULARITIES, MASKS, OVERLAPS, SHARDING, SWITCHES, Layout
+from .layout import DEGREES, FUSED, GRANULARITIES, MASKS, OVERLAPS, SHARDING, SWITCHES, Layout
 from .shape import ModelShape
 from .step_model.program import CHUNKS
 from .trainer import has_overlaps
 
 SEARCHED = (
-    "tensor_parallel_degree",
-    "pipeline_parallel_degree",
+    *DEGREES,
     "virtual_pp_degree",
     "sharding",
     "sequence_parallel",
@@ -55,6 +54,8 @@ def parser() -> command_line.Parser:
     add("--global_batch_size", type=int, metavar="G", help="samples per step (default: one micro batch each)")
     add("--tensor_parallel_degree", type=int, metavar="T")
     add("--pipeline_parallel_degree", type=int, metavar="P")
+    add("--sep_parallel_degree", type=int, metavar="U", help="cards that share heads and tokens (Ulysses)")
+    add("--context_parallel_degree", type=int, metavar="R", help="cards of a ring that shares tokens")
     add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
     add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))

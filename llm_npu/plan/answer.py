@@ -11,7 +11,7 @@ from llm_npu.core.cards import Card
 from llm_npu.core.errors import UserError
 
 from . import cost, trainer
-from .interval import OWN_MEMORY, Interval, around, close_to, interval, may_fit
+from .interval import LONG, OWN_MEMORY, Interval, around, close_to, interval, may_fit
 from .layout import MASKS, OVERLAPS, Layout
 from .memory_model.memory import Memory, peak
 from .search import Found, Search, fitting, search
@@ -169,6 +169,8 @@ def left_out(shape: ModelShape, layout: Layout) -> dict[str, str]:
         "pipeline parallelism": trainer.no_pipeline(shape),
         "tensor parallelism": trainer.no_tensor_parallelism(shape),
     }
+    if layout.max_seq_length >= LONG:
+        reasons["sequences split over cards"] = trainer.no_split_sequences(shape)
     return {kind: reason for kind, reason in reasons.items() if reason and layout.cards > 1}
 
 
@@ -181,6 +183,9 @@ def usable(card: Card, layout: Layout) -> int:
     """The bytes of a card available to tensors: its memory minus the system's and HCCL's buffers."""
     kinds = ("tensor", "pipeline", "data")
     groups = (layout.cards > 1) + sum(getattr(layout, f"{kind}_parallel_degree") > 1 for kind in kinds)
+    groups += layout.sequence_degree > 1
+    if layout.context_parallel_degree > 1:  # two directions, and the neighbours that share heads
+        groups += 2 + (layout.sep_parallel_degree > 1)
     return card.memory - SYSTEM - groups * HCCL_BUFFERS
 
 
@@ -218,12 +223,14 @@ def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
     for name in sorted(layout.fused | set(OPERATORS)):
         if name == "moe" and not shape.num_experts:
             continue
+        if name == "attention" and layout.sequence_degree > 1:
+            continue
         used = name in layout.fused
         others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))
     for mask in MASKS:
         if mask != layout.mask and _has_mask(shape, layout, mask):
             others.append((f"mask {mask}", False, {"mask": mask}))
-    if layout.tensor_parallel_degree > 1 and trainer.has_overlaps(shape):
+    if trainer.may_overlap(shape, layout):
         modes = (mode for mode in OVERLAPS if mode != layout.overlap)
         others += [(f"overlap {mode}", False, {"overlap": mode}) for mode in modes]
     costs = []

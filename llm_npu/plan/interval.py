@@ -38,7 +38,7 @@ OWN_MEMORY = 0.03
 # The extent of published runs: card models (910B3 or 910B2 where the page does not say), the most cards, the
 # most experts, and the largest degrees.
 CARDS, MOST_CARDS, MOST_EXPERTS = ("ascend910b2", "ascend910b3"), 8192, 160
-MOST: Mapping[str, int] = {"tensor": 8, "pipeline": 16}
+MOST: Mapping[str, int] = {"tensor": 8, "pipeline": 16, "context": 16}
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> Iterator[
     for name, most in MOST.items():
         if getattr(layout, f"{name}_parallel_degree") > most:
             yield f"{name} parallelism of more than {most} cards"
+    if layout.sep_parallel_degree > 1:
+        yield "Ulysses"
     if layout.cards > MOST_CARDS:
         yield f"more than {MOST_CARDS} cards"
     if layout.cards == 1:

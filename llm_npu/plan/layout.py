@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
-from llm_npu.config.conflicts import SPLIT_SEQUENCES, WITHOUT_SPLIT_SEQUENCES, check_split_sequences
+from llm_npu.config import flags as script_flags
+from llm_npu.config.conflicts import SPLIT_SEQUENCES, check_split_sequences
 from llm_npu.config.library_flags import library_flags
 from llm_npu.core.errors import UserError
 from llm_npu.models import logits
@@ -53,7 +54,7 @@ MOST = {"cards": 1 << 17, "per_device_train_batch_size": 1 << 21, "global_batch_
 
 @dataclass(frozen=True)
 class Layout:
-    """A run on ``cards`` = tensor x pipeline x sequence x data-parallel cards. Invalid values raise ValueError.
+    """A run on tensor x pipeline x sequence x data-parallel ``cards``. Invalid values raise ValueError.
 
     Attributes:
         sep_parallel_degree, context_parallel_degree: the cards of Ulysses and of a ring; their product shares
@@ -278,7 +279,14 @@ class Layout:
         )
         model = ModelArguments(model_name_or_path=shape.name)
         run = SimpleNamespace(training=training, data=data, model=model, ring=self.context_parallel_degree)
-        self._check_split_sequences()
+        if self.sequence_degree > 1:
+            flags = {name: flag.default for name, flag in script_flags().items()} | vars(self)
+            flags |= {
+                "overlap": self.overlap != "serial",
+                "use_npu_fusion_attention": "attention" in self.fused,
+            }
+            degrees = {name: degree for name in DEGREES if (degree := getattr(self, name)) > 1}
+            check_split_sequences(Namespace(**flags), degrees)
         check_model(run, shape.configuration(family), family)
         if min(self.stage_layers(shape)) < 1:
             raise UserError(
@@ -286,25 +294,6 @@ class Layout:
                 f"{shape.num_hidden_layers} layers of {shape.name} leave a stage without a layer; choose a "
                 f"degree that divides {shape.num_hidden_layers}"
             )
-
-    def _check_split_sequences(self) -> None:
-        degrees = {name: degree for name in DEGREES if (degree := getattr(self, name)) > 1}
-        if self.sequence_degree == 1:
-            return
-        flags = dict.fromkeys(WITHOUT_SPLIT_SEQUENCES) | {
-            "overlap": "" if self.overlap == "serial" else self.overlap,
-            "fp16": self.fp16,
-            "sharding": self.sharding,
-            "sharding_parallel_config": "",
-            "tensor_parallel_config": "",
-            "stage": "pretrain",
-            "disable_fused_options": False,
-            "use_npu_fusion_attention": "attention" in self.fused,
-            "split_inputs_sequence_dim": True,
-            "sequence_parallel": self.sequence_parallel,
-            "max_seq_length": self.max_seq_length,
-        }
-        check_split_sequences(Namespace(**flags), degrees)
 
     def arguments(self, shape: ModelShape) -> list[str]:
         """The command-line arguments of ``scripts/run_llama_npu.py`` for this run of ``shape``."""

@@ -10,10 +10,11 @@ from itertools import product
 
 from llm_npu.core.errors import UserError
 
+from .interval import LONG
 from .layout import SHARDING, Layout
 from .memory_model.memory import Memory, peak
 from .shape import ModelShape
-from .trainer import check, granularities, no_pipeline
+from .trainer import check, granularities, may_overlap, no_pipeline, no_split_sequences
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,18 @@ class Search:
 def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[Layout]:
     """All layouts that the trainer supports with the cards, samples, operators and overlap of ``like``.
 
-    Tensor-parallel groups stay within a server because every layer has their collectives.
+    Groups of tensor parallelism and Ulysses stay within a server because every layer has their collectives.
     """
-    for tensor in _divisors(like.cards):
-        if tensor > cards_per_server:
-            continue
-        for stages in (1,) if no_pipeline(shape) else _divisors(like.cards // tensor):
-            replicas = like.cards // (tensor * stages)
+    for tensor, sep, ring in _inner_degrees(shape, like, cards_per_server):
+        inner = tensor * sep * ring
+        for stages in (1,) if no_pipeline(shape) or sep * ring > 1 else _divisors(like.cards // inner):
+            replicas = like.cards // (inner * stages)
             for rows in _divisors(like.global_batch_size // replicas):
                 for chunks in (1, 2, 4) if stages > 1 else (1,):
                     fields = {
                         "tensor_parallel_degree": tensor,
+                        "sep_parallel_degree": sep,
+                        "context_parallel_degree": ring,
                         "pipeline_parallel_degree": stages,
                         "virtual_pp_degree": chunks,
                         "per_device_train_batch_size": rows,
@@ -64,6 +66,16 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
                         "recompute": False,
                     }
                     yield from _variants(shape, like, fields, replicas)
+
+
+def _inner_degrees(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[tuple[int, int, int]]:
+    """The degrees of tensor parallelism, Ulysses and ring. Only long sequences are split."""
+    splits = like.max_seq_length >= LONG and not no_split_sequences(shape)
+    for tensor in _divisors(like.cards):
+        for sep in _divisors(like.cards // tensor) if splits else (1,):
+            if tensor * sep <= cards_per_server:
+                for ring in _divisors(like.cards // (tensor * sep)) if splits else (1,):
+                    yield tensor, sep, ring
 
 
 def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> Iterator[Layout]:
@@ -88,6 +100,8 @@ def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> I
     for kind, layout, recompute in product(kinds, plain, recomputes):
         try:
             variant = dataclasses.replace(layout, sharding=kind, **recompute)
+            if kind and layout.sequence_degree > 1:
+                check(shape, variant)
         except ValueError:
             continue
         yield variant
@@ -142,7 +156,7 @@ def search(
     fit, considered, smallest = fitting(shape, like, limit, cards_per_server)
     timed = []
     for candidate in fit:
-        modes = overlaps if candidate.layout.tensor_parallel_degree > 1 else overlaps[:1]
+        modes = overlaps if may_overlap(shape, candidate.layout) else overlaps[:1]
         for layout in (dataclasses.replace(candidate.layout, overlap=mode) for mode in modes):
             timed.append(Found(layout, seconds(layout), candidate.memory))
     timed.sort(key=lambda candidate: (candidate.seconds, candidate.memory.peak_memory_bytes))

@@ -76,6 +76,8 @@ def assumed(answer: Answer) -> str:
         for name, degree in (
             ("tensor", layout.tensor_parallel_degree),
             ("pipeline", layout.pipeline_parallel_degree),
+            ("Ulysses", layout.sep_parallel_degree),
+            ("ring", layout.context_parallel_degree),
             ("data parallel", layout.data_parallel_degree),
         )
         if degree > 1

@@ -21,6 +21,11 @@ def has_overlaps(shape: ModelShape) -> bool:
     return not _with_paddleformers(shape)
 
 
+def may_overlap(shape: ModelShape, layout: Layout) -> bool:
+    """Whether tensor-parallel layers of the layout can overlap communication with compute."""
+    return layout.tensor_parallel_degree > 1 and layout.sequence_degree == 1 and has_overlaps(shape)
+
+
 def granularities(shape: ModelShape) -> tuple[str, ...]:
     """The recompute granularities that the trainer supports for the model."""
     return ("full",) if _with_paddleformers(shape) else GRANULARITIES
@@ -38,6 +43,13 @@ def no_pipeline(shape: ModelShape) -> str:
     if other and other.pipeline:
         return f"this trainer splits {shape.name} into stages with {other_library.title()} only"
     return f"this trainer does not split {shape.name} into stages"
+
+
+def no_split_sequences(shape: ModelShape) -> str:
+    """Why no cards can share a sequence, as the end of a sentence; "" if they can."""
+    if family(shape).splits_sequences and not _with_paddleformers(shape):
+        return ""
+    return f"this trainer does not split the sequences of {shape.name}"
 
 
 def no_tensor_parallelism(shape: ModelShape) -> str:

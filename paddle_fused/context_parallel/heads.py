@@ -44,12 +44,13 @@ def distribute(heads: int, key_heads: int, ranks: int) -> Heads:
     """
     if heads % key_heads:
         raise ValueError(
-            f"ulysses_attention: query has {heads} heads and key {key_heads}; accepted: a multiple of key's heads."
+            f"ulysses_attention: query has {heads} heads and key {key_heads}; accepted: a multiple of key's "
+            "heads."
         )
     if heads < ranks:
         raise ValueError(
-            f"ulysses_attention: query has {heads} heads for {ranks} ranks; accepted: at least one head per rank. "
-            "Split the sequence over fewer ranks."
+            f"ulysses_attention: query has {heads} heads for {ranks} ranks; accepted: at least one head per "
+            "rank. Split the sequence over fewer ranks."
         )
     of_key_head = heads // key_heads
     parts = next(n for n in range(1, of_key_head + 1) if of_key_head % n == 0 and key_heads * n >= ranks)

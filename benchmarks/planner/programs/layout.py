@@ -13,9 +13,10 @@ from llm_npu.plan.shape import ModelShape
 class PublishedLayout(Layout):
     """The layout of another program's run.
 
-    ``expert_parallel_degree``: the data-parallel cards that share a layer's experts. ``mask``: also the "band"
-    of a sliding window. ``recompute_granularity``: also "activation", that function alone.
-    ``layers_of_stages``: of pipeline stages, None for PaddleNLP's rule; ``recomputed``: in how many layers of each stage, None for all.
+    ``expert_parallel_degree``: the data-parallel cards that share a layer's experts. ``mask``: also the
+    "band" of a sliding window. ``recompute_granularity``: also "activation", that function alone.
+    ``layers_of_stages``: of pipeline stages, None for PaddleNLP's rule; ``recomputed``: in how many layers of
+    each stage, None for all.
     """
 
     CHOICES: ClassVar = Layout.CHOICES | {

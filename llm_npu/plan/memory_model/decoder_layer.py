@@ -138,7 +138,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
         take("qkv", z.query + 2 * z.key, WORKING)
     take("kept query", z.query)
     take("kept key", z.key)
-    take("kept value", z.key)
+    take("kept value", z.keys)
     _rotated(ledger, z, layout)
     _attention(ledger, z, layout)
     if mode:
@@ -148,8 +148,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     give("qkv")
     if mode == "full_attn":
         give("kept query", "kept key", "kept value", "kept rotated query", "kept rotated key")
-        give(*EXCHANGED, "kept output of heads")
-        give("kept attention", "kept tables", "kept scaled query", "kept repeated")
+        give("kept attention", "kept tables", "kept scaled query", "kept repeated", "kept output of heads")
         if z.split:
             give("kept first input")
             take("kept first norm", z.hidden)
@@ -197,18 +196,27 @@ def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
 
 
 def _rotated(ledger: Ledger, z: Sizes, layout: Layout) -> None:
-    ledger.take("kept rotated query", z.query)
-    ledger.take("kept rotated key", z.key)
-    composed, split = "rope" not in layout.fused, layout.sequence_degree > 1
+    ledger.take("kept rotated query", z.queries)
+    ledger.take("kept rotated key", z.keys)
+    composed = "rope" not in layout.fused
     if composed:  # the composed rotation saves only its tables
         ledger.give("kept query", "kept key")
-    if composed or split:  # the rows of a part of the sequence are copied from the tables
+    if composed or layout.sequence_degree > 1:  # a part of a sequence has copied rows of the tables
         ledger.take("kept tables", 2 * z.table)
 
 
 def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     if "attention" in layout.fused:
-        _split_attention(ledger, z) if z.sep > 1 else _fused_attention(ledger, z)
+        if z.ring > 1:  # float32 sums; the next keys; a block's output and statistics; steps of a merge
+            blocks = (2 + 1 + 3 * 2) * z.queries + 2 * z.keys + 2 * STATISTICS * z.statistics
+            ledger.take("blocks", blocks, WORKING)
+        ledger.give("blocks")
+        ledger.take("kept attention", z.queries)
+        ledger.take("kept statistics", 2 * z.statistics)
+        if z.sep > 1:  # from tokens of some heads to heads of some tokens
+            ledger.take("kept output of heads", z.query)
+            ledger.take("exchanged", 2 * z.queries, WORKING)
+            ledger.give("exchanged")
         return
     # Scores in bfloat16, then in float32 before and after the softmax; its result is rounded to bfloat16.
     ledger.take("kept scaled query", z.query)
@@ -223,35 +231,6 @@ def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     ledger.give("wide scores")
     ledger.take("kept weights", HALF * z.scores)
     ledger.take("kept attention", z.query)
-
-
-def _fused_attention(ledger: Ledger, z: Sizes) -> None:
-    if z.ring > 1:  # sums in float32; the next keys; a block's output and statistics; three steps of a merge
-        ledger.take("merged", SINGLE // HALF * z.queries, WORKING)
-        ledger.take("arriving", 2 * z.keys, WORKING)
-        ledger.take("block", z.queries + 2 * STATISTICS * z.statistics, WORKING)
-        ledger.take("merging", 3 * SINGLE // HALF * z.queries, WORKING)
-        ledger.give("arriving", "block", "merging")
-    ledger.take("kept attention", z.queries)
-    ledger.take("kept statistics", 2 * z.statistics)
-    ledger.give("merged")
-
-
-def _split_attention(ledger: Ledger, z: Sizes) -> None:
-    """Ulysses: the attention saves tensors of a part of the heads, and its output is exchanged."""
-    ledger.take("exchanged", z.queries, WORKING)  # parts on their way
-    for name, size, old in (
-        ("kept exchanged query", z.queries, "kept rotated query"),
-        ("kept exchanged key", z.keys, "kept rotated key"),
-        ("kept exchanged value", z.keys, "kept value"),
-    ):
-        ledger.take(name, size)
-        ledger.give(old)
-    ledger.give("exchanged")
-    _fused_attention(ledger, z)
-    ledger.take("exchanged", 2 * z.queries, WORKING)
-    ledger.take("kept output of heads", z.query)
-    ledger.give("exchanged")
 
 
 def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
@@ -291,7 +270,17 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
         take("d scores", 2 * SINGLE * z.scores, WORKING)
         give("d scores", "kept scores", "kept weights", "kept scaled query", "kept repeated")
     give("kept output of heads")
-    _attention_gradient(ledger, z)
+    if (
+        z.ring > 1
+    ):  # float32 sums of queries, and of keys that are here, computed and arriving; a block; steps
+        blocks = (2 + 1 + 2 * 2) * z.queries + (3 * 4 + 4) * z.keys + 2 * STATISTICS * z.statistics
+        take("blocks", blocks, WORKING)
+        give("blocks")
+    if z.sep > 1:  # gradients of own heads, of the others, and their sums
+        take("exchanged", z.queries + 3 * z.query + 2 * z.keys, WORKING)
+        give("exchanged")
+    take("d rotated", z.query + 2 * z.key, WORKING)
+    give("kept statistics", "kept attention", "kept rotated query", "kept rotated key", "kept value")
     give("d attention", "kept tables")
     take("d query", z.query, WORKING)
     give("kept query")
@@ -305,28 +294,6 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     gathered.end(ledger, "columns")
     _norm_gradient(ledger, z, "first")
     give("kept first norm")
-
-
-EXCHANGED = ("kept exchanged query", "kept exchanged key", "kept exchanged value")
-
-
-def _attention_gradient(ledger: Ledger, z: Sizes) -> None:
-    take, give = ledger.take, ledger.give
-    if z.ring > 1:  # sums in float32: of the queries, and of own keys, keys of a block and keys on their way
-        wide = SINGLE // HALF
-        take("d sums", wide * (z.queries + 3 * 2 * z.keys), WORKING)
-        take("arriving", 2 * z.keys, WORKING)
-        take("d block", z.queries + 2 * z.keys + 2 * STATISTICS * z.statistics, WORKING)
-        take("adding", 2 * wide * z.queries, WORKING)
-        give("arriving", "d block", "adding")
-    if z.sep > 1:
-        take("d heads", z.queries + 2 * z.keys, WORKING)
-        give(*EXCHANGED)
-        take("d parts", 3 * z.query, WORKING)  # of the own heads and of the others, and their sum
-        give("d parts", "d heads")
-    take("d rotated", z.query + 2 * z.key, WORKING)
-    give("d sums")
-    give("kept statistics", "kept attention", "kept rotated query", "kept rotated key", "kept value")
 
 
 def _branch(ledger: Ledger, z: Sizes) -> None:
@@ -363,7 +330,7 @@ def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
     z.gathered.forward(ledger, "columns", z.columns_outputs, then="out")
     if z.one_product:
         ledger.take("qkv", z.query + 2 * z.key, WORKING)
-    for name, size in (("query", z.query), ("key", z.key), ("value", z.key)):
+    for name, size in (("query", z.query), ("key", z.key), ("value", z.keys)):
         ledger.take(f"kept {name}", size)
     _rotated(ledger, z, layout)
     _attention(ledger, z, layout)

@@ -281,10 +281,8 @@ class Layout:
         run = SimpleNamespace(training=training, data=data, model=model, ring=self.context_parallel_degree)
         if self.sequence_degree > 1:
             flags = {name: flag.default for name, flag in script_flags().items()} | vars(self)
-            flags |= {
-                "overlap": self.overlap != "serial",
-                "use_npu_fusion_attention": "attention" in self.fused,
-            }
+            flags[SWITCHES["attention"]] = "attention" in self.fused
+            flags["overlap"] = self.overlap != "serial"
             degrees = {name: degree for name in DEGREES if (degree := getattr(self, name)) > 1}
             check_split_sequences(Namespace(**flags), degrees)
         check_model(run, shape.configuration(family), family)

@@ -11,7 +11,7 @@ from itertools import product
 from llm_npu.core.errors import UserError
 
 from .interval import LONG
-from .layout import SHARDING, Layout
+from .layout import DEGREES, SHARDING, Layout
 from .memory_model.memory import Memory, peak
 from .shape import ModelShape
 from .trainer import check, granularities, may_overlap, no_pipeline, no_split_sequences
@@ -54,11 +54,7 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
             replicas = like.cards // (inner * stages)
             for rows in _divisors(like.global_batch_size // replicas):
                 for chunks in (1, 2, 4) if stages > 1 else (1,):
-                    fields = {
-                        "tensor_parallel_degree": tensor,
-                        "sep_parallel_degree": sep,
-                        "context_parallel_degree": ring,
-                        "pipeline_parallel_degree": stages,
+                    fields = dict(zip(DEGREES, (tensor, stages, sep, ring), strict=True)) | {
                         "virtual_pp_degree": chunks,
                         "per_device_train_batch_size": rows,
                         "sharding": "",

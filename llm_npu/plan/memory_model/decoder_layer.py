@@ -270,9 +270,7 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
         take("d scores", 2 * SINGLE * z.scores, WORKING)
         give("d scores", "kept scores", "kept weights", "kept scaled query", "kept repeated")
     give("kept output of heads")
-    if (
-        z.ring > 1
-    ):  # float32 sums of queries, and of keys that are here, computed and arriving; a block; steps
+    if z.ring > 1:  # float32 sums of queries, and of keys held, computed and arriving; a block; steps
         blocks = (2 + 1 + 2 * 2) * z.queries + (3 * 4 + 4) * z.keys + 2 * STATISTICS * z.statistics
         take("blocks", blocks, WORKING)
         give("blocks")

@@ -51,7 +51,7 @@ class Program:
         return compute_seconds(operation, card, efficiencies)
 
     def strides(self, layout: Layout) -> Mapping[str, int]:
-        """The stride of each group's ranks; from the inside: tensor, heads, ring, shards, stages, replicas."""
+        """The stride of each group's ranks; from the inside: tensor, heads, ring, sharding, pp, dp."""
         tensor, sequence = layout.tensor_parallel_degree, layout.sequence_degree
         inside = layout.data_parallel_degree if layout.sharding else 1
         replicas = tensor * layout.pipeline_parallel_degree

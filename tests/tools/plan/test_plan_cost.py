@@ -248,6 +248,35 @@ def test_offload_takes_the_time_of_the_bus():
     assert "offload" not in step(**alone, **recomputed).compute
 
 
+def test_transfers_of_a_ring_are_hidden_behind_its_blocks():
+    """Only what takes longer than the blocks is exposed, up to the share that overlap hides."""
+    llama, links = ModelShape.of("llama3.1-8b"), CARD.within_server
+    for length, hides in ((8192, False), (131072, True)):
+        layout = Layout(cards=4, context_parallel_degree=4, max_seq_length=length)
+        time = cost.step_time(llama, layout, CARD, dataclasses.replace(GUESS, hidden=1.0))
+        exposed = time.communication.get("ring", 0.0)
+        assert (exposed == 0) == hides and time.hidden > 0
+    tokens, steps = 8192 // 4, 3 * llama.num_hidden_layers
+    # Key and value travel in bfloat16; in the backward pass also their gradients, in float32.
+    sent = tokens * llama.key_value_size * 2 * (2 + 2 + 4) * steps
+    layout = dataclasses.replace(layout, max_seq_length=8192)
+    alone = cost.step_time(llama, layout, CARD, dataclasses.replace(GUESS, hidden=0.0)).communication["ring"]
+    assert alone == pytest.approx(sent / (links.bandwidth * links.efficiency), rel=0.05)
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(2, 1), (3, 3), (4, 3), (8, 7)])
+def test_heads_are_exchanged_in_rounds(ranks, rounds):
+    """In a round a part of query, key, value and output is sent, then one is received, in both passes."""
+    llama, links = ModelShape.of("llama3.1-8b"), CARD.within_server
+    layout = Layout(cards=ranks, sep_parallel_degree=ranks, max_seq_length=24576)
+    tokens, heads, keys = 24576 // ranks, -(-32 // ranks) + (ranks == 3), -(-8 // ranks)
+    parts = 2 * (2 * heads + 2 * keys) * tokens * llama.head_dim * 2 * llama.num_hidden_layers
+    exposed = cost.step_time(llama, layout, CARD).communication["heads"]
+    latency = 2 * 4 * llama.num_hidden_layers * links.latency
+    one = (parts / (links.bandwidth * links.efficiency) + latency) / cost.fitted().links
+    assert exposed == pytest.approx(2 * rounds * one)
+
+
 def test_a_step_is_the_sum_of_its_parts():
     for fields in (
         {},

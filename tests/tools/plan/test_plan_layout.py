@@ -93,6 +93,8 @@ def test_degrees_divide_the_cards_and_the_batch():
     assert (result.tokens_per_step, result.sharding_degree) == (128 * 4096, 1)
     assert dataclasses.replace(result, sharding="stage1").sharding_degree == 2
     assert layout(cards=64).global_batch_size == 2
+    split = layout(pipeline_parallel_degree=1, sep_parallel_degree=2, context_parallel_degree=2)
+    assert (split.data_parallel_degree, split.replicas, split.tokens_per_rank) == (1, 4, 1024)
 
 
 def test_layers_are_shared_as_paddlenlp_shares_them():
@@ -137,6 +139,21 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
             marks=pytest.mark.paddlenlp,
         ),
         ("llama2-70b", {"max_seq_length": 8192}, "has 4096 positions"),
+        *(
+            pytest.param(
+                "llama3.1-8b", {"pipeline_parallel_degree": 1} | fields, words, marks=pytest.mark.paddlenlp
+            )
+            for fields, words in (
+                (
+                    {"tensor_parallel_degree": 1, "sep_parallel_degree": 2, "sharding": "stage2"},
+                    "drift apart",
+                ),
+                ({"context_parallel_degree": 2, "overlap": "mc2"}, "does not work with --overlap"),
+                ({"context_parallel_degree": 4, "max_seq_length": 4100}, "a multiple of 8"),
+                ({"sep_parallel_degree": 2, "fused": FUSED - {"attention"}}, "needs the fused attention"),
+                ({"cards": 64, "sep_parallel_degree": 8}, "only 4 attention heads to split; use at most 4"),
+            )
+        ),
         (
             "llama2-7b",
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 16, "global_batch_size": 32},

@@ -1,6 +1,7 @@
 """The predicted memory against the virtual device's own peak, in runs of the training script."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -49,6 +50,8 @@ VPP = {**PP4, "virtual_pp_degree": 2}
 FULL = {"recompute": True}
 STAGE3 = {"cards": 2, "sharding": "stage3"}
 CUT = {"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 2304}  # wide enough to be shared
+ULYSSES2, RING2 = {"cards": 2, "sep_parallel_degree": 2}, {"cards": 2, "context_parallel_degree": 2}
+HYBRID = {"cards": 4, "sep_parallel_degree": 2, "context_parallel_degree": 2}
 CORE = {"recompute": True, "recompute_granularity": "core_attn"}
 ATTENTION = {"recompute": True, "recompute_granularity": "full_attn"}
 
@@ -81,6 +84,8 @@ RUNS = {
         DEEP,
         {**FULL, **LONG, "cards": 2, "sharding": "stage1", "offload_optimizer": "device"},
     ),
+    "Ulysses": ({}, ULYSSES2),
+    "ring": ({}, RING2),
     "data parallel": ({}, {"cards": 2}),
     "sharding stage 1": ({}, {"cards": 2, "sharding": "stage1"}),
     "sharding stage 2": ({}, {"cards": 2, "sharding": "stage2"}),
@@ -101,8 +106,19 @@ RUNS = {
     "pipeline of 4 stages of 2 parts, recompute": ({"num_hidden_layers": 8}, {**VPP, **FULL}),
 }
 QUICK = ("plain",)  # these run by default
-# Against dry runs: in real ones the virtual device has the copies that stage 3 makes, by assign, on the host.
+# Against dry runs, which need one process. In real runs of stage 3, assign's copies are in host memory.
 DRY_RUNS = {
+    "Ulysses, recompute": ({}, {**ULYSSES2, **FULL}),
+    "Ulysses, recompute of the core": ({}, {**ULYSSES2, **CORE}),
+    "Ulysses of 3 with uneven heads": ({}, {"cards": 3, "sep_parallel_degree": 3, "max_seq_length": 255}),
+    "Ulysses of 4 with 2 key heads": ({}, {"cards": 4, "sep_parallel_degree": 4}),
+    "Ulysses x sequence parallel": ({}, {**SP2, **ULYSSES2, "cards": 4}),
+    "ring, recompute of attention": ({}, {**RING2, **ATTENTION}),
+    "ring, activations offloaded": (DEEP, {**FULL, **LONG, **RING2}),
+    "ring of 4": ({}, {"cards": 4, "context_parallel_degree": 4}),
+    "ring of 4, narrow layers": ({"intermediate_size": 256}, {"cards": 4, "context_parallel_degree": 4}),
+    "ring x sharding": ({}, {**RING2, "cards": 4, "sharding": "stage1"}),
+    "ring x Ulysses": ({}, HYBRID),
     "sharding stage 3 of small weights": ({}, STAGE3),
     "sharding stage 3": (CUT, STAGE3),
     "sharding stage 3, recompute": (CUT, {**STAGE3, **FULL}),
@@ -188,6 +204,32 @@ def test_the_prediction_is_within_3_percent_of_a_dry_run_at_full_size(model, dif
     assert peak(shape, layout).peak_memory_bytes == pytest.approx(
         followed(shape, layout, inputs, tmp_path), rel=0.03
     )
+
+
+@pytest.mark.parametrize(
+    ("length", "degrees"),
+    [
+        (32768, {"context_parallel_degree": 2}),
+        (65536, {"sep_parallel_degree": 4}),
+        (131072, {"context_parallel_degree": 4, "sep_parallel_degree": 2}),
+    ],
+)
+def test_activations_of_split_sequences_are_those_of_a_dry_run(length, degrees, tmp_path):
+    """Two layers as wide as those of Llama 3 8B, with a small vocabulary, whose loss does not hide them."""
+    sizes = ModelShape.of("llama3.1-8b")
+    widths = {name: getattr(sizes, name) for name in run_inputs.LLAMA}
+    widths |= {"num_hidden_layers": 2, "vocab_size": 1024, "num_key_value_heads": sizes.num_key_value_heads}
+    inputs = run_inputs.inputs(tmp_path, **widths)
+    (inputs["input_dir"] / "more.txt").write_text("a dry run reads text, too. " * (length // 4))
+    shape = ModelShape.of(str(inputs["model_name_or_path"]))
+    ranks = math.prod(degrees.values())
+    layout = Layout(cards=ranks, max_seq_length=length, **degrees)
+    layout.check(shape)
+    memory, states = peak(shape, layout), peak(shape, layout).stages[0].moments[0].bytes
+    run_bytes = followed(shape, layout, inputs, tmp_path)
+    assert memory.peak_memory_bytes == pytest.approx(run_bytes, rel=0.03)
+    whole = peak(shape, Layout(cards=1, max_seq_length=length)).peak_memory_bytes
+    assert run_bytes - states == pytest.approx((whole - states) / ranks, rel=0.1)
 
 
 @pytest.mark.parametrize("model", ["llama2-70b", "llama3.2-1b", "qwen2-0.5b", "mixtral-8x7b", "mistral-7b"])

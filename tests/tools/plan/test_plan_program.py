@@ -161,6 +161,24 @@ def test_of_tensor_parallel_ranks(run_python, tmp_path, inputs, sequence):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("degree", ["sep_parallel_degree", "context_parallel_degree"])
+def test_of_ranks_that_share_sequences(run_python, tmp_path, inputs, degree):
+    step = followed(run_python, tmp_path, inputs, nproc=2, **{degree: 2})
+    micro, rest = generated(inputs, cards=2, **{degree: 2})
+    products = sum(call.flops for call in step.calls if call.kind == "matmul")
+    assert flops(micro, "matmul") == products
+    planned = sum(op.payload * op.times for op in micro if op.kind == "collective")
+    transfers = [collective for collective in step.collectives if collective.kind in ("send", "recv")]
+    if degree == "context_parallel_degree":  # a rank of an even ring receives while it sends
+        transfers = [transfer for transfer in transfers if transfer.kind == "send"]
+    assert planned == sum(transfer.bytes for transfer in transfers)
+    (sums,) = (op for op in rest if op.kind == "collective")
+    assert sums.payload == pytest.approx(
+        sum(collective.bytes for collective in step.collectives if collective.kind == "all_reduce"), rel=1e-3
+    )
+
+
+@pytest.mark.slow
 def test_of_sharded_ranks(run_python, tmp_path, inputs):
     step = followed(run_python, tmp_path, inputs, nproc=2, sharding="stage1")
     _, rest = generated(inputs, cards=2, sharding="stage1")

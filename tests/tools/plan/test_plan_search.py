@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 from plans import DEGREES, PUBLISHED
 
+from llm_npu.config import parse
 from llm_npu.config.conflicts import DEGREES as DEGREES_OF_SCRIPT
 from llm_npu.config.conflicts import UNSUPPORTED_PARALLELISM, check_parallel
 from llm_npu.models.families import FAMILIES
@@ -65,6 +66,22 @@ def test_the_search_sees_every_layout_of_the_trainer():
     assert degrees == {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp <= 8}
     assert {candidate.sharding for candidate in layouts} == {"", "stage1", "stage2", "stage3"}
     assert {candidate.virtual_pp_degree for candidate in layouts} == {1, 2, 4}
+
+
+@pytest.mark.paddlenlp
+def test_long_sequences_are_split():
+    shape = ModelShape.of("llama3.1-8b")
+    for length, degrees in ((16384, {(1, 1)}), (32768, {(1, 1), (1, 2), (2, 1), (1, 4), (2, 2), (4, 1)})):
+        like = Layout(cards=4, global_batch_size=4, max_seq_length=length)
+        layouts = list(search.layouts(shape, like, cards_per_server=8))
+        assert {(run.sep_parallel_degree, run.context_parallel_degree) for run in layouts} == degrees
+        for run in layouts:
+            run.check(shape)
+    argv = ["--model_name_or_path", "llama3.1-8b", "--cards", "32", "--global_batch_size", "32"]
+    answer = command.planned([*argv, "--max_seq_length", "131072", "--search"])[1]
+    assert answer.layout.sequence_degree > 1
+    run = parse(table.arguments(answer.shape, answer.layout))
+    assert run.data.max_seq_length == 131072
 
 
 @pytest.mark.parametrize(("cards", "samples"), [(32, 48), (32, 33), (256, 32)])

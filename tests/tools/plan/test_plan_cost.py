@@ -273,8 +273,8 @@ def test_heads_are_exchanged_in_rounds(ranks, rounds):
     parts = 2 * (2 * heads + 2 * keys) * tokens * llama.head_dim * 2 * llama.num_hidden_layers
     exposed = cost.step_time(llama, layout, CARD).communication["heads"]
     latency = 2 * 4 * llama.num_hidden_layers * links.latency
-    one = (parts / (links.bandwidth * links.efficiency) + latency) / cost.fitted().links
-    assert exposed == pytest.approx(2 * rounds * one)
+    of_a_round = (parts / (links.bandwidth * links.efficiency) + latency) / cost.fitted().links
+    assert exposed == pytest.approx(2 * rounds * of_a_round)
 
 
 def test_a_step_is_the_sum_of_its_parts():

@@ -69,7 +69,7 @@ def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, seed):
-    """A function: what each method of so many processes found, of the first ones or of the others, by key."""
+    """A function: what each method of so many processes found, of one start of the program, by key."""
 
     @functools.cache
     def arguments(deep: bool) -> list[str]:
@@ -77,7 +77,7 @@ def runs(tmp_path_factory, seed):
 
     @functools.cache
     def run(processes: int, which: str, deep: bool = False) -> dict:
-        on_a_card = processes == 4 or (processes > 1 and (deep or which == "split"))
+        on_a_card = processes == 4 or (processes > 1 and (deep or which.startswith("split")))
         variables = AS_ON_A_CARD if on_a_card else {}
         folder = tmp_path_factory.mktemp("runs")
         timeout = max(ranks.TIMEOUT, 200 * processes)
@@ -108,7 +108,7 @@ def check(results: dict, method: Method, alone: dict) -> None:
 def test_ranks_train_as_one(method, runs, record_property):
     record_property(*method.case.recorded)
     deep = "--virtual_pp_degree" in method.flags
-    alone = "split" if method.split else "others" if method.model else "first"
+    alone = method.which if method.split else "others" if method.model else "first"
     check(runs(method.ranks, method.which, deep), method, runs(1, alone, deep))
 
 

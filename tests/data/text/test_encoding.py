@@ -121,7 +121,12 @@ def in_pieces(tokenizer, text):
 
 
 def as_a_whole(tokenizer, text):
-    rust = tokenizer.backend_tokenizer
+    """The ids of the tokenizer that `encoding` uses, which is read from JSON.
+
+    Reading rounds the scores of a unigram model differently in their last bit. Equally likely segmentations of
+    a word, such as those of a long run of one character, may then exchange their order.
+    """
+    rust = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     rust.encode_special_tokens = True
     return rust.encode(text, add_special_tokens=False).ids
 

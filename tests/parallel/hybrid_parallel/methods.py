@@ -29,8 +29,8 @@ class Method:
     """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
 
     One that is not ``first`` runs after the others of as many processes, in processes of its own, and so do
-    those that are ``split``. ``model``: one of MODELS and SPLIT_MODELS, by default a Llama. ``data``: text by
-    default; CONVERSATIONS are packed. ``otherwise``: the seed of other roundings.
+    those of a kind that are ``split``. ``model``: one of MODELS and SPLIT_MODELS, by default a Llama.
+    ``data``: text by default; CONVERSATIONS are packed. ``otherwise``: the seed of other roundings.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Method:
     @property
     def which(self) -> str:
         """The runs of one start of the program."""
-        return "split" if self.split else "first" if self.first else "others"
+        return f"split{self.kind}" if self.split else "first" if self.first else "others"
 
     @property
     def kind(self) -> str:
@@ -217,5 +217,5 @@ EIGHT = [
 
 
 def methods(ranks: int, which: str) -> list[Method]:
-    """Those for so many processes that are first, the others, or split."""
+    """Those for so many processes of one start of the program, `Method.which`."""
     return [method for method in {1: ALONE, 2: TWO, 4: FOUR, 8: EIGHT}[ranks] if method.which == which]

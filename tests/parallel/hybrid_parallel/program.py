@@ -1,7 +1,7 @@
 """One of several ranks: trains by each method in turn with scripts/run_llama_npu.py, in one process.
 
-program.py FOLDER RANKS first|others|split FOLDERS ARGUMENTS...    FOLDERS: JSON, of the models and data of
-Methods
+program.py FOLDER RANKS WHICH FOLDERS ARGUMENTS...    WHICH: of a Method. FOLDERS: JSON, of the models and
+data of Methods
 """
 
 import json

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import ranks
+from roundings import ADAM_EPSILON
 from run_inputs import losses
 from test_launch import SCRIPT, arguments, ranks_of  # noqa: F401  (a fixture)
 
@@ -15,62 +16,96 @@ from llm_npu.training import checkpoint
 pytestmark = pytest.mark.slow
 # After the fifth a rank is killed. The others are for the time until that has happened, on a busy machine.
 STEPS, SAVED = 40, 2
+TENSOR, SHARDED = "--tensor_parallel_degree 2", "--sharding stage1 --per_device_train_batch_size 1"
+ULYSSES, RING = "--sep_parallel_degree 2", "--context_parallel_degree 2"
+OFFLOAD = "--offload_optimizer --recompute --offload_activations"
+METHODS = {  # {name: (flags of the run that loses a rank, flags of the run that continues)}
+    "Ulysses": (ULYSSES, SHARDED),
+    "ring": (RING, ULYSSES),
+    "ring, offload": (f"{RING} {OFFLOAD}", f"{TENSOR} --offload_optimizer"),
+    "offload": (f"{SHARDED} {OFFLOAD}", TENSOR),
+}
+OF_PADDLENLP = ("Ulysses", "ring", "ring, offload")
 
 
 @pytest.fixture(scope="module")
-def command(arguments):  # noqa: F811
-    flags = (
-        "--nproc 2 --tensor_parallel_degree 2 --disable_tqdm true --evaluation_strategy no --do_eval false"
-    )
+def two_ranks(arguments):  # noqa: F811
+    flags = "--nproc 2 --disable_tqdm true --evaluation_strategy no --do_eval false"
     steps = f"--max_steps {STEPS} --save_steps {SAVED} --resume_from_checkpoint auto --async_save"
     return [SCRIPT, *arguments, *flags.split(), *steps.split()]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(command, run_python, tmp_path_factory):
-    out = tmp_path_factory.mktemp("undisturbed")
-    done = run_python(*command, "--output_dir", out)
-    assert done.returncode == 0, done.stderr
-    return losses(out)
+def command(two_ranks):
+    return [*two_ranks, *TENSOR.split()]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_run_that_lost_a_rank(command, undisturbed, start_python, run_python, tmp_path, rank, number):
-    out = tmp_path / "out"
-    process = start_python(*command, "--output_dir", out)
+@pytest.fixture(scope="module")
+def in_float32(two_ranks):
+    return [*two_ranks, "--bf16", "false", "--adam_epsilon", ADAM_EPSILON]
+
+
+@pytest.fixture(scope="module")
+def train(run_python):
+    """A function: the losses of a run that ends by itself."""
+
+    def run(out, *words):
+        done = run_python(*words, "--output_dir", out)
+        assert done.returncode == 0, done.stderr
+        return losses(out)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, train, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("undisturbed"), *command)
+
+
+@pytest.fixture(scope="module")
+def undisturbed_in_float32(in_float32, train, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("undisturbed"), *in_float32, *TENSOR.split())
+
+
+def lose(process, rank: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a rank after the fifth step, and wait until the run has ended with a sentence.
+
+    That its waits are bounded tests/launch/test_launch.py sees; how long the rest takes depends on the
+    machine.
+    """
     for line in process.stdout:
         if line.startswith("step 5/"):
             break
     own = ranks_of(process)
     os.kill(own[rank], number)
-    # That its waits are bounded tests/launch/test_launch.py sees; how long the rest takes depends on the
-    # machine.
     _, stderr = process.communicate(timeout=ranks.TIMEOUT)
     assert not any(Path(f"/proc/{pid}").exists() for pid in own)
-    assert process.returncode not in (0, 2), stderr
-    assert f"rank {rank}" in stderr, stderr
+    assert process.returncode not in (0, 2) and f"rank {rank}" in stderr, stderr
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_run_that_lost_a_rank(command, undisturbed, start_python, train, tmp_path, rank, number):
+    out = tmp_path / "out"
+    lose(start_python(*command, "--output_dir", out), rank, number)
     newest = checkpoint.step_of(checkpoint.to_resume(True, out))
     last = max(losses(out)[0])
     assert newest % SAVED == 0 and 0 <= last - newest <= 2 * SAVED  # one more may have been on its way
-    done = run_python(*command, "--output_dir", out)
-    assert done.returncode == 0, done.stderr
-    assert losses(out) == undisturbed
+    assert train(out, *command) == undisturbed
     assert not list(out.glob(".checkpoint-*"))
 
 
-@pytest.mark.parametrize("flag", ["--sep_parallel_degree", "--context_parallel_degree"])
-def test_a_run_of_split_sequences_that_lost_a_rank(flag, command, start_python, tmp_path):
-    split = [flag if word == "--tensor_parallel_degree" else word for word in command]
-    process = start_python(*split, "--output_dir", tmp_path / "out")
-    for line in process.stdout:
-        if line.startswith("step 5/"):
-            break
-    own = ranks_of(process)
-    os.kill(own[1], signal.SIGKILL)
-    _, stderr = process.communicate(timeout=ranks.TIMEOUT)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in own)
-    assert process.returncode not in (0, 2) and "rank 1" in stderr, stderr
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=pytest.mark.paddlenlp) if name in OF_PADDLENLP else name for name in METHODS],
+)
+def test_another_mesh_continues(method, in_float32, undisturbed_in_float32, start_python, train, tmp_path):
+    lost, again = (flags.split() for flags in METHODS[method])
+    out = tmp_path / "out"
+    lose(start_python(*in_float32, *lost, "--output_dir", out), 1)
+    assert checkpoint.step_of(checkpoint.to_resume(True, out)) >= SAVED
+    continued, _ = train(out, *in_float32, *again)
+    assert continued == pytest.approx(undisturbed_in_float32[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

@@ -123,8 +123,8 @@ def in_pieces(tokenizer, text):
 def as_a_whole(tokenizer, text):
     """The ids of the tokenizer that `encoding` uses, which is read from JSON.
 
-    Reading rounds the scores of a unigram model differently in their last bit. Equally likely segmentations of
-    a word, such as those of a long run of one character, may then exchange their order.
+    Reading changes scores of a unigram model in their last bit. It may then choose another of several equally
+    likely segmentations of a word, such as a long run of one character.
     """
     rust = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     rust.encode_special_tokens = True

@@ -213,6 +213,7 @@ EIGHT = [
     Method(
         "tensor 2 x pipeline of 4 stages of 2 parts", 8, 1, f"{TENSOR} {PARTS}", first=False, micro_batches=8
     ),
+    Method("ring 2 x tensor 2 x data 2", 8, 2, f"{RING} {TENSOR}", **OF_SPLIT),
 ]
 
 

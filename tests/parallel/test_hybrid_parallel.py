@@ -31,20 +31,13 @@ SOURCES = ("bisect.py", "copy.py", "heapq.py")
 AS_ON_A_CARD = {"VIRTUAL_NPU_SYNC_SENDS": "1"}
 
 
-def conversations(folder: Path) -> Path:
-    """Sums, several of which fit in a row; no two rows have equally many labels."""
-    sums = [{"src": f"{a} + {b}?", "tgt": f"{a + b}" + "!" * (a % 4)} for a in range(40) for b in (1, 2, 3)]
-    (folder / "sums.jsonl").write_text("".join(json.dumps(sum_of_two) + "\n" for sum_of_two in sums))
-    return folder
-
-
 def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> list[str]:
     """The arguments of a very small Llama on a little text; before them other models and data, as JSON.
 
     ``count``: the layers. ``seed``: of the weights and the order of the samples.
     """
     sizes = {"num_hidden_layers": count, "num_attention_heads": 4}
-    folders = {CONVERSATIONS: str(conversations(tmp_path_factory.mktemp("conversations")))}
+    folders = {CONVERSATIONS: str(run_inputs.conversations(tmp_path_factory.mktemp("conversations")))}
     for name, different in (MODELS | SPLIT_MODELS).items():
         inputs = run_inputs.inputs(tmp_path_factory.mktemp("model"), SOURCES, **sizes, **different)
         folders[name] = str(inputs["model_name_or_path"])

@@ -3,7 +3,7 @@
 import pytest
 import run_inputs
 from fused_models import adamw_runs
-from fused_models.adamw_runs import FLOAT16, FLOAT32
+from fused_models.adamw_runs import FLOAT16, FLOAT32, OFFLOADED
 
 from llm_npu.models import weights
 from llm_npu.models.families import config_class, new_model
@@ -14,11 +14,6 @@ PIPELINE = "--pipeline_parallel_degree 2"
 LORA = "--finetuning_type lora --lora_rank 4"
 REENTRANT, HOOKS = "--recompute_use_reentrant true", "--recompute_use_reentrant false"
 DROPOUT = "--attention_probs_dropout_prob 0.1 --hidden_dropout_prob 0.1"
-RUNS = {  # {name: (the run whose checkpoint it begins with, flags)}
-    "without": (None, "--recompute"),
-    "all": (None, "--recompute --offload_activations --offload_optimizer"),
-    "some": ("without", "--recompute --offload_activations 1:4:2"),
-}
 # [processes, flags]
 METHODS = {
     "one process, hooks": [1, HOOKS],
@@ -61,5 +56,5 @@ def arguments(tmp_path_factory):
 )
 def test_the_run_is_the_same_bit_for_bit(method, arguments, tmp_path):
     processes, flags = METHODS[method]
-    folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, RUNS)
-    adamw_runs.assert_equal(folder, RUNS)
+    folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, OFFLOADED)
+    adamw_runs.assert_equal(folder, OFFLOADED)

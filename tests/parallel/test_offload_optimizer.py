@@ -3,7 +3,7 @@
 import pytest
 import run_inputs
 from fused_models import adamw_runs
-from fused_models.adamw_runs import FLOAT16, FLOAT32
+from fused_models.adamw_runs import FLOAT16, FLOAT32, SFT
 
 from llm_npu.models import weights
 from llm_npu.models.families import config_class, new_model
@@ -25,11 +25,13 @@ METHODS = {
     "one process, O1": [1, "--fp16_opt_level O1 --amp_master_grad false"],
     "one process, no clipping": [1, "--max_grad_norm 0"],
     "one process, LoRA": [1, LORA],
+    "one process, SFT": [1, SFT],
     "data parallel": [2, ""],
     "sharding stage 1": [2, "--sharding stage1"],
     "sharding stage 1, float32": [2, f"--sharding stage1 {FLOAT32}"],
     "sharding stage 1, split_param": [2, "--sharding stage1 --sharding_parallel_config split_param"],
     "sharding stage 1, LoRA": [2, f"--sharding stage1 {LORA}"],
+    "sharding stage 1, SFT, LoRA": [2, f"--sharding stage1 {SFT} {LORA}"],
     "tensor parallel": [2, TENSOR],
     "sequence parallel": [2, f"{TENSOR} --sequence_parallel true"],
     "pipeline": [2, "--pipeline_parallel_degree 2"],
@@ -50,5 +52,6 @@ def arguments(tmp_path_factory):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_run_is_the_same_bit_for_bit(method, arguments, tmp_path):
     processes, flags = METHODS[method]
+    flags = flags.format(conversations=run_inputs.conversations(tmp_path))
     folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, RUNS)
     adamw_runs.assert_equal(folder, RUNS)

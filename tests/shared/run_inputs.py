@@ -48,6 +48,13 @@ def inputs(folder: Path, sources: Sequence[str] = ("heapq.py",), **sizes: object
     return {"model_name_or_path": model, "input_dir": text, "data_cache": folder}
 
 
+def conversations(folder: Path) -> Path:
+    """Sums, several of which fit in a row; no two rows have equally many labels."""
+    sums = [{"src": f"{a} + {b}?", "tgt": f"{a + b}" + "!" * (a % 4)} for a in range(40) for b in (1, 2, 3)]
+    (folder / "sums.jsonl").write_text("".join(json.dumps(sum_of_two) + "\n" for sum_of_two in sums))
+    return folder
+
+
 def short_run(folder: Path, **options: object) -> dict[str, object]:
     """The arguments of a run of short samples that says every step; ``given`` are more of them."""
     short = {"max_seq_length": 32, "per_device_train_batch_size": 2, "logging_steps": 1, "split": "80,20,0"}

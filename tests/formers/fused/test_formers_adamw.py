@@ -1,9 +1,9 @@
-"""FusedAdamW in PaddleFormers' trainer, by every method, against upstream AdamW (adamw_runs.py)."""
+"""FusedAdamW in PaddleFormers' trainer against upstream AdamW, and with offload (adamw_runs.py)."""
 
 import pytest
 import run_inputs
 from fused_models import adamw_runs
-from fused_models.adamw_runs import FLOAT32
+from fused_models.adamw_runs import FLOAT32, OFFLOADED, SFT
 from small_runs import fields
 
 from llm_npu.models import weights
@@ -31,6 +31,15 @@ METHODS = {  # [processes, flags]
     "pipeline": [2, STAGES],
     "pipeline, float16": [2, f"{STAGES} {FLOAT16}"],
 }
+OFFLOAD_METHODS = {
+    "one process, float32": [1, FLOAT32],
+    "one process, SFT": [1, SFT],
+    "data parallel": [2, ""],
+    "sharding stage 1": [2, SHARDED],
+    "sharding stage 1, SFT, LoRA": [2, f"{SHARDED} {SFT} {LORA}"],
+    "sequence parallel": [2, f"{TENSOR} --sequence_parallel true"],
+    "pipeline": [2, STAGES],
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +59,11 @@ def test_both_optimizers_train_alike_and_resume_each_other(method, arguments, tm
     folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments)
     adamw_runs.assert_equal(folder)
     adamw_runs.assert_named(folder)
+
+
+@pytest.mark.parametrize("method", OFFLOAD_METHODS)
+def test_offload_is_the_same_bit_for_bit(method, arguments, tmp_path):
+    processes, flags = OFFLOAD_METHODS[method]
+    flags = flags.format(conversations=run_inputs.conversations(tmp_path))
+    folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, OFFLOADED)
+    adamw_runs.assert_equal(folder, OFFLOADED)

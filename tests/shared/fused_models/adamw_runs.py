@@ -21,6 +21,12 @@ RUNS = {  # {name: (the run whose checkpoint it begins with, flags)}
     "fused, then upstream": ("fused", UPSTREAM),
     "upstream, then fused": ("upstream", FUSED),
 }
+OFFLOADED = {  # the same with states, and saved inputs of layers, in host memory
+    "without": (None, "--recompute"),
+    "all": (None, "--recompute --offload_activations --offload_optimizer"),
+    "some": ("without", "--recompute --offload_activations 1:4:2"),
+}
+SFT = "--stage sft --packing first_fit --input_dir {conversations}"
 # Early steps are infinite in float16 and skipped: a checkpoint is then written one step later.
 FLOAT16 = "--fp16 --scale_loss 1048576"
 FLOAT32 = "--bf16 false"

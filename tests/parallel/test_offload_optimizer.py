@@ -52,6 +52,6 @@ def arguments(tmp_path_factory):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_run_is_the_same_bit_for_bit(method, arguments, tmp_path):
     processes, flags = METHODS[method]
-    flags = flags.format(conversations=run_inputs.conversations(tmp_path))
+    flags = flags.format(conversations=run_inputs.conversations(tmp_path / "sums"))
     folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, RUNS)
     adamw_runs.assert_equal(folder, RUNS)

@@ -51,6 +51,7 @@ def inputs(folder: Path, sources: Sequence[str] = ("heapq.py",), **sizes: object
 def conversations(folder: Path) -> Path:
     """Sums, several of which fit in a row; no two rows have equally many labels."""
     sums = [{"src": f"{a} + {b}?", "tgt": f"{a + b}" + "!" * (a % 4)} for a in range(40) for b in (1, 2, 3)]
+    folder.mkdir(exist_ok=True)
     (folder / "sums.jsonl").write_text("".join(json.dumps(sum_of_two) + "\n" for sum_of_two in sums))
     return folder
 

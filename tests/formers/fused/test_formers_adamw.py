@@ -64,6 +64,6 @@ def test_both_optimizers_train_alike_and_resume_each_other(method, arguments, tm
 @pytest.mark.parametrize("method", OFFLOAD_METHODS)
 def test_offload_is_the_same_bit_for_bit(method, arguments, tmp_path):
     processes, flags = OFFLOAD_METHODS[method]
-    flags = flags.format(conversations=run_inputs.conversations(tmp_path))
+    flags = flags.format(conversations=run_inputs.conversations(tmp_path / "sums"))
     folder = adamw_runs.train(processes, flags, tmp_path / "runs", arguments, OFFLOADED)
     adamw_runs.assert_equal(folder, OFFLOADED)

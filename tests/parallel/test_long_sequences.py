@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.paddlenlp]
 PROGRAM = Path(__file__).with_name("measured_run.py")
 LENGTH, STEPS = 128 << 10, 3
 SOURCES = ("_pydecimal.py", "turtle.py", "tarfile.py", "typing.py")  # a little more than one sequence
-MEMORY = 24 << 30  # bytes, of all ranks together
+MEMORY = 6 << 30  # bytes, of all ranks together; the scores of one head would take 64 GiB
 METHODS = {
     "Ulysses": "--sep_parallel_degree 4",
     "ring": "--context_parallel_degree 4",
@@ -63,7 +63,6 @@ def trained(arguments, tmp_path_factory):
 def test_it_trains_within_the_memory(method, trained):
     trained_losses, memory = trained(method)
     assert len(trained_losses) == STEPS and trained_losses[-1] < trained_losses[0]
-    print(method, trained_losses, memory >> 20)
     assert memory < MEMORY
 
 

@@ -9,7 +9,7 @@ import run_inputs
 from roundings import ADAM_EPSILON
 from run_inputs import losses
 
-pytestmark = [pytest.mark.slow, pytest.mark.paddlenlp]
+pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("measured_run.py")
 LENGTH, STEPS = 128 << 10, 3
 SOURCES = ("_pydecimal.py", "turtle.py", "tarfile.py", "typing.py")  # a little more than one sequence

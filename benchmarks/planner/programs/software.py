@@ -15,20 +15,25 @@ from dataclasses import dataclass, replace
 class Software:
     """Properties of a training program that a layout does not determine.
 
-    ``recompute_all_gather``: the backward pass of sequence-parallel layers gathers their inputs again
-    instead of saving them. ``asynchronous``: it overlaps collectives with its products even if the forward
-    pass does not. ``overlaps_gradients``: so do data-parallel sums of gradients, ``overlaps_weights``: and
-    the distribution of new weights. ``scatters``: gradients of sharded states, and under sequence parallelism
-    those of the embedding and the head, are reduce-scattered, as no rank needs the whole. ``accumulate``:
-    bytes per weight for adding a bfloat16 gradient to a float32 one, with a float32 copy (18), without (10),
-    or by the product, which then writes no bfloat16 (6). ``gradient_width``: bytes of a gradient between
-    data-parallel cards. ``graph``: a compiled graph is run, so that no kernel waits for the host.
-    ``kernels``: of releases EARLIER than October 2024, LATER, or "". ``interleaves``: the
-    parts of a sequence that a tensor-parallel layer computes in turn, the collectives of one beside the
-    products of another. ``separate_products``: query, key and value, and gate and up, are products of their
-    own, each of which sums the gradient of their input. ``dispatcher``: of a mixture, ``allgather``,
-    ``alltoall``, or "" for tokens that are sent as rows to their experts. ``capacity``: tokens that an expert
-    computes, of an even share. ``grouped``: the experts of a card are one product.
+    Attributes:
+        recompute_all_gather: the backward pass of sequence-parallel layers repeats the all-gather of inputs.
+        asynchronous: the backward pass overlaps collectives with matmuls even if the forward does not.
+        overlaps_gradients: the data-parallel reduction of gradients overlaps with the backward pass.
+        overlaps_weights: the all-gather of updated weights is overlapped.
+        scatters: gradients of sharded states, and with sequence parallelism those of the embedding and the
+            head, are reduce-scattered.
+        accumulate: bytes per weight to add a bfloat16 gradient to a float32 one: with a float32 copy (18),
+            without (10), or fused into the matmul (6).
+        gradient_width: bytes of a gradient element in data-parallel collectives.
+        graph: the step is a compiled graph, so no kernel waits for the host.
+        kernels: EARLIER (releases before October 2024), LATER, or "".
+        interleaves: parts of a sequence in a tensor-parallel layer, whose collectives overlap the matmuls of
+            other parts.
+        separate_products: query, key, value, gate and up are separate matmuls, each with an all-reduce of its
+            input gradient.
+        dispatcher: of a mixture: ``allgather``, ``alltoall``, or "" for rows sent to their experts.
+        capacity: tokens that an expert processes, relative to an even share.
+        grouped: the experts of a card are one grouped matmul.
     """
 
     recompute_all_gather: bool = False
@@ -70,9 +75,9 @@ STACKS: Mapping[str, Software] = {
     "modellink": replace(_MINDSPEED, kernels=EARLIER, dispatcher=MEGATRON_DISPATCHER, grouped=False),
     # MindSpore compiles the step into one graph. parallel/enable_parallel_optimizer scatters gradients of the
     # compute type and gathers the weights, both outside the pipeline of micro batches. A layer's collectives
-    # wait in the backward pass, too: matmul_grad_comm_overlap is off unless a file of
-    # parallel_speed_up_json_path switches it on, which no published run's configuration names. qkv_concat is
-    # off: wq, wk, wv, and w1, w3, are sharded products of their own (models/llama/llama_transformer.py,
+    # are exposed in the backward pass as well: matmul_grad_comm_overlap is off unless a file in
+    # parallel_speed_up_json_path enables it, and no published run's configuration names one. qkv_concat is
+    # off: wq, wk, wv, w1 and w3 are separate sharded matmuls (models/llama/llama_transformer.py,
     # llama_layer.py), each with its own redistribution of the input.
     "mindformers": Software(
         scatters=True,

@@ -44,7 +44,7 @@ ENDS_WITH_1 = "--explain"  # a log in which a cause is found
 
 def rows() -> list[tuple[list[str], str]]:
     """The commands of each row, and the sentence that refuses the last one; "" if it works."""
-    section = PAGE.read_text(encoding="utf-8").partition("\n## Tools beside PaddleFormers\n")[2]
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Other tools\n")[2]
     tools = []
     for line in re.findall(r"^\| (`.*) \|$", section, re.MULTILINE):
         tool, _, answer = line.rpartition(" | ")

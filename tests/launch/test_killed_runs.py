@@ -22,10 +22,11 @@ OFFLOAD = "--offload_optimizer --recompute --offload_activations"
 METHODS = {  # {name: (flags of the run that loses a rank, flags of the run that continues)}
     "Ulysses": (ULYSSES, SHARDED),
     "ring": (RING, ULYSSES),
+    "ring of Ulysses": (f"--nproc 4 {RING} {ULYSSES}", RING),
     "ring, offload": (f"{RING} {OFFLOAD}", f"{TENSOR} --offload_optimizer"),
     "offload": (f"{SHARDED} {OFFLOAD}", TENSOR),
 }
-OF_PADDLENLP = ("Ulysses", "ring", "ring, offload")
+OF_PADDLENLP = ("Ulysses", "ring", "ring of Ulysses", "ring, offload")
 
 
 @pytest.fixture(scope="module")

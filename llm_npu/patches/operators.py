@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import paddle
 
 import paddle_fused
-from paddle_fused import paddle_release
+from paddle_fused import indexed_assignment, paddle_release
 
 
 def apply() -> None:
@@ -20,6 +20,8 @@ def apply() -> None:
         fix_where_default_dtype()
     if paddle_release.before(3, 4):
         fix_flashmask_attention()
+        if paddle_release.at_least(3, 1, 1):
+            fix_gradient_of_assigned_values()
 
 
 @functools.cache
@@ -70,6 +72,17 @@ def _is_on_npu(tensor) -> bool:
     if not isinstance(tensor, paddle.Tensor):
         return paddle.device.get_device().startswith("npu")
     return tensor.place.is_custom_place() and tensor.place.custom_device_type() == "npu"
+
+
+@functools.cache
+def fix_gradient_of_assigned_values() -> None:
+    """Paddle 3.1.1 to 3.3: ``x[mask] = value`` and ``x[indices] = value`` give ``value`` a wrong gradient.
+
+    In float16 and bfloat16 other tensors are overwritten, or the process crashes. In float64 and complex
+    dtypes the gradient has wrong values; float32 is correct. The defect is in the CPU kernel, which a card
+    falls back to. With the patch, such assignments run ``index_put_``.
+    """
+    paddle.Tensor.__setitem__ = indexed_assignment.with_correct_gradient(paddle.Tensor.__setitem__)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ PUBLIC = {
         ".paddle_release",
         ".info",
         ".operator_hooks",
+        ".indexed_assignment",
         ".parity",
         ".masks",
         ".compat",
@@ -70,6 +71,7 @@ UNDER_OPERATORS = tuple(
         "host_memory",
         "devices",
         "captured",
+        "indexed_assignment",
         "sharding",
     )
 )

@@ -49,7 +49,8 @@ def no_split_sequences(shape: ModelShape) -> str:
     """Why no cards can share a sequence, as the end of a sentence; "" if they can."""
     if family(shape).splits_sequences and not _with_paddleformers(shape):
         return ""
-    return f"this trainer does not split the sequences of {shape.name}"
+    library = " with PaddleFormers" if _with_paddleformers(shape) else ""
+    return f"this trainer does not split the sequences of {shape.name}{library}"
 
 
 def no_tensor_parallelism(shape: ModelShape) -> str:

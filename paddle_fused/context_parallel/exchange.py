@@ -15,6 +15,9 @@ from collections.abc import Sequence
 import paddle
 import paddle.distributed as dist
 from paddle.autograd import PyLayer
+from paddle.profiler import RecordEvent
+
+from . import EXCHANGE_EVENT
 
 
 def partners(rank: int, ranks: int) -> list[int]:
@@ -65,7 +68,8 @@ def exchange(parts: Sequence[paddle.Tensor], shapes: Sequence[Sequence[int]], gr
         transfers = [(dist.isend, part), (dist.irecv, results[partner])]
         for transfer, tensor in transfers if rank < partner else reversed(transfers):
             if tensor.size:
-                tasks.append(transfer(tensor, peer, group))
+                with RecordEvent(EXCHANGE_EVENT):
+                    tasks.append(transfer(tensor, peer, group))
     for task in tasks:
         task.wait()
     return results

@@ -21,6 +21,7 @@ from typing import Any
 
 import paddle
 import paddle.distributed as dist
+from paddle.profiler import RecordEvent
 
 from paddle_fused import masks
 from paddle_fused.devices import default_device_of, is_captured
@@ -30,7 +31,7 @@ from ..ops.arguments import check_number, no_16_bit_on_cpu
 from ..ops.attention.call import check_heads, check_tensors
 from ..ops.attention.layout import heads_of
 from ..ops.layer import OperatorLayer
-from . import kernels
+from . import RING_EVENT, kernels
 from .blocks import Block, Pattern, Sizes, blocks, halves, pattern_of, work
 from .zigzag import chunk_length
 
@@ -197,7 +198,9 @@ def pass_on(tensors: list, call: RingCall) -> Pending:
 
     sends_first = call.is_duplex or rank % 2 == 0
     order = (send, receive) if sends_first else (receive, send)
-    return Pending(received, [task for start in order for task in start()], sent)
+    with RecordEvent(RING_EVENT):
+        tasks = [task for start in order for task in start()]
+    return Pending(received, tasks, sent)
 
 
 class Merged:

@@ -69,6 +69,8 @@ class Measured:
     Attributes:
         window: the time from the first to the last task or step.
         hidden: communication that overlaps computation; the rest is ``exposed``.
+        transfers: the communication of split sequences, by the name of its profiler event, with its exposed
+            time in ``alone``. Empty if the profile has no launch times.
         launch_bound: the part of the idle time in which the device waited for the host to launch the next
             task; None if the profile has no launch times.
         machine: the machine's name in a multi-machine run.
@@ -81,6 +83,7 @@ class Measured:
     communication: int
     hidden: int
     exposed: int
+    transfers: dict[str, Work]
     idle: int
     launch_bound: int | None
     data_loading: int
@@ -140,6 +143,7 @@ def measure(trace: RankTrace) -> Measured:
         communication=communication.total,
         hidden=computing.shared(communication),
         exposed=works[classes.COMMUNICATION].alone,
+        transfers=_transfers(trace, computing),
         idle=int(spent[IDLE][0]),
         launch_bound=_launch_bound(rows, start, claimed, first, last),
         data_loading=int(loading.covered([first], [last])[0]),
@@ -159,6 +163,21 @@ def _spent(levels: dict[str, Spans], starts: np.ndarray, ends: np.ndarray) -> di
         until = claimed.covered(starts, ends)
         spent[name], before = until - before, until
     return spent | {IDLE: ends - starts - before}
+
+
+def _transfers(trace: RankTrace, computing: Spans) -> dict[str, Work]:
+    """The communication that was launched during the events of ``trace.transfers``."""
+    rows = trace.tasks[trace.tasks["work"] == classes.COMMUNICATION]
+    start, duration, launched = (rows[name].to_numpy() for name in ("start", "duration", "launched"))
+    transfers = {}
+    for name, (begins, ends) in trace.transfers.items():
+        last = np.searchsorted(begins, launched, "right") - 1
+        chosen = (last >= 0) & (launched <= ends[last])
+        if chosen.any():
+            spans = Spans(start[chosen], (start + duration)[chosen])
+            exposed = spans.total - computing.shared(spans)
+            transfers[name] = Work(int(chosen.sum()), int(duration[chosen].sum()), exposed)
+    return transfers
 
 
 def _launch_bound(rows: pd.DataFrame, start, busy: Spans, first: int, last: int) -> int | None:

@@ -9,10 +9,12 @@ from profiled.files import nanoseconds, table
 
 from llm_npu.profiling.report import summary
 from llm_npu.profiling.report.pages import plain
+from paddle_fused.context_parallel import EXCHANGE_EVENT, RING_EVENT
 
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "profiled" / "two_ranks.py"
+SPLIT_SEQUENCES = PROGRAM.with_name("split_sequences.py")
 
 
 def naive(rows: list[dict[str, str]]) -> dict[str, int]:
@@ -56,3 +58,24 @@ def test_totals_of_two_ranks(tmp_path):
     assert (products.work, products.dtypes, products.shapes) == ("matmul", "float32", "256,256;256,256")
     assert report.stragglers.compared == 6
     assert "virtual NPU on a host CPU" in plain.write(report)
+
+
+def test_transfers_of_split_sequences(tmp_path):
+    ranks.run(SPLIT_SEQUENCES, 2, tmp_path / "ranks", tmp_path / "profile")
+    report = summary.build(tmp_path / "profile")
+    for rank in report.ranks:
+        rows = table(tmp_path / "profile" / f"rank_{rank.rank}", "op_summary")
+        rows.sort(key=lambda row: nanoseconds(row["Task Start Time(us)"]))
+        collective = [row for row in rows if row["Task Type"] == "HCCL"]
+        computing = [row for row in rows if row["Task Type"] != "HCCL"]
+        # Key and value are sent and received once; query, key, value and output are exchanged.
+        parts = {RING_EVENT: collective[: 2 * 2], EXCHANGE_EVENT: collective[2 * 2 :]}
+        assert len(parts[EXCHANGE_EVENT]) == 4 * 2
+        assert set(rank.transfers) == set(parts)
+        for name, own in parts.items():
+            transfers = rank.transfers[name]
+            assert transfers.calls == len(own)
+            assert transfers.time == sum(nanoseconds(row["Task Duration(us)"]) for row in own)
+            assert transfers.alone == naive([*own, *computing])["exposed"]
+    shown = plain.write(report)
+    assert RING_EVENT in shown and EXCHANGE_EVENT in shown

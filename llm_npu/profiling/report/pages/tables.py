@@ -43,6 +43,7 @@ def _classes(report: Report) -> Table:
                     ["  hidden behind computation", "", text(hidden), "", share(hidden, total) + " of it"]
                 )
                 rows.append(["  exposed", "", text(exposed), "", share(exposed, total) + " of it"])
+                rows += _transfers(report, total)
     idle = sum(rank.idle for rank in report.ranks)
     rows.append(["idle", "", "", text(idle), share(idle, window)])
     known = [rank.launch_bound for rank in report.ranks if rank.launch_bound is not None]
@@ -53,6 +54,16 @@ def _classes(report: Report) -> Table:
     if not known:
         remark += " The profile has no launch times, so idle time is not split."
     return Table("Time by class", ["class", "calls", "tasks", "time", "share"], rows, remark=remark)
+
+
+def _transfers(report: Report, total: int) -> list[list[str]]:
+    """The exposed transfers of split sequences, of ``total`` communication."""
+    rows = []
+    for name in dict.fromkeys(name for rank in report.ranks for name in rank.transfers):
+        works = [rank.transfers[name] for rank in report.ranks if name in rank.transfers]
+        calls, exposed = sum(work.calls for work in works), sum(work.alone for work in works)
+        rows.append([f"    {name}", str(calls), text(exposed), "", share(exposed, total) + " of it"])
+    return rows
 
 
 def _operators(report: Report, top: int) -> Table:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from llm_npu.core.untrusted.plain_text import printable
+from paddle_fused.context_parallel import EXCHANGE_EVENT, RING_EVENT
 
 from ..times import LONGEST, length, moment, nanoseconds, whole
 from . import tasks
@@ -30,6 +31,8 @@ class Timeline:
     collectives: dict[int | None, pd.DataFrame] = field(default_factory=dict)
     steps: list[tuple[str, int, int]] = field(default_factory=list)  # name, start, end
     data_loading: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64),) * 2  # starts, ends
+    # The program's calls that start transfers, by name: starts, ends
+    transfers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     memory: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3  # times, allocated and reserved bytes
     # Starts of tasks, ascending, and their launches; by device
     arrows: dict[int | None, tuple[np.ndarray, ...]] = field(default_factory=dict)
@@ -155,6 +158,9 @@ class _Events:
             (_shown(names[code]), int(begin), int(end)) for begin, end, code in zip(*steps, strict=True)
         ]
         result.data_loading = intervals(category == self.codes.get("Dataloader", -1))[:2]
+        for event in (RING_EVENT, EXCHANGE_EVENT):
+            if event in self.codes:
+                result.transfers[event] = intervals(name == self.codes[event])[:2]
         if self.memory:
             result.memory = tuple(np.array(sorted(self.memory), dtype=np.int64).T)
         known: dict[int, list[tuple[int, int]]] = {}

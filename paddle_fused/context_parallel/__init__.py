@@ -11,5 +11,5 @@ blocks      the blocks of scores that a rank of a ring computes
 kernels     attention of a block, and its gradient for the statistics of whole rows
 """
 
-# Names of the profiler's events around the calls that start transfers, by which the profile report finds them.
+# Names of profiler events around the calls that start transfers; the profile report reads them.
 RING_EVENT, EXCHANGE_EVENT = "ring transfer", "exchange of heads"

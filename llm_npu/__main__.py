@@ -45,7 +45,7 @@ COMMANDS = {
     "export": Command(
         "commands.export", "write a checkpoint as a program for paddle.inference", explains=True
     ),
-    "prepare_data": Command("commands.prepare_data", "tokenise text once, for many runs", explains=True),
+    "prepare_data": Command("commands.prepare_data", "tokenize text once, for many runs", explains=True),
     "merge_checkpoint": Command(
         "training.checkpoint.__main__", "merge the parts of a checkpoint from several machines"
     ),

@@ -1,4 +1,4 @@
-"""``llm-npu prepare_data``: tokenises text once, for many runs."""
+"""``llm-npu prepare_data``: tokenizes text once, for many runs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tokenise text once: a file or folder of .txt, .py, .md or .jsonl -> PREFIX.bin + PREFIX.idx.
+"""Tokenize text once: a file or folder of .txt, .py, .md or .jsonl -> PREFIX.bin + PREFIX.idx.
 
     llm-npu prepare_data --input_dir texts/ --output_prefix data/texts
     llm-npu train --input_dir data/texts

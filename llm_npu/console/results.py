@@ -76,7 +76,7 @@ def _length(arguments: config.RunConfig) -> str:
 def _fused(report: Report | None) -> list[str]:
     """The number of fused layers for each operator, and why the others are not fused."""
     if report is None:
-        return [f"fused    none: the layers of {names.TITLE} are used"]
+        return [f"fused    none: all layers of {names.TITLE} run unfused"]
     left = Counter((row.operator, row.reason) for row in report.rows if not row.fused)
     notes = [f"note     {count} x {name} is not fused: {reason}" for (name, reason), count in left.items()]
     return [f"fused    {report.summary()}", *notes]

@@ -152,7 +152,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _hidden(path: Path) -> Path:
-    """An unused name next to ``path`` that ``remove_leftovers`` recognises."""
+    """An unused name next to ``path`` that ``remove_leftovers`` recognizes."""
     return path.with_name(f"{_prefix(path.name)}{secrets.token_hex(8)}")
 
 

@@ -1,4 +1,4 @@
-"""The cache folder: trained tokenizers and tokenised text."""
+"""The cache folder: trained tokenizers and tokenized text."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def open_indexed(prefix: Path) -> IndexedTokens:
     index, binary = with_suffix(prefix, ".idx"), with_suffix(prefix, ".bin")
     for file in (index, binary):
         if not file.is_file():
-            raise UserError(f"{file} is missing; tokenised data is a pair of files, .bin and .idx")
+            raise UserError(f"{file} is missing; tokenized data is a pair of files, .bin and .idx")
         refuse_pointer(file)
     try:
         return _open(prefix, index, binary)

@@ -146,7 +146,7 @@ def environment(rank: int, ranks: int) -> dict[str, str]:
 def install() -> None:
     """Connect this process to a ``FakeStore`` if the run has other ranks.
 
-    Call it after ``import paddle`` and before the parallel environment is initialised.
+    Call it after ``import paddle`` and before the parallel environment is initialized.
     """
     ranks = int(os.environ.get("PADDLE_TRAINERS_NUM") or 1)
     if ranks == 1:

@@ -24,7 +24,7 @@ ONLY_PADDLENLP = {
 
 
 def hint(name: object) -> str:
-    """A sentence, after a space, about a model type or preset of the other library; else empty."""
+    """A sentence with a leading space if ``name`` is a model type or preset of the other library, else ""."""
     other, families = _other()
     for family in families.values():
         if name in (family.model_type, *family.presets, *family.aliases):

@@ -30,13 +30,13 @@ class Batch:
     recomputed: bool = False
 
     def empty(self, *shape: int, dtype=None):
-        """An uninitialised activation that requires a gradient."""
+        """An uninitialized activation that requires a gradient."""
         tensor = paddle.empty(list(shape), dtype or self.dtype)
         tensor.stop_gradient = False
         return tensor
 
     def table(self, *shape: int):
-        """An uninitialised tensor that requires no gradient, for example a table of cosines."""
+        """An uninitialized tensor that requires no gradient, for example a table of cosines."""
         return paddle.empty(list(shape), self.dtype)
 
     def positions(self):

@@ -44,7 +44,7 @@ RECOMPUTE = {"recompute.py", "recompute_hybrid.py", "refined_recompute.py"}  # o
 
 @paddle.jit.not_to_static
 def residual_sum(layer, which: str, residual, x, dropout=None):
-    """``residual + dropout(x)``; stores the normalised sum at the norm ``which`` of ``layer``, if any.
+    """``residual + dropout(x)``; stores the normalized sum at the norm ``which`` of ``layer``, if any.
 
     Args:
         dropout: a layer, or None.

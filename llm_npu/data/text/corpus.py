@@ -28,7 +28,7 @@ from llm_npu.core.untrusted import plain_json
 from llm_npu.core.untrusted.git_lfs import refuse_pointer
 
 SUFFIXES = (".txt", ".py", ".md", ".jsonl")
-# Enough for about 1000 default steps; tokenised in a few seconds on one core.
+# Enough for about 1000 default steps; tokenized in a few seconds on one core.
 STANDARD_LIBRARY_BYTES = 4 << 20
 BLOCK = 1 << 20  # bytes or characters read at once
 LONGEST_LINE = 128 << 20  # bytes; parsed as JSON, a line needs up to nine times as much memory

@@ -1,7 +1,7 @@
 """Dropout, addition and LayerNorm of GPT's decoder with ``paddle_fused.dropout_add_layer_norm``.
 
-A layer applies dropout to its attention output, adds it to the hidden states, and normalises the sum for its
-feed-forward layer. The feed-forward output is added and normalised by the next layer, or by the final norm:
+A layer applies dropout to its attention output, adds it to the hidden states, and normalizes the sum for its
+feed-forward layer. The feed-forward output is added and normalized by the next layer, or by the final norm:
 
     normed, hidden = dropout_add_layer_norm(attention(normed), hidden)      norm2
     normed, hidden = dropout_add_layer_norm(feed_forward(normed), hidden)   norm1 of the next layer
@@ -41,7 +41,7 @@ def replace(layer) -> Replacement | NotFused | None:
 def _layer(layer, fusable: FusableLayer) -> Replacement | NotFused:
     reason = fusable.overridden(layer)
     if reason is None and not layer.config.normalize_before:
-        reason = "it normalises after the addition (normalize_before)"
+        reason = "it normalizes after the addition (normalize_before)"
     return NotFused(reason) if reason else Replacement(forward=layer_forward)
 
 

@@ -9,7 +9,7 @@ from .report import by_case, title
 
 def share_of_limit(arguments: Namespace, records: list[dict]) -> None:
     """Bars: for each case, every contender's share of the machine's limit."""
-    from matplotlib.figure import Figure  # a late import: it takes a while
+    from matplotlib.figure import Figure  # slow to import
 
     cases, contenders = by_case(records), arguments.contenders
     figure = Figure(figsize=(10, 1.5 + 0.16 * len(cases) * len(contenders)), layout="constrained")

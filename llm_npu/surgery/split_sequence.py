@@ -48,7 +48,7 @@ def split(model, attention: SplitAttention) -> None:
         if not (is_swapped(layer) and OPERATOR in kernels_of(layer)):
             raise UserError(
                 f"{path} ({type(layer).__name__}) does not use the fused attention, which splits sequences "
-                "over ranks; leave the switches of attention on."
+                "over ranks; do not switch fused attention off."
             )
         layer.__dict__[SPLIT] = attention
         table = layer._sub_layers.get("rotary_emb")

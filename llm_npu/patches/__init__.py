@@ -19,7 +19,16 @@ from llm_npu.cann import float_status
 from llm_npu.core.errors import UserError
 from paddle_fused import paddle_release
 
-from . import auto_parallel, hybrid_parallel, layers, loss_scaling, operators, paddleformers, store
+from . import (
+    auto_parallel,
+    hybrid_parallel,
+    initializers,
+    layers,
+    loss_scaling,
+    operators,
+    paddleformers,
+    store,
+)
 
 
 def apply() -> None:
@@ -29,6 +38,7 @@ def apply() -> None:
     auto_parallel.apply()
     layers.apply()
     operators.apply()
+    initializers.fix_bfloat16_initializers()
     hybrid_parallel.apply()
     store.fix_store_at_exit()
     store.fix_store_address()

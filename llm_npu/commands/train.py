@@ -104,13 +104,14 @@ def features() -> list:
         TensorDump,
         VerifiedOperators,
     )
+    from llm_npu.parallel.experts import ExpertParallel
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
     from llm_npu.parallel.sequence import SplitSequences
     from llm_npu.profiling.steps import Profile
     from llm_npu.training.dpo import DPO
     from llm_npu.training.dry_run.features import DryRun, Journal
 
-    trainers = [DPO(), AutoParallel(), Pipeline(), SplitSequences(), Overlap()]
+    trainers = [DPO(), AutoParallel(), Pipeline(), SplitSequences(), ExpertParallel(), Overlap()]
     reports = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
     observers = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
     observers += [VerifiedOperators(), AclErrors()]

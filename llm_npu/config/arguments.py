@@ -329,6 +329,7 @@ class RunConfig:
         notes: One line for each translated name.
         ring: The ranks of ``--context_parallel_degree``; ``training.sep_parallel_degree`` counts all ranks
             that share a sequence.
+        expert_ranks: The ranks of ``--expert_parallel_degree``, which share the experts of every mixture.
     """
 
     model: ModelArguments
@@ -341,3 +342,4 @@ class RunConfig:
     ineffective: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     ring: int = 1
+    expert_ranks: int = 1

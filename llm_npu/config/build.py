@@ -60,18 +60,18 @@ def run_config(
     ranks = math.prod(shared.values())
     values["sep_parallel_degree"] = ranks if ranks > 1 else -1
     values["context_parallel_degree"] = -1
-    # No effect in one process, but the layers would need groups; rejected with several processes.
-    values |= {name: library_flags()[name].default for name in UNSUPPORTED_PARALLELISM}
+    experts = max(values["expert_parallel_degree"], 1) if process_count() > 1 else 1
+    # The library has its own parallelism over experts. Without effect here, its layers would need groups.
+    own = (*UNSUPPORTED_PARALLELISM, "expert_parallel_degree")
+    values |= {name: library_flags()[name].default for name in own}
     values |= dict.fromkeys(OWN_CHECKPOINTS, False)  # on resume the library would look for its own files
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
     values |= {upstream: values[name] for upstream, name in names.RENAMED.items()}
     values |= adapter.translated(values)
     kinds = (ModelArguments, FusedArguments, DataArguments, PreferenceArguments, PretrainArguments)
     parts = (_instance(kind, values) for kind in kinds)
-    ring = shared["context_parallel_degree"]
-    return RunConfig(
-        *parts, device=device, explicit=explicit, ineffective=ineffective, notes=notes, ring=ring
-    )
+    more = {"ring": shared["context_parallel_degree"], "expert_ranks": experts}
+    return RunConfig(*parts, device=device, explicit=explicit, ineffective=ineffective, notes=notes, **more)
 
 
 def _instance(kind: type, values: Mapping[str, object]) -> object:

@@ -20,12 +20,8 @@ from .arguments import FusedArguments
 from .flag import written
 from .formats import profile_window
 
-# Parallelism over experts, supported by PaddleNLP but not by this script.
-UNSUPPORTED_PARALLELISM = (
-    "expert_parallel_degree",
-    "expert_tensor_parallel_degree",
-    "use_expert_parallel",
-)
+# PaddleNLP's parallelism over experts, instead of which this script has --expert_parallel_degree.
+UNSUPPORTED_PARALLELISM = ("expert_tensor_parallel_degree", "use_expert_parallel")
 SPLIT_SEQUENCES = ("sep_parallel_degree", "context_parallel_degree")
 DEGREES = (
     "tensor_parallel_degree",
@@ -42,6 +38,18 @@ WITHOUT_SPLIT_SEQUENCES = {
     "dump_tensors": ", which expects whole sequences",
     "check_nan_inf": ", which was not tested with it",
     "fp16": ", which was not tested with it",
+}
+# Flags that experts over ranks do not support, and why.
+WITHOUT_EXPERT_PARALLEL = {
+    "enable_auto_parallel": ", whose programs do not read the number of tokens that ranks exchange",
+    "disable_fused_options": ", because the fused mixtures send the tokens",
+    **dict.fromkeys(
+        (
+            *("overlap", "compare_with", "dump_tensors", "check_nan_inf", "fp16"),
+            *("offload_optimizer", "offload_activations", "sharding_parallel_config"),
+        ),
+        ", which was not tested with it",
+    ),
 }
 # Trackers of either library: {name: required package}.
 TRACKERS = {"visualdl": "visualdl", "tensorboard": "tensorboardX", "wandb": "wandb", "autonlp": "ray"}
@@ -291,7 +299,7 @@ def check_parallel(run: Namespace) -> None:
         if (value := getattr(run, name) or 0) is True or value > 1:
             raise UserError(
                 f"--{name} is {value}, but this script does not support that parallelism; use "
-                "--tensor_parallel_degree, --sequence_parallel, --pipeline_parallel_degree or --sharding"
+                "--expert_parallel_degree to distribute experts over ranks"
             )
     degrees = {name: getattr(run, name) for name in DEGREES if getattr(run, name) not in (-1, 1)}
     if {"sharding_degree", "sharding_parallel_degree"} <= degrees.keys():
@@ -318,6 +326,8 @@ def check_parallel(run: Namespace) -> None:
     _check_machines(degrees.get("tensor_parallel_degree", 1), machines.read())
     if degrees.keys() & set(SPLIT_SEQUENCES):
         check_split_sequences(run, degrees)
+    if run.expert_parallel_degree not in (-1, 1):
+        _check_expert_parallel(run, degrees)
     if run.enable_auto_parallel:
         if run.overlap:
             raise UserError(
@@ -390,6 +400,40 @@ def check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
             f"{degree}{' with --sequence_parallel' * run.sequence_parallel} splits sequences into {parts} "
             f"parts, but --max_seq_length is {run.max_seq_length}; specify a multiple of {parts}"
         )
+
+
+def _check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
+    """Reject what ``llm_npu.parallel.experts`` does not support, or what was not tested with it."""
+    degree = f"--expert_parallel_degree {run.expert_parallel_degree}"
+    if run.expert_parallel_degree < 1 or run.processes % run.expert_parallel_degree:
+        raise UserError(
+            f"{degree} does not divide the {run.processes} processes of this run, which have samples of "
+            "their own; specify a divisor, or start a multiple of that number of processes"
+        )
+    if library.installed_or_none() == library.PADDLEFORMERS:
+        raise UserError(
+            f"{degree} distributes the experts of PaddleNLP's models, but this environment has "
+            "PaddleFormers; remove it, or train in an environment with PaddleNLP"
+        )
+    for flag, why in WITHOUT_EXPERT_PARALLEL.items():
+        if getattr(run, flag):
+            raise UserError(f"{degree} does not work with --{flag}{why}; remove one of the two")
+    if stages := _stages_2_and_3(run):
+        raise UserError(
+            f"--sharding {stages.pop()} splits the gradients of all parameters over all ranks, but with "
+            f"{degree} ranks have different experts; set --sharding stage1"
+        )
+    for name, value in degrees.items():
+        if not name.startswith("sharding") or value != run.processes:
+            raise UserError(
+                f"{degree} was tested with data parallelism and --sharding stage1 of all processes only; "
+                f"remove --{name}"
+            )
+    if not run.use_fused_moe:
+        raise UserError(f"{degree} needs the fused mixtures, which send the tokens; leave use_fused_moe on")
+    if run.stage == "dpo" or run.finetuning_type != "full":
+        flag = "--stage dpo" if run.stage == "dpo" else f"--finetuning_type {run.finetuning_type}"
+        raise UserError(f"{degree} was not tested with {flag}; remove one of the two")
 
 
 def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -> None:

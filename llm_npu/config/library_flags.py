@@ -151,7 +151,10 @@ class LibraryFlags:
         True, "Split inputs along the sequence for the two flags above; always on.", no_effect=ONE_PROCESS
     )
     expert_parallel_degree: int = flag(
-        -1, "Ranks that split the experts; only 1 is supported.", no_effect=ONE_PROCESS
+        -1,
+        "Data-parallel ranks that share the experts of every mixture; tokens are sent to the ranks of their "
+        "experts (Mixtral and Qwen2-MoE of PaddleNLP).",
+        no_effect=ONE_PROCESS,
     )
     expert_tensor_parallel_degree: int = flag(
         -1, "Ranks that split each expert; only 1 is supported.", no_effect=ONE_PROCESS

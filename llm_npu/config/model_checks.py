@@ -24,6 +24,7 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     _check_tensor_parallel(run, config, family)
     _check_pipeline(run, config, family)
     _check_split_sequences(run, config, family)
+    _check_expert_parallel(run, config, family)
     _check_lora(run, family)
     _check_recompute(run, family)
     name, length, positions = (
@@ -163,6 +164,22 @@ def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
         raise UserError(
             f"{split} pads rows, and the dynamic rotary scaling of {name} depends on their length; use "
             "--packing stream"
+        )
+
+
+def _check_expert_parallel(run: RunConfig, config, family: Family) -> None:
+    name, ranks = run.model.model_name_or_path, run.expert_ranks
+    if ranks == 1:
+        return
+    if not family.distributes_experts:
+        raise UserError(
+            f"--expert_parallel_degree {ranks} distributes experts over ranks, but only those of "
+            f"{titles_of(lambda other: other.distributes_experts)} can be distributed; remove it"
+        )
+    if (number := getattr(config, family.experts.number)) % ranks:
+        raise UserError(
+            f"--expert_parallel_degree is {ranks}, but {name} has {family.experts.number} {number}, which is "
+            f"not a multiple of it; specify a degree that divides {number}"
         )
 
 

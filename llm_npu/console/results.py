@@ -63,6 +63,7 @@ def _shared(arguments) -> list[str]:
         "pipeline stages": training.pipeline_parallel_degree,
         "sequences split over (Ulysses)": training.sep_parallel_degree // arguments.ring,
         "sequences split over (ring)": arguments.ring,
+        "experts distributed over": arguments.expert_ranks,
     }
     used = ", ".join(f"{name} {degree}" for name, degree in methods.items() if degree > 1)
     return [f"ranks    {ranks.count()} processes: {used}; parameters are counted per process"]

@@ -185,6 +185,7 @@ class Family:
         exported_as: The family whose classes export the model.
         sequence_parallel: Whether its layers support sequence parallelism.
         splits_sequences: Whether its sequences can be split over ranks (``--sep_parallel_degree``).
+        distributes_experts: Whether its experts can be distributed over ranks (``--expert_parallel_degree``).
         generates_in_stages: Whether generation supports pipeline stages: the first layer takes embeddings
             unchanged.
 
@@ -223,6 +224,7 @@ class Family:
     exported_as: str | None = None
     sequence_parallel: bool = True
     splits_sequences: bool = False
+    distributes_experts: bool = False
     generates_in_stages: bool = True
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 
 from llm_npu.core.errors import UserError
 
-from . import layout, upstream_config
+from . import layout, own_experts, upstream_config
 from .families import CONVERSIONS
 from .stored import FILE, Stored, write
 
@@ -123,7 +123,8 @@ def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
             block.of(values)[...] = arrays[block.name][block.box]
         layout.assign(parameter, layout.as_dtype(values, parameter.dtype))
         unused -= whole.keys()
-    if getattr(model.config, "moe_world_size", 1) > 1:  # other processes have the other experts
+    # Other processes may have the other experts.
+    if getattr(model.config, "moe_world_size", 1) > 1 or own_experts.share_of_model(model) is not None:
         unused = {name for name in unused if ".experts." not in name}
     if unused and model.base_model_prefix:  # a pipeline stage uses only some of the weights
         raise UserError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")

@@ -14,10 +14,11 @@ from types import MethodType
 
 import paddle
 
-CLIPS = {  # Paddle's classes -> the method that computes the square root of the sum
+CLIPS = {  # classes, most of them Paddle's -> the method that computes the square root of the sum
     "ClipGradByGlobalNorm": "_dygraph_clip",
     "HybridParallelClipGrad": "_comm_and_clip",
     "GroupShardedClipGrad": "_dygraph_clip",
+    "ClipWithExperts": "_dygraph_clip",  # of llm_npu.parallel.experts
 }
 
 

@@ -278,7 +278,8 @@ class Layout:
             max_seq_length=self.max_seq_length, reset_attention_mask=self.mask == "documents"
         )
         model = ModelArguments(model_name_or_path=shape.name)
-        run = SimpleNamespace(training=training, data=data, model=model, ring=self.context_parallel_degree)
+        ranks = {"ring": self.context_parallel_degree, "expert_ranks": 1}
+        run = SimpleNamespace(training=training, data=data, model=model, **ranks)
         if self.sequence_degree > 1:
             flags = {name: flag.default for name, flag in script_flags().items()} | vars(self)
             flags[SWITCHES["attention"]] = "attention" in self.fused

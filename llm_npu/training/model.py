@@ -12,7 +12,7 @@ from llm_npu.config import RunConfig, check_model
 from llm_npu.core import atomic, ranks
 from llm_npu.core.console import mib
 from llm_npu.core.errors import UserError, caused_by_the_user
-from llm_npu.models import degrees, ends, families, logits, lora, presets, stored, weights
+from llm_npu.models import degrees, ends, families, logits, lora, own_experts, presets, stored, weights
 from llm_npu.models.library import adapter, names
 
 LOSS_SWITCH = "use_fused_linear_cross_entropy"
@@ -102,7 +102,7 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     config.eos_token_id = ends.with_tokenizers(config.eos_token_id, tokenizer.eos_token_id)
     families.set_seed(run.training.seed)
     with caused_by_the_user():  # sizes in the configuration
-        if max(degrees.tensor_parallel(config), degrees.pipeline_parallel(config)) > 1:
+        if max(degrees.tensor_parallel(config), degrees.pipeline_parallel(config), run.expert_ranks) > 1:
             model = _part_of_model(run, config, fill)
         else:
             paddle.seed(run.training.seed)  # the library gives data-parallel processes different seeds
@@ -119,7 +119,7 @@ def _part_of_model(run: RunConfig, config, fill: bool):
     folder; the other ranks read their parts.
     """
     if not fill or run.model.continue_training:
-        return families.new_model(config)
+        return _new_part(run, config)
     machine, local = divmod(ranks.number(), int(os.environ.get("PADDLE_LOCAL_SIZE", ranks.count())))
     folder = Path(run.training.output_dir) / f".initial-weights-{machine}"
     if local == 0:
@@ -133,12 +133,21 @@ def _part_of_model(run: RunConfig, config, fill: bool):
         del whole
     ranks.wait()
     families.set_seed(run.training.seed)
-    model = families.new_model(config)
+    model = _new_part(run, config)
     weights.from_upstream(model, stored.Stored(folder))
     ranks.wait()
     if local == 0:
         shutil.rmtree(folder)
     return model
+
+
+def _new_part(run: RunConfig, config):
+    """This rank's part of a sharded model, with other weights than a single process."""
+    if run.expert_ranks == 1:
+        return families.new_model(config)
+    share = own_experts.ExpertShare(run.training.dataset_rank % run.expert_ranks, run.expert_ranks)
+    with own_experts.built(config.model_type, share):
+        return families.new_model(config)
 
 
 def load_weights(model, folder: str | Path) -> None:

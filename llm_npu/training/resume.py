@@ -149,7 +149,8 @@ def settings(run: RunConfig, source: Corpus | Path, tokenizer) -> dict[str, dict
     if run.data.stage == "dpo":
         schedule |= {name: getattr(run.preference, name) for name in ("dpo_beta", "dpo_label_smoothing")}
     schedule["lr_scheduler_type"] = arguments.lr_scheduler_type.value
-    return {"fixed": fixed, "schedule": schedule, "mesh": mesh()}
+    of_experts = {"experts": run.expert_ranks} if run.expert_ranks > 1 else {}
+    return {"fixed": fixed, "schedule": schedule, "mesh": mesh() | of_experts}
 
 
 def beginning(folder: Path | None, arguments) -> list[str]:

@@ -69,6 +69,23 @@ def test_sequences_that_cannot_be_split_are_refused(model_type, fields, degree, 
         config.check_model(run, model)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "ranks", "sentence"),
+    [
+        ("llama", 2, r"only those of Mixtral and Qwen2-MoE"),
+        ("mixtral", 3, r"num_local_experts 4, .*divides 4"),
+        ("qwen2_moe", 3, r"num_experts 8, .*divides 8"),
+        ("mixtral", 4, None),
+        ("qwen2_moe", 4, None),
+    ],
+)
+def test_experts_that_cannot_be_distributed_are_refused(model_type, ranks, sentence):
+    run = config.parse(["--model_type", model_type])
+    model = config_for(run)
+    with pytest.raises(ValueError, match=sentence) if sentence else contextlib.nullcontext():
+        config.check_model(replace(run, expert_ranks=ranks), model)
+
+
 def test_sequences_are_split_in_combinations_that_were_tested():
     for model_type, refused in (("qwen2", False), ("gpt", True)):
         run = config.parse(["--model_type", model_type])

@@ -13,6 +13,7 @@ from llm_npu import config
 from llm_npu.config.conflicts import (
     DEGREES,
     UNSUPPORTED_PARALLELISM,
+    WITHOUT_EXPERT_PARALLEL,
     WITHOUT_SPLIT_SEQUENCES,
     check_parallel,
 )
@@ -21,12 +22,15 @@ from llm_npu.training import model
 
 pytestmark = pytest.mark.sampled
 SPLIT, RING = {"sep_parallel_degree": 2}, {"context_parallel_degree": 2}
+EXPERTS = {"expert_parallel_degree": 2}
 
 
 def check(processes, **degrees):
     others = {"amp_master_grad": True}
     others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1, "sequence_parallel": False}
-    others |= dict.fromkeys(WITHOUT_SPLIT_SEQUENCES) | {"stage": "pt", "max_seq_length": 32}
+    others |= {"use_fused_moe": True, "finetuning_type": "full", "expert_parallel_degree": -1}
+    others |= dict.fromkeys((*WITHOUT_SPLIT_SEQUENCES, *WITHOUT_EXPERT_PARALLEL))
+    others |= {"stage": "pt", "max_seq_length": 32}
     others |= {"sharding_parallel_config": "", "tensor_parallel_config": "", "disable_fused_options": False}
     others |= {"use_npu_fusion_attention": True, "split_inputs_sequence_dim": True, "sharding": ""}
     values = dict.fromkeys((*DEGREES, *UNSUPPORTED_PARALLELISM), -1) | others | degrees
@@ -97,7 +101,19 @@ def check(processes, **degrees):
             {**SPLIT, **RING, "max_seq_length": 31},
             "2 and --context_parallel_degree 2 splits sequences into 4",
         ),
-        ({"expert_parallel_degree": 2}, "--expert_parallel_degree is 2"),
+        ({"expert_parallel_degree": 3}, "--expert_parallel_degree 3 does not divide the 4 processes"),
+        ({"expert_parallel_degree": 0}, "--expert_parallel_degree 0 does not divide"),
+        *(({**EXPERTS, flag: "1"}, f"--{flag}") for flag in WITHOUT_EXPERT_PARALLEL),
+        ({**EXPERTS, "sharding": "stage2"}, "--sharding stage2 splits"),
+        ({**EXPERTS, "sharding": "stage3"}, "--sharding stage3 splits"),
+        ({**EXPERTS, "sharding": "stage1", "sharding_parallel_degree": 2}, "--sharding_parallel_degree"),
+        ({**EXPERTS, "tensor_parallel_degree": 2}, "--tensor_parallel_degree"),
+        ({**EXPERTS, "pipeline_parallel_degree": 2}, "--pipeline_parallel_degree"),
+        ({**EXPERTS, **SPLIT}, "--sep_parallel_degree"),
+        ({**EXPERTS, **RING}, "--context_parallel_degree"),
+        ({**EXPERTS, "use_fused_moe": False}, "use_fused_moe"),
+        ({**EXPERTS, "stage": "dpo"}, "--stage dpo"),
+        ({**EXPERTS, "finetuning_type": "lora"}, "--finetuning_type lora"),
         ({"use_expert_parallel": True}, "--use_expert_parallel is True"),
     ],
 )
@@ -123,6 +139,8 @@ def test_degrees_that_do_not_fit_are_refused(degrees, sentence):
         (4, {"sharding": "stage3", "tensor_parallel_degree": 2, "enable_auto_parallel": True}),
         (4, {"sharding_parallel_degree": 1, "sep_parallel_degree": 1, "use_expert_parallel": False}),
         (4, {**SPLIT, "sharding": "stage1"}),
+        (4, EXPERTS),
+        (4, {**EXPERTS, "sharding": "stage1", "sharding_parallel_degree": 4}),
         (4, {**SPLIT, **RING}),
         (8, {**RING, "tensor_parallel_degree": 2, "sequence_parallel": True, "sharding": "stage1"}),
         (4, {**SPLIT, "tensor_parallel_degree": 2, "sequence_parallel": True}),
@@ -158,7 +176,7 @@ def test_tensor_parallelism_stays_on_a_machine(ranks_of_machines, degree, group,
 
 @pytest.mark.slow
 def test_parallelism_that_this_script_does_not_have_changes_nothing_in_one_process():
-    for name in (*UNSUPPORTED_PARALLELISM, *RING, "sequence_parallel", "tensor_parallel_degree"):
+    for name in (*UNSUPPORTED_PARALLELISM, *RING, *EXPERTS, "sequence_parallel", "tensor_parallel_degree"):
         value = "true" if isinstance(config.flags()[name].default, bool) else "2"
         run = config.parse([f"--{name}", value, "--device", "cpu"])
         assert "--nproc" in dict(run.ineffective)[name]

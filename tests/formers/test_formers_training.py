@@ -372,6 +372,7 @@ def test_lora_trains_and_its_merged_model_generates(run_python, finished, conver
         (("--recompute_granularity", "full"), "--recompute_granularity "),
         (("--nproc", "2", "--context_parallel_degree", "2"), "--context_parallel_degree"),
         (("--nproc", "2", "--sep_parallel_degree", "2"), "this environment has PaddleFormers"),
+        (("--nproc", "2", "--expert_parallel_degree", "2"), "this environment has PaddleFormers"),
     ],
 )
 def test_what_is_not_there_is_refused_in_a_sentence(run_python, tmp_path, arguments, sentence):

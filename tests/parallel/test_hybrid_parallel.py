@@ -12,6 +12,7 @@ from hybrid_parallel.methods import (
     ADAPTED,
     CONVERSATIONS,
     EIGHT,
+    EXPERT_MODELS,
     FOUR,
     MODELS,
     SPLIT_MODELS,
@@ -38,8 +39,8 @@ def of_layers(count: int, learning_rate: float, seed: int, tmp_path_factory) -> 
     """
     sizes = {"num_hidden_layers": count, "num_attention_heads": 4}
     folders = {CONVERSATIONS: str(run_inputs.conversations(tmp_path_factory.mktemp("conversations")))}
-    for name, different in (MODELS | SPLIT_MODELS).items():
-        inputs = run_inputs.inputs(tmp_path_factory.mktemp("model"), SOURCES, **sizes, **different)
+    for name, different in (MODELS | SPLIT_MODELS | EXPERT_MODELS).items():
+        inputs = run_inputs.inputs(tmp_path_factory.mktemp("model"), SOURCES, **(sizes | different))
         folders[name] = str(inputs["model_name_or_path"])
         if name == ADAPTED:
             paddle.seed(seed)
@@ -70,7 +71,7 @@ def runs(tmp_path_factory, seed):
 
     @functools.cache
     def run(processes: int, which: str, deep: bool = False) -> dict:
-        on_a_card = processes == 4 or (processes > 1 and (deep or which.startswith("split")))
+        on_a_card = processes == 4 or (processes > 1 and (deep or which.startswith(("split", "experts"))))
         variables = AS_ON_A_CARD if on_a_card else {}
         folder = tmp_path_factory.mktemp("runs")
         timeout = max(ranks.TIMEOUT, 200 * processes)
@@ -101,8 +102,7 @@ def check(results: dict, method: Method, alone: dict) -> None:
 def test_ranks_train_as_one(method, runs, record_property):
     record_property(*method.case.recorded)
     deep = "--virtual_pp_degree" in method.flags
-    alone = method.which if method.split else "others" if method.model else "first"
-    check(runs(method.ranks, method.which, deep), method, runs(1, alone, deep))
+    check(runs(method.ranks, method.which, deep), method, runs(1, method.alone, deep))
 
 
 def test_it_does_train(runs):

@@ -252,6 +252,7 @@ MIXTRAL = Family(
     unsupported_fields=("tie_word_embeddings",),
     reads=("output_router_logits",),
     experts=Experts("num_local_experts"),
+    distributes_experts=True,
     projections=("w1", "w3", "w2"),
     presets={
         "mixtral-tiny": TINY_SIZES
@@ -301,6 +302,7 @@ QWEN2_MOE = Family(
     unsupported_fields=("use_sliding_window", "mlp_only_layers", "tie_word_embeddings"),
     reads=("sliding_window", "output_router_logits"),
     experts=Experts("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"),
+    distributes_experts=True,
     fused_projections=FUSED_PROJECTIONS,
     attention_bias=True,
     presets={

@@ -48,9 +48,18 @@ def mixture(experts, tokens, probs, indices):
     experts = list(experts)
     rows, sorted_indices = paddle_fused.moe_token_permute(tokens, indices)
     counts = paddle_release.counts_of(indices, len(experts))
+    sizes = counts.tolist() if paddle.in_dynamic_mode() else counts
+    return paddle_fused.moe_token_unpermute(results_of(experts, rows, sizes), sorted_indices, probs)
+
+
+def results_of(experts: list, rows, sizes):
+    """The results of ``experts`` for rows [M, H], sorted by expert.
+
+    Args:
+        sizes: the number of rows of each expert: a list, or a tensor [E] of a captured program.
+    """
     weights = grouped_weights(experts)
-    results = _one_by_one(experts, rows, counts) if weights is None else _grouped(weights, rows, counts)
-    return paddle_fused.moe_token_unpermute(results, sorted_indices, probs)
+    return _one_by_one(experts, rows, sizes) if weights is None else _grouped(weights, rows, sizes)
 
 
 @paddle.jit.not_to_static
@@ -73,10 +82,9 @@ def _is_product(layer) -> bool:
 
 
 @paddle.jit.not_to_static
-def _grouped(weights, rows, counts):
+def _grouped(weights, rows, sizes):
     """The experts' results for their rows, in three grouped matmuls."""
     gates, ups, downs = weights
-    sizes = counts.tolist() if paddle.in_dynamic_mode() else counts
 
     def product(x, matrices):
         x, *matrices = auto_cast.cast_inputs(x, *matrices)
@@ -87,14 +95,13 @@ def _grouped(weights, rows, counts):
     return product(inner, downs)
 
 
-def _one_by_one(experts, rows, counts):
+def _one_by_one(experts, rows, sizes):
     """The experts' results for their rows, one expert after the other."""
+    learns = True
     if paddle.in_dynamic_mode():
-        sizes = counts.tolist()
         learns = paddle.is_grad_enabled()
     else:  # a captured program computes the sizes when it runs
-        sizes = paddle.split(counts, len(experts))
-        learns = True
+        sizes = paddle.split(sizes, len(experts))
     results = []
     for expert, part in zip(experts, paddle.split(rows, sizes)):  # noqa: B905 (to_static knows no strict)
         if expert is None:

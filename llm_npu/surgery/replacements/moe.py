@@ -15,8 +15,9 @@ import paddle
 import paddle.nn.functional as F
 
 import paddle_fused
+from llm_npu.models import own_experts
 from llm_npu.surgery.fusable_layers import fusable_layer
-from llm_npu.surgery.mixtures import experts, moe_blocks
+from llm_npu.surgery.mixtures import expert_parallel, experts, moe_blocks
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 
@@ -32,7 +33,7 @@ def example(block, batch) -> list:
     probs = batch.empty(count, top_k, dtype="float32")
     return [
         lambda: paddle_fused.moe_token_permute(tokens, indices),
-        *_experts_example(list(block.experts), batch, count * top_k),
+        *_experts_example(own_experts.of_block(block), batch, count * top_k),
         lambda: paddle_fused.moe_token_unpermute(rows, order, probs),
     ]
 
@@ -63,13 +64,15 @@ def replace(layer) -> Replacement | NotFused | None:
         return BLOCKS[fusable.variant](layer, fusable)
     forward, unsupported_reason = VARIANTS[fusable.variant]
     reason = (
-        fusable.overridden(layer) or experts.unsupported_reason(layer.experts) or unsupported_reason(layer)
+        fusable.overridden(layer)
+        or experts.unsupported_reason(own_experts.of_block(layer))
+        or unsupported_reason(layer)
     )
     return NotFused(reason) if reason else Replacement(forward=forward)
 
 
 def _unsupported_routed(block) -> str | None:
-    for number, expert in enumerate(block.experts):
+    for number, expert in enumerate(own_experts.of_block(block)):
         activation = type(expert.act_fn).__name__
         if activation != "SiLUActivation":
             return f"the activation of experts.{number} is {activation}, not silu"
@@ -86,7 +89,7 @@ def _unsupported_gated(block) -> str | None:
         return f"the gate scores experts by {gate.scoring_func}, not by softmax"
     if gate.topk_method != "greedy":
         return f"the gate selects experts by {gate.topk_method}, not by probability"
-    if not all(expert.fuse_swiglu for expert in block.experts):
+    if not all(expert.fuse_swiglu for expert in own_experts.of_block(block)):
         return f"the activation of the experts is {block.config.hidden_act}, not silu"
     return None
 
@@ -99,7 +102,7 @@ def routed(self, hidden_states):
         scores = F.softmax(router_logits.astype("float32"), axis=-1)
         probs, indices = _chosen(scores, self.top_k, norm_topk_prob=True)
     # The router logits have the dtype in which AMP computes matmuls.
-    out = experts.mixture(self.experts, tokens.astype(router_logits.dtype), probs, indices)
+    out = expert_parallel.mixture(self, tokens.astype(router_logits.dtype), probs, indices)
     return out.astype(hidden_states.dtype).reshape(hidden_states.shape), router_logits
 
 
@@ -119,7 +122,7 @@ def gated(self, hidden_states):
         auxiliary_loss = _auxiliary_loss(gate, scores, by_token, indices)
     # The shared expert's output has the dtype in which AMP computes matmuls.
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
-    out = experts.mixture(self.experts, tokens, probs, indices).reshape(hidden_states.shape)
+    out = expert_parallel.mixture(self, tokens, probs, indices).reshape(hidden_states.shape)
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 
 

@@ -21,6 +21,23 @@ SPLIT_MODELS = {
     "Mistral": {"model_type": "mistral"},
     ADAPTED: {},
 }
+# The same, of runs with experts.
+EXPERT_MODELS = {
+    "Mixtral": {
+        "model_type": "mixtral",
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 2,
+    },
+    "Qwen2-MoE": {
+        "model_type": "qwen2_moe",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 64,
+        "num_hidden_layers": 2,
+    },
+}
 CONVERSATIONS = "conversations"  # data of short documents instead of text
 
 
@@ -29,8 +46,9 @@ class Method:
     """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
 
     One that is not ``first`` runs after the others of as many processes, in processes of its own, and so do
-    those of a kind that are ``split``. ``model``: one of MODELS and SPLIT_MODELS, by default a Llama.
-    ``data``: text by default; CONVERSATIONS are packed. ``otherwise``: the seed of other roundings.
+    those of a kind that are ``split`` or have one of EXPERT_MODELS. ``model``: one of MODELS, SPLIT_MODELS and
+    EXPERT_MODELS, by default a Llama. ``data``: text by default; CONVERSATIONS are packed. ``otherwise``: the
+    seed of other roundings.
     """
 
     name: str
@@ -48,7 +66,21 @@ class Method:
     @property
     def which(self) -> str:
         """The runs of one start of the program."""
+        if self.model in EXPERT_MODELS:
+            return f"experts{self.kind}"
         return f"split{self.kind}" if self.split else "first" if self.first else "others"
+
+    @property
+    def alone(self) -> str:
+        """The runs of one process that it is compared with."""
+        if self.split or self.model in EXPERT_MODELS:
+            return self.which
+        return "others" if self.model else "first"
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether fleet makes its groups. Plain data parallelism has none, also with experts over ranks."""
+        return any(part in self.flags for part in ("sharding", "tensor", "pipeline", "sep_", "context"))
 
     @property
     def kind(self) -> str:
@@ -109,6 +141,10 @@ ALONE = [
         OF_SPLIT | {"data": CONVERSATIONS, "bf16": True},
         OF_SPLIT | {"model": ADAPTED},
         *(OF_SPLIT | {"model": model} for model in ("Qwen2", "Mistral", "Gemma", "GPT")),
+        {"model": "Mixtral"},
+        {"model": "Mixtral", "bf16": True},
+        {"model": "Qwen2-MoE"},
+        {"model": "Qwen2-MoE", "bf16": True},
     )
     for method in (
         Method("one process", 1, 1, "", **kind),
@@ -167,6 +203,13 @@ TWO += [
     Method("ring", 2, 1, RING, **OF_SPLIT, model=ADAPTED),
     Method("ring", 2, 1, RING, **OF_SPLIT, model="Qwen2"),
 ]
+EXPERTS, SHARDED = "--expert_parallel_degree", "--sharding stage1"
+TWO += [
+    Method(f"experts over 2{name}", 2, 2, f"{EXPERTS} 2{flags}", model=model, bf16=bf16)
+    for name, flags in (("", ""), (" with sharding stage 1", f" {SHARDED}"))
+    for model in EXPERT_MODELS
+    for bf16 in (False, True)
+]
 FOUR = [
     Method("tensor 2 x data 2", 4, 2, TENSOR),
     Method("tensor 2 with sequence parallel x sharding stage 1 of 2", 4, 2, f"{SEQUENCE} --sharding stage1"),
@@ -200,6 +243,27 @@ FOUR += [
     Method("Ulysses 2 x tensor 2", 4, 1, f"{SPLIT} {TENSOR}", **OF_SPLIT, data=CONVERSATIONS),
     Method("Ulysses 2 x tensor 2 with sequence parallel", 4, 1, f"{SPLIT} {SEQUENCE}", **OF_SPLIT),
     Method("Ulysses 2 x tensor 2 with sequence parallel", 4, 1, f"{SPLIT} {SEQUENCE}", **OF_SPLIT, bf16=True),
+]
+FOUR += [
+    Method("experts over 4", 4, 4, f"{EXPERTS} 4", model="Mixtral"),
+    Method("experts over 2 x data 2", 4, 4, f"{EXPERTS} 2", model="Qwen2-MoE"),
+    Method(
+        "experts over 2 x data 2, recompute",
+        4,
+        4,
+        f"{EXPERTS} 2 --recompute true",
+        model="Mixtral",
+        bf16=True,
+    ),
+    Method("experts over 4 with sharding stage 1", 4, 4, f"{EXPERTS} 4 {SHARDED}", model="Qwen2-MoE"),
+    Method(
+        "experts over 2 x data 2 with sharding stage 1",
+        4,
+        4,
+        f"{EXPERTS} 2 {SHARDED}",
+        model="Mixtral",
+        bf16=True,
+    ),
 ]
 EIGHT = [
     Method("tensor 2 x pipeline 2 x data 2", 8, 2, f"{TENSOR} {STAGES}"),

@@ -46,7 +46,7 @@ def roundings_of(method: Method) -> Iterator[None]:
 
 
 def main(folder: Path, count: int, which: str, folders: str, arguments: list[str]) -> None:
-    run, results = train.main, {}
+    run, results, had_groups = train.main, {}, False
     for number, method in enumerate(methods(count, which)):
         output_dir = folder / f"out-{count}-{number}"
         print(f"==== {method.key}", flush=True)
@@ -56,7 +56,8 @@ def main(folder: Path, count: int, which: str, folders: str, arguments: list[str
         if method.data:
             words += ["--input_dir", json.loads(folders)[method.data]]
         if number and method.flags:
-            forget_groups()
+            forget_groups(same_method=not (had_groups or method.has_groups))
+        had_groups = method.has_groups
         left: set[tuple[str, str]] = set()  # kernels that a card would leave to the host
         try:
             watch = virtual_npu.watch_host_fallbacks(lambda line, left=left: noted(line, left))

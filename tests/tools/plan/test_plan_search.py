@@ -53,7 +53,7 @@ def test_the_search_sees_every_layout_of_the_trainer():
     for layout in layouts:
         layout.check(shape)
         assert (layout.cards, layout.global_batch_size) == (8, 16)
-        values = dict.fromkeys((*DEGREES_OF_SCRIPT, *UNSUPPORTED_PARALLELISM), 1)
+        values = dict.fromkeys((*DEGREES_OF_SCRIPT, *UNSUPPORTED_PARALLELISM, "expert_parallel_degree"), 1)
         values |= {"tensor_parallel_degree": layout.tensor_parallel_degree, "sharding": layout.sharding}
         values["pipeline_parallel_degree"] = layout.pipeline_parallel_degree
         values["virtual_pp_degree"] = layout.virtual_pp_degree

@@ -1,0 +1,94 @@
+"""Models of which a rank has some experts of every mixture (``--expert_parallel_degree``).
+
+The other experts are None in ``block.experts``, so that parameters keep their names: a checkpoint does not
+depend on the number of ranks. Parameters of experts are marked ``no_sync``: Paddle neither broadcasts them
+nor reduces their gradients.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+
+from . import families
+
+SHARE = "_expert_share"  # attribute of blocks
+
+
+@dataclass
+class ExpertShare:
+    """A rank's share of the experts of every mixture.
+
+    Attributes:
+        rank, ranks: the rank in the group that shares the experts, and the number of its ranks.
+        group: of ``paddle.distributed``; set before the first forward pass.
+    """
+
+    rank: int
+    ranks: int
+    group: object = None
+
+    def of(self, experts: int) -> range:
+        """The numbers of this rank's experts."""
+        own = experts // self.ranks
+        return range(self.rank * own, (self.rank + 1) * own)
+
+
+@contextmanager
+def built(model_type: str, share: ExpertShare) -> Iterator[None]:
+    """A context in which new models of a family have only the experts of ``share``.
+
+    A mixture first has all experts; the others are freed before the next layer is built.
+    """
+    module = sys.modules[families.model_class(model_type).__module__]
+    blocks = [getattr(module, name) for name in families.FAMILIES[model_type].layers["moe"]]
+    upstream = {block: block.__init__ for block in blocks}
+
+    def building(init):
+        @wraps(init)
+        def build(block, *args, **kwargs):
+            init(block, *args, **kwargs)
+            _keep(block, share)
+
+        return build
+
+    for block, init in upstream.items():
+        block.__init__ = building(init)
+    try:
+        yield
+    finally:
+        for block, init in upstream.items():
+            block.__init__ = init
+
+
+def _keep(block, share: ExpertShare) -> None:
+    own = share.of(len(block.experts))
+    for number in range(len(block.experts)):
+        if number not in own:
+            block.experts._sub_layers[str(number)] = None
+    for parameter in block.experts.parameters():
+        parameter.expert = parameter.no_sync = True
+    block.__dict__[SHARE] = share
+
+
+def share_of(block) -> ExpertShare | None:
+    """The share that a block's experts belong to; None if the block has all experts."""
+    return block.__dict__.get(SHARE)
+
+
+def of_block(block) -> list:
+    """The experts that this rank has."""
+    return list(block.experts) if share_of(block) is None else [e for e in block.experts if e is not None]
+
+
+def share_of_model(model) -> ExpertShare | None:
+    """The share of a model's experts; None if the model has all experts, or none."""
+    return next(filter(None, map(share_of, model.sublayers(include_self=True))), None)
+
+
+def is_own(parameter) -> bool:
+    """Whether only the ranks with this expert have the parameter."""
+    return getattr(parameter, "expert", False)

@@ -1,0 +1,184 @@
+"""Experts over ranks, by ``--expert_parallel_degree``: tokens travel to the ranks of their experts and back.
+
+The ranks have different samples, as in data parallelism. N neighbouring ranks share the experts of every
+mixture; groups of N are replicas. A loss is the mean over the data ranks, so
+
+    gradient of an expert = sum over the tokens of all ranks of the ranks' own gradients / data ranks
+
+of which the backward pass sums the tokens of a group. Each optimizer updates its rank's experts, also with
+sharding stage 1. The norm for clipping counts every expert once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import paddle
+import paddle.distributed as dist
+from paddle.distributed import fleet
+from paddle.nn.clip import ClipGradBase, _squared_l2_norm
+
+from llm_npu.models import own_experts
+from llm_npu.models.own_experts import is_own
+from llm_npu.training.nonfinite import gradient_of
+from llm_npu.training.run import Feature, Run
+from llm_npu.training.trainer import PretrainTrainer
+from llm_npu.training.upstream_trainer import TrainerCallback, optimizer_wrappers
+
+
+@dataclass(frozen=True)
+class ExpertGroups:
+    """The groups of this rank.
+
+    Attributes:
+        experts: the ranks that share the experts.
+        replicas: the ranks with the same experts; None if that is this rank alone.
+    """
+
+    experts: object
+    replicas: object | None
+
+    @classmethod
+    def of(cls, ranks: int) -> ExpertGroups:
+        """The groups of a run in which ``ranks`` ranks share the experts. Collective over all ranks."""
+        everyone = range(dist.get_world_size())
+        of_experts = [list(everyone[first : first + ranks]) for first in everyone[::ranks]]
+        of_replicas = [list(everyone[first::ranks]) for first in range(ranks)]
+        communicators = []
+        for members in (*of_experts, *(of_replicas if len(of_experts) > 1 else [])):
+            communicator = dist.new_group(members)
+            if dist.get_rank() in members:
+                communicators.append(communicator)
+        for communicator in communicators:  # its first call sets it up, in the same order on all ranks
+            dist.barrier(communicator)
+        experts, *replicas = communicators
+        return cls(experts, replicas[0] if replicas else None)
+
+
+class ClipWithExperts(ClipGradBase):
+    """``ClipGradByGlobalNorm`` over the parameters of all ranks.
+
+    Args:
+        clip_norm: the maximum of the norm.
+        experts: the group that shares the experts.
+        sharding: the group over which the other gradients are sharded; None if every rank has all of them.
+    """
+
+    def __init__(self, clip_norm: float, experts, sharding=None):
+        super().__init__()
+        self.clip_norm = clip_norm
+        self._experts, self._sharding = experts, sharding
+
+    @paddle.no_grad()
+    def _dygraph_clip(self, params_grads):
+        clipped = [(p, g) for p, g in params_grads if g is not None and getattr(p, "need_clip", True)]
+        norm = paddle.sqrt(self._squares(clipped))
+        most = paddle.full([], self.clip_norm, norm.dtype)
+        scale = most / paddle.maximum(norm, most)
+        for _, gradient in clipped:
+            gradient.multiply_(scale.astype(gradient.dtype))
+        return params_grads
+
+    def _squares(self, params_grads) -> paddle.Tensor:
+        """The sum of squares over all ranks, a float32 tensor with the same bits on all of them."""
+        own, shared = (
+            _sum_of_squares([g for p, g in params_grads if is_own(p) is of_expert])
+            for of_expert in (True, False)
+        )
+        dist.all_reduce(own, group=self._experts)
+        if self._sharding is not None:
+            dist.all_reduce(shared, group=self._sharding)
+        return (own + shared).reshape([])
+
+
+def _sum_of_squares(gradients: list) -> paddle.Tensor:
+    squares = [_squared_l2_norm(gradient).astype("float32").reshape([1]) for gradient in gradients]
+    return paddle.concat(squares).sum(keepdim=True) if squares else paddle.zeros([1])
+
+
+class ReduceExpertGradients(TrainerCallback):
+    """Completes the gradients of experts before the optimizer's step."""
+
+    def __init__(self, groups: ExpertGroups):
+        self._groups = groups
+
+    def on_optimizer_begin(self, args, state, control, model=None, **kwargs):
+        with paddle.no_grad():
+            for parameter in filter(is_own, model.parameters()):
+                gradient = gradient_of(parameter)
+                gradient.scale_(1 / args.dataset_world_size)
+                if self._groups.replicas is not None:
+                    dist.all_reduce(gradient, group=self._groups.replicas)
+
+
+def keep_experts(sharding) -> None:
+    """Leave experts out of sharding stage 1 (``DygraphShardingOptimizer``): each rank updates its own."""
+    parameters, own = sharding._parameter_list, sharding._sharding_rank
+    sharding._parameter_list = [parameter for parameter in parameters if not is_own(parameter)]
+    shared = sharding._partition_parameters()
+    sharding._parameter_list = parameters
+    sharding._rank2params = shared | {own: [*shared[own], *filter(is_own, parameters)]}
+    sharding._param2rank = sharding._map_param_to_rank()
+    for name in ("_parameter_list", "_param_groups"):
+        sharding._set_inner_opt_attr(name, sharding._rank2params[own])
+    reduce, synchronize = sharding.reduce_gradients, sharding._sharding_sync_parameters
+
+    def reduce_gradients(parameter_list, hcg):
+        reduce([parameter for parameter in parameter_list if not is_own(parameter)], hcg)
+
+    def _sharding_sync_parameters():
+        updated, sharding._rank2params = sharding._rank2params, shared
+        try:
+            synchronize()
+        finally:
+            sharding._rank2params = updated
+
+    vars(sharding).update(
+        reduce_gradients=reduce_gradients, _sharding_sync_parameters=_sharding_sync_parameters
+    )
+
+
+class ExpertTrainer(PretrainTrainer):
+    """The trainer of a model whose experts are distributed over ranks.
+
+    Attributes:
+        groups: set after construction.
+    """
+
+    groups: ExpertGroups
+
+    def create_optimizer(self, lr_scheduler=None):
+        optimizer = super().create_optimizer(lr_scheduler)
+        if optimizer._grad_clip is not None:
+            sharding = None
+            if self.args.sharding_parallel_degree > 1:
+                sharding = fleet.get_hybrid_communicate_group().get_sharding_parallel_group()
+            norm = optimizer._grad_clip.clip_norm
+            optimizer._grad_clip = ClipWithExperts(norm, self.groups.experts, sharding)
+        return optimizer
+
+    def _wrap_model(self, model, training=True):
+        wrapped = super()._wrap_model(model, training)
+        for optimizer in optimizer_wrappers(self.optimizer):
+            if "_rank2params" in vars(optimizer):
+                keep_experts(optimizer)
+        return wrapped
+
+
+class ExpertParallel(Feature):
+    """``--expert_parallel_degree``: ranks share the experts of every mixture."""
+
+    def takes_part(self, run: Run) -> bool:
+        return run.arguments.expert_ranks > 1
+
+    def configure(self, run: Run) -> None:
+        run.arguments.training.use_expert_parallel = True  # gradients are reduced without experts
+        run.trainer_kind = ExpertTrainer
+
+    def on_model(self, run: Run) -> None:
+        self._groups = ExpertGroups.of(run.arguments.expert_ranks)
+        own_experts.share_of_model(run.model).group = self._groups.experts
+
+    def on_trainer(self, run: Run) -> None:
+        run.trainer.groups = self._groups
+        run.trainer.add_callback(ReduceExpertGradients(self._groups))

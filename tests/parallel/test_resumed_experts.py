@@ -1,0 +1,75 @@
+"""Runs with experts over ranks go on from checkpoints of one process and of each other, and the other way."""
+
+import json
+import shutil
+
+import pytest
+import ranks
+import run_inputs
+from test_resumed_runs import (
+    FP32,
+    HALVES,
+    PROGRAM,
+    SAVED,
+    SOURCES,
+    STEPS,
+    WHOLE_BATCH,
+    after,
+    alone,
+    arguments,  # noqa: F401  (a fixture)
+)
+
+from llm_npu.training import checkpoint
+
+pytestmark = pytest.mark.slow
+EXPERTS = f"--expert_parallel_degree 2 {HALVES} {FP32}"
+MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+@pytest.fixture(scope="module")
+def mixtral(arguments, tmp_path_factory) -> list[str]:  # noqa: F811
+    """The arguments of a very small Mixtral on a little text."""
+    inputs = run_inputs.inputs(tmp_path_factory.mktemp("mixtral"), SOURCES, num_attention_heads=4, **MIXTRAL)
+    return [*arguments, "--model_name_or_path", str(inputs["model_name_or_path"])]
+
+
+@pytest.fixture(scope="module")
+def folder(mixtral, tmp_path_factory):
+    """Where the runs of two ranks are, after one of one process."""
+    folder = tmp_path_factory.mktemp("runs")
+    alone(mixtral, *f"{WHOLE_BATCH} {FP32}".split(), "--output_dir", folder / "one")
+    without_groups = [
+        ["whole", None, EXPERTS],
+        ["again", "whole", EXPERTS],
+        ["from one", "one", EXPERTS],
+    ]
+    sharded = [
+        ["sharded", "one", f"{EXPERTS} --sharding stage1"],
+        ["replicated", "whole", f"{HALVES} {FP32} --sharding stage1"],
+    ]
+    for number, runs in enumerate((without_groups, sharded)):  # plain data parallelism has no groups
+        steps = [
+            [str(folder / out), start and str(checkpoint.path_of(folder / start, SAVED)), flags]
+            for out, start, flags in runs
+        ]
+        ranks.run(PROGRAM, 2, folder / f"program-{number}", json.dumps(steps), *mixtral)
+    return folder
+
+
+def test_the_same_mesh_goes_on_bit_for_bit(folder):
+    assert after(folder / "again") == after(folder / "whole")
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        first, other = (checkpoint.path_of(folder / out, STEPS) / file for out in ("whole", "again"))
+        assert first.read_bytes() == other.read_bytes(), file
+
+
+@pytest.mark.parametrize("start, out", [("one", "from one"), ("one", "sharded"), ("whole", "replicated")])
+def test_another_mesh_goes_on_to_rounding(folder, start, out):
+    assert after(folder / out) == pytest.approx(after(folder / start), rel=1e-6)
+
+
+def test_one_process_goes_on_from_many(folder, mixtral):
+    back = folder / "back"
+    shutil.copytree(checkpoint.path_of(folder / "whole", SAVED), checkpoint.path_of(back, SAVED))
+    alone(mixtral, *f"{WHOLE_BATCH} {FP32} --resume_from_checkpoint --output_dir".split(), back)
+    assert after(back) == pytest.approx(after(folder / "whole"), rel=1e-6)

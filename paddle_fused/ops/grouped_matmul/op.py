@@ -177,7 +177,9 @@ def _composed(x, weight, group_list, group_list_type):
         if size or (learns and not matrix.stop_gradient)
     ]
     out = paddle_release.concat(parts or [matrices[0].detach()[:0]])
-    return out if any(sizes) or x.stop_gradient else out + x.sum()  # keeps an empty x in the graph
+    if any(sizes) or x.stop_gradient:
+        return out
+    return out + x.sum().astype(out.dtype)  # keeps an empty x in the graph; auto_cast sums in float32
 
 
 def _matrices_of(weight) -> list:

@@ -253,3 +253,15 @@ def test_a_captured_program_refuses_wrong_shapes_when_it_runs(words):
 
     with pytest.raises(ValueError, match=re.escape(words)):
         paddle.jit.to_static(program, full_graph=True)(first, tensors)
+
+
+def test_no_rows_keep_their_dtype_under_auto_cast():
+    paddle.set_device("npu:0")
+    x, weight = (paddle.zeros(shape, "bfloat16") for shape in ([0, 8], [2, 8, 4]))
+    x.stop_gradient = weight.stop_gradient = False
+    for level in ("O1", "O2"):
+        with use_backend("ascend", strict=True), paddle.amp.auto_cast(level=level, dtype="bfloat16"):
+            out = grouped_matmul(x, weight, [0, 0], 1)
+        assert (out.shape, out.dtype) == ([0, 4], paddle.bfloat16)
+        out.sum().backward()
+    assert x.grad.shape == [0, 8] and float(weight.grad.abs().sum()) == 0

@@ -46,9 +46,9 @@ class Method:
     """``flags`` of scripts/run_llama_npu.py; ``data_ranks`` of ``ranks`` processes have samples of their own.
 
     One that is not ``first`` runs after the others of as many processes, in processes of its own, and so do
-    those of a kind that are ``split`` or have one of EXPERT_MODELS. ``model``: one of MODELS, SPLIT_MODELS and
-    EXPERT_MODELS, by default a Llama. ``data``: text by default; CONVERSATIONS are packed. ``otherwise``: the
-    seed of other roundings.
+    those of a kind that are ``split`` or have one of EXPERT_MODELS. ``model``: one of MODELS, SPLIT_MODELS
+    and EXPERT_MODELS, by default a Llama. ``data``: text by default; CONVERSATIONS are packed.
+    ``otherwise``: the seed of other roundings.
     """
 
     name: str

@@ -21,6 +21,7 @@ from paddle_fused import paddle_release
 
 from . import (
     auto_parallel,
+    dualpipev,
     hybrid_parallel,
     initializers,
     layers,
@@ -40,6 +41,8 @@ def apply() -> None:
     operators.apply()
     initializers.fix_bfloat16_initializers()
     hybrid_parallel.apply()
+    if paddle_release.at_least(3, 2):
+        dualpipev.apply()
     store.fix_store_at_exit()
     store.fix_store_address()
     if float_status.choice() != float_status.PLUGIN:
@@ -49,6 +52,7 @@ def apply() -> None:
             fix_mixtral_expert_weights()
         if paddle_release.at_least(3, 2):
             fix_moe_gate_int64()
+            dualpipev.fix_models_of_one_tensor()
         fix_moe_gate_gradient()
         layers.fix_gemma_rotary_dtype()
         layers.fix_means_of_no_losses()

@@ -18,6 +18,7 @@ exit code 2. ``flags()`` returns all flags. The modules:
     formats            flags with a value syntax: --device, --split, --profile, --dump_tensors
     no_effect          shared reasons for "has no effect"; environment variables without effect
     conflicts          flags that contradict each other
+    schedules          flags that contradict the schedule of a pipeline
     model_checks       flags that contradict the model
     early              settings needed before paddle is imported
     build              values -> RunConfig; imports the model library

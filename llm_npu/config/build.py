@@ -16,6 +16,7 @@ from .conflicts import SPLIT_SEQUENCES, UNSUPPORTED_PARALLELISM
 from .early import process_count
 from .formats import paddle_name
 from .library_flags import library_flags
+from .schedules import DUALPIPEV
 from .training import TrainingFlags
 
 OWN_CHECKPOINTS = ("unified_checkpoint", "save_sharded_model", "load_sharded_model", "force_reshard_pp")
@@ -68,6 +69,8 @@ def run_config(
     values |= {"dataloader_num_workers": 0, "distributed_dataloader": False}
     values |= {upstream: values[name] for upstream, name in names.RENAMED.items()}
     values |= adapter.translated(values)
+    if values["pipeline_schedule"] == DUALPIPEV:
+        values["pipeline_parallel_config"] = f"use_{DUALPIPEV}"
     kinds = (ModelArguments, FusedArguments, DataArguments, PreferenceArguments, PretrainArguments)
     parts = (_instance(kind, values) for kind in kinds)
     more = {"ring": shared["context_parallel_degree"], "expert_ranks": experts}

@@ -16,6 +16,7 @@ from llm_npu.models import library, other_library
 from llm_npu.models.library import names
 from paddle_fused import paddle_release
 
+from . import schedules
 from .arguments import FusedArguments
 from .flag import written
 from .formats import profile_window
@@ -335,9 +336,10 @@ def check_parallel(run: Namespace) -> None:
                 "--enable_auto_parallel; remove one of the two (in Python, "
                 "llm_npu.parallel.overlap.apply_overlap accepts a model of distributed tensors)"
             )
+        schedules.check_auto_parallel(run)
         return
     _check_sharding(run, degrees, run.processes > product)
-    _check_interleaved(run, degrees.get("pipeline_parallel_degree", 1))
+    schedules.check(run, degrees.get("pipeline_parallel_degree", 1))
 
 
 def _check_machines(degree: int, of_run: machines.Machines) -> None:
@@ -457,21 +459,4 @@ def _check_sharding(run: Namespace, degrees: dict[str, int], replicated: bool) -
         raise UserError(
             f"--sharding {run.sharding} with float32 gradients (--amp_master_grad) needs all processes in "
             f"{names.TITLE}; remove --{flag}, or set --sharding stage1"
-        )
-
-
-def _check_interleaved(run: Namespace, stages: int) -> None:
-    """Reject early what Paddle would assert about an interleaved pipeline after building everything."""
-    parts, micro_batches = run.virtual_pp_degree or 1, run.gradient_accumulation_steps
-    if parts <= 1 or stages == 1:  # no effect without pipeline stages
-        return
-    if stages < 3:
-        raise UserError(
-            f"--virtual_pp_degree is {parts}, which needs a pipeline of at least 3 stages; "
-            f"--pipeline_parallel_degree is {stages}"
-        )
-    if micro_batches != stages and micro_batches < 2 * stages:
-        raise UserError(
-            f"--virtual_pp_degree with {stages} stages needs {stages} micro batches, or {2 * stages} or "
-            f"more; --gradient_accumulation_steps is {micro_batches}"
         )

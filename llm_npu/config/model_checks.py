@@ -8,6 +8,7 @@ from llm_npu.models.families import FAMILIES, titles_of
 from llm_npu.models.family import Family
 from llm_npu.models.library import names
 
+from . import schedules
 from .arguments import RunConfig
 from .formats import layer_range
 
@@ -120,6 +121,13 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
             "--sequence_parallel; add it, or remove one of the degrees"
         )
     degrees.check_stages(config, stages, name)
+    chunks = stages * schedules.CHUNKS
+    schedule = getattr(training, "pipeline_schedule", None)  # the planner's layouts have none
+    if schedule == schedules.DUALPIPEV and layers % chunks:
+        raise UserError(
+            f"--pipeline_schedule {schedules.DUALPIPEV} with {stages} stages makes {chunks} chunks, "
+            f"which does not divide the {layers} layers of {name}; use a degree whose double does, or 1f1b"
+        )
     parts = stages * (training.virtual_pp_degree or 1)
     if parts > stages and layers % parts:
         raise UserError(

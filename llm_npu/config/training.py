@@ -55,6 +55,14 @@ class TrainingFlags:
         "shape), pipelined:CHUNKS, mc2 or serial. By default fleet's layers are used.",
         no_effect=no_effect.NO_TENSOR_PARALLEL,
     )
+    pipeline_schedule: str | None = flag(
+        None,
+        "Order of micro batches in a pipeline: 1f1b; interleaved, with --virtual_pp_degree chunks of layers "
+        "per stage; dualpipev, with two chunks per stage in V shape and weight gradients that are computed "
+        "where a stage would wait. By default interleaved with --virtual_pp_degree above 1, else 1f1b.",
+        choices=("1f1b", "interleaved", "dualpipev"),
+        no_effect=no_effect.NO_PIPELINE,
+    )
 
     # Length, batch and learning rate
     do_train: bool = flag(True, "Train.")

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import paddle
 
+from llm_npu.config import schedules
 from llm_npu.core.console import say
-from llm_npu.parallel import overlap
+from llm_npu.parallel import overlap, split_backward
 from llm_npu.parallel.trainer import ParallelTrainer, for_one_device
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
@@ -94,6 +95,17 @@ class Pipeline(Feature):
 
     def configure(self, run: Run) -> None:
         run.trainer_kind = PipelineTrainer
+        if _is_dualpipev(run):
+            run.model_config.use_dualpipev = True
+
+    def on_model(self, run: Run) -> None:
+        if _is_dualpipev(run):
+            count = split_backward.apply(run.model)
+            run.notes.append(f"pipeline: DualPipeV; {count} linear layers compute weight gradients later")
+
+
+def _is_dualpipev(run: Run) -> bool:
+    return run.arguments.training.pipeline_schedule == schedules.DUALPIPEV
 
 
 class Overlap(Feature):

@@ -123,6 +123,11 @@ def test_what_gpt_cannot_do_is_refused():
             {"pipeline_parallel_degree": 3, "virtual_pp_degree": 4},
             "is 12, which does not divide the 6 layers of llama-tiny",
         ),
+        (
+            "",
+            {"pipeline_parallel_degree": 2, "pipeline_schedule": "dualpipev"},
+            "makes 4 chunks, which does not divide the 6 layers of llama-tiny",
+        ),
         ("--model_type mixtral", {"tensor_parallel_degree": 2}, "the experts of mixtral-tiny are not split"),
         ("--model_type qwen2_moe", {"tensor_parallel_degree": 2}, "the experts of .* are not split"),
         (

@@ -17,15 +17,18 @@ from llm_npu.config.conflicts import (
     WITHOUT_SPLIT_SEQUENCES,
     check_parallel,
 )
-from llm_npu.models import families
+from llm_npu.models import families, library
 from llm_npu.training import model
+from paddle_fused import paddle_release
 
 pytestmark = pytest.mark.sampled
+V = {"pipeline_parallel_degree": 2, "pipeline_schedule": "dualpipev", "gradient_accumulation_steps": 4}
 SPLIT, RING = {"sep_parallel_degree": 2}, {"context_parallel_degree": 2}
 EXPERTS = {"expert_parallel_degree": 2}
 
 
-def check(processes, **degrees):
+def check(processes, installed=library.PADDLENLP, paddle_number=(3, 3, 1), **degrees):
+    """Check a run in an environment with the library ``installed`` and that release of Paddle."""
     others = {"amp_master_grad": True}
     others |= {"virtual_pp_degree": 1, "gradient_accumulation_steps": 1, "sequence_parallel": False}
     others |= {"use_fused_moe": True, "finetuning_type": "full", "expert_parallel_degree": -1}
@@ -33,8 +36,12 @@ def check(processes, **degrees):
     others |= {"stage": "pt", "max_seq_length": 32}
     others |= {"sharding_parallel_config": "", "tensor_parallel_config": "", "disable_fused_options": False}
     others |= {"use_npu_fusion_attention": True, "split_inputs_sequence_dim": True, "sharding": ""}
+    others |= {"pipeline_schedule": None, "pipeline_parallel_config": "", "offload_activations": None}
     values = dict.fromkeys((*DEGREES, *UNSUPPORTED_PARALLELISM), -1) | others | degrees
-    check_parallel(Namespace(**values, processes=processes))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setattr(library, "installed_or_none", lambda: installed)
+        environment.setattr(paddle_release, "installed_number", lambda: paddle_number)
+        check_parallel(Namespace(**values, processes=processes))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +95,26 @@ def check(processes, **degrees):
         (
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 6},
             "--gradient_accumulation_steps is 6",
+        ),
+        ({"pipeline_parallel_degree": 4, "pipeline_schedule": "interleaved"}, "set --virtual_pp_degree 2"),
+        (
+            {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "pipeline_schedule": "1f1b"},
+            "--virtual_pp_degree 2 is for --pipeline_schedule interleaved",
+        ),
+        ({**V, "virtual_pp_degree": 2}, "--virtual_pp_degree 2 is for --pipeline_schedule interleaved"),
+        ({**V, "gradient_accumulation_steps": 3}, "needs 4 micro batches or more"),
+        ({**V, "fp16": True}, "--fp16"),
+        ({**V, "overlap": "auto"}, "--overlap"),
+        ({**V, "offload_activations": "all"}, "--offload_activations"),
+        ({**V, "sharding_parallel_config": "split_param"}, "--sharding_parallel_config"),
+        ({**V, "pipeline_parallel_config": "enable_overlap_p2p_comm"}, "--pipeline_parallel_config"),
+        ({**V, "disable_fused_options": True}, "use_npu_fusion_attention"),
+        ({**V, "use_npu_fusion_attention": False}, "use_npu_fusion_attention"),
+        ({**V, "enable_auto_parallel": True}, "--enable_auto_parallel has its own"),
+        ({**V, **SPLIT}, "--pipeline_parallel_degree"),
+        (
+            {"pipeline_parallel_degree": 2, "pipeline_parallel_config": "use_dualpipev"},
+            "set --pipeline_schedule dualpipev instead",
         ),
         (
             {"enable_auto_parallel": True, "tensor_parallel_degree": 2, "overlap": "auto"},
@@ -146,10 +173,25 @@ def test_degrees_that_do_not_fit_are_refused(degrees, sentence):
         (4, {**SPLIT, "tensor_parallel_degree": 2, "sequence_parallel": True}),
         (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 4}),
         (4, {"pipeline_parallel_degree": 4, "virtual_pp_degree": 2, "gradient_accumulation_steps": 10}),
+        (4, {**V, "sharding": "stage1"}),
+        (8, {**V, "tensor_parallel_degree": 4, "sequence_parallel": True}),
+        (4, {**V, "pipeline_schedule": "1f1b", "gradient_accumulation_steps": 1}),
     ],
 )
 def test_degrees_that_fit(processes, degrees):
     check(processes, **degrees)
+
+
+def test_a_paddle_without_dualpipev_is_refused():
+    with pytest.raises(ValueError, match=r"needs Paddle 3\.2 or later; this is .* Use 1f1b or interleaved"):
+        check(4, paddle_number=(3, 1, 1), **V)
+    check(4, paddle_number=(3, 1, 1), **{**V, "pipeline_schedule": "1f1b"})
+
+
+@pytest.mark.parametrize("degrees", [V, SPLIT, RING])
+def test_what_only_one_library_has_is_refused_with_the_other(degrees):
+    with pytest.raises(ValueError, match=r"(of|for) PaddleNLP's models"):
+        check(4, installed=library.PADDLEFORMERS, **degrees)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +223,8 @@ def test_parallelism_that_this_script_does_not_have_changes_nothing_in_one_proce
         run = config.parse([f"--{name}", value, "--device", "cpu"])
         assert "--nproc" in dict(run.ineffective)[name]
         model_config = model.config_for(run)
-        for library in ("context_parallel_degree", "sep_parallel_degree", "context_parallel_size"):
-            assert getattr(model_config, library, 1) in (-1, 0, 1)
+        for field in ("context_parallel_degree", "sep_parallel_degree", "context_parallel_size"):
+            assert getattr(model_config, field, 1) in (-1, 0, 1)
         model_config.num_hidden_layers = 1
         logits = families.new_model(model_config)(paddle.arange(8)[None])
         assert paddle.isfinite(logits[0] if isinstance(logits, tuple) else logits).all(), name

@@ -101,8 +101,7 @@ def check(results: dict, method: Method, alone: dict) -> None:
 @pytest.mark.parametrize("method", [*TWO, *FOUR, *EIGHT], ids=lambda method: f"{method.ranks} {method.key}")
 def test_ranks_train_as_one(method, runs, record_property):
     record_property(*method.case.recorded)
-    deep = "--virtual_pp_degree" in method.flags
-    check(runs(method.ranks, method.which, deep), method, runs(1, method.alone, deep))
+    check(runs(method.ranks, method.which, method.deep), method, runs(1, method.alone, method.deep))
 
 
 def test_it_does_train(runs):

@@ -21,6 +21,7 @@ NO_DEFECTS = {  # files that name a release for another reason
     "virtual_npu/csrc/phi_kernels/math/fused_linear_param_grad_add.cc": "follows 3.0",
     "llm_npu/config/conflicts.py": "refuses what 3.0 cannot",
     "llm_npu/config/no_effect.py": "who reads a variable",
+    "llm_npu/config/schedules.py": "refuses what 3.1 cannot",
     "llm_npu/doctor/checks/ascend.py": "who reads a variable",
     "llm_npu/inference/options.py": "refuses what PaddleFormers 1.2 cannot",
     "llm_npu/launch/processes.py": "sets what 3.0 reads",

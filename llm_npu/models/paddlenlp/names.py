@@ -13,7 +13,7 @@ UNDIVIDED: dict[str, object] = {}  # further fields of a model that is whole on 
 DIVIDED: dict[str, object] = {}  # fields of a model that is split over processes
 LENGTH = "seq_length"  # length of the rows of a batch
 # Fields that are not part of a config.json.
-UNSAVED: tuple[str, ...] = (TENSOR_PARALLEL,)
+UNSAVED: tuple[str, ...] = (TENSOR_PARALLEL, "use_dualpipev")
 # Matrices stored as in Hugging Face files; all others are transposed.
 UNTRANSPOSED = ("embed_tokens.weight",)
 # How a batch passes document masks to the model (``Collator.mask``); None: depends on fused attention.

@@ -16,6 +16,7 @@ import paddle
 from paddle.distributed import fleet
 
 import virtual_npu
+from llm_npu.config import schedules
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
 from llm_npu.core.errors import UserError
@@ -63,6 +64,11 @@ class DryRun(Feature):
             raise UserError(
                 "--overlap auto needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
                 "nothing; choose serial, mc2 or pipelined:N"
+            )
+        if training.pipeline_schedule == schedules.DUALPIPEV and training.pipeline_parallel_degree > 1:
+            raise UserError(
+                f"--pipeline_schedule {schedules.DUALPIPEV} sends in both directions, but a dry run "
+                "(VIRTUAL_NPU_DRY=1) runs the stages one after the other; use 1f1b"
             )
         if training.peak_tflops == MEASURED:
             raise UserError(

@@ -96,6 +96,11 @@ class Method:
         return f"{self.name}{self.kind}"
 
     @property
+    def deep(self) -> bool:
+        """Whether it takes a model of 8 layers."""
+        return FOUR_STAGES in self.flags
+
+    @property
     def case(self) -> Case:
         arguments = f"--nproc {self.ranks} {self.flags}".strip()
         arguments += " --stage sft --packing first_fit" * bool(self.data)
@@ -120,7 +125,10 @@ class Method:
 TENSOR, SEQUENCE = "--tensor_parallel_degree 2", "--tensor_parallel_degree 2 --sequence_parallel true"
 STAGES = "--pipeline_parallel_degree 2"
 LOSS = "--use_fused_linear_cross_entropy true"
-PARTS = "--pipeline_parallel_degree 4 --virtual_pp_degree 2"  # takes 8 layers
+FOUR_STAGES = "--pipeline_parallel_degree 4"
+PARTS = f"{FOUR_STAGES} --virtual_pp_degree 2"  # takes 8 layers
+DUALPIPEV = "--pipeline_schedule dualpipev"
+V = f"{STAGES} {DUALPIPEV}"
 
 UNFUSED = {  # name: the seed of other roundings
     "one process, not fused": None,
@@ -182,6 +190,14 @@ TWO = [
     Method("tensor parallel", 2, 1, TENSOR, first=False, model="Gemma"),
     Method("sharding stage 1", 2, 2, "--sharding stage1", first=False, model="Gemma"),
 ]
+OF_V = {"first": False, "micro_batches": 4}
+TWO += [
+    Method("DualPipeV of 2 stages", 2, 1, V, **OF_V),
+    Method("DualPipeV of 2 stages", 2, 1, V, **OF_V, bf16=True),
+    Method("DualPipeV of 2 stages, recompute", 2, 1, f"{V} --recompute true", **OF_V),
+    Method("DualPipeV of 2 stages", 2, 1, V, **OF_V, model="tied embedding"),
+    Method("DualPipeV of 2 stages, no logits", 2, 1, f"{V} {LOSS}", **OF_V, model="tied embedding"),
+]
 TWO += [
     Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT),
     Method("Ulysses", 2, 1, SPLIT, **OF_SPLIT, bf16=True),
@@ -229,6 +245,21 @@ FOUR = [
     Method("pipeline of 4 stages of 2 parts", 4, 1, PARTS, first=False, micro_batches=8),
     Method("pipeline of 4 stages of 2 parts", 4, 1, PARTS, bf16=True, first=False, micro_batches=8),
     Method("pipeline of 4 stages of 2 parts, all forward first", 4, 1, PARTS, first=False, micro_batches=4),
+]
+FOUR += [
+    Method("DualPipeV of 4 stages", 4, 1, f"{FOUR_STAGES} {DUALPIPEV}", first=False, micro_batches=8),
+    Method(
+        *("DualPipeV of 4 stages", 4, 1, f"{FOUR_STAGES} {DUALPIPEV}"),
+        bf16=True,
+        first=False,
+        micro_batches=8,
+    ),
+    Method("DualPipeV 2 x data 2", 4, 2, V, micro_batches=4),
+    Method("DualPipeV 2 x sharding stage 1 of 2", 4, 2, f"{V} --sharding stage1", bf16=True, micro_batches=4),
+    Method("tensor 2 x DualPipeV 2", 4, 1, f"{TENSOR} {V}", micro_batches=4),
+    Method(
+        "tensor 2 with sequence parallel x DualPipeV 2", 4, 1, f"{SEQUENCE} {V}", bf16=True, micro_batches=4
+    ),
 ]
 FOUR += [
     Method("Ulysses of 4", 4, 1, "--sep_parallel_degree 4", **OF_SPLIT),

@@ -109,6 +109,14 @@ def test_another_mesh_continues(method, in_float32, undisturbed_in_float32, star
     assert continued == pytest.approx(undisturbed_in_float32[0], rel=1e-6)
 
 
+@pytest.mark.paddlenlp
+def test_a_pipeline_in_v_shape_that_lost_a_rank(two_ranks, start_python, tmp_path):
+    in_v = "--pipeline_parallel_degree 2 --pipeline_schedule dualpipev --num_hidden_layers 4"
+    micro_batches = "--per_device_train_batch_size 1 --gradient_accumulation_steps 4"
+    flags = f"{in_v} {micro_batches}".split()
+    lose(start_python(*two_ranks, *flags, "--output_dir", tmp_path / "out"), 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_it_starts_again_by_itself(command, undisturbed, start_python, tmp_path, number):
     out = tmp_path / "out"

@@ -24,12 +24,16 @@ HALVES = "--per_device_train_batch_size 2"
 FP32 = "--bf16 false"
 TENSOR = f"--tensor_parallel_degree 2 {WHOLE_BATCH}"
 ULYSSES = f"--sep_parallel_degree 2 {WHOLE_BATCH} {FP32}"
+PIPELINE = f"--pipeline_parallel_degree 2 {HALVES} --gradient_accumulation_steps 2 {FP32}"
+DEEP = "--num_hidden_layers 4"  # a part of a pipeline in V shape has a layer or more
+V = "--pipeline_parallel_degree 2 --pipeline_schedule dualpipev --per_device_train_batch_size 1"
+DUALPIPEV, DEEP_PIPELINE = f"{V} --gradient_accumulation_steps 4 {FP32} {DEEP}", f"{PIPELINE} {DEEP}"
 # what goes on from the checkpoint of tensor parallelism in fp32
 METHODS = {
     "data parallel": f"{HALVES} {FP32} --async_save",
     "sharding stage 1": f"--sharding stage1 {HALVES} {FP32}",
     "sharding stage 2": f"--sharding stage2 {HALVES} {FP32}",
-    "pipeline": f"--pipeline_parallel_degree 2 {HALVES} --gradient_accumulation_steps 2 {FP32}",
+    "pipeline": PIPELINE,
     "Ulysses": ULYSSES,
     "ring": f"--context_parallel_degree 2 {WHOLE_BATCH} {FP32}",
     "sequence parallel": f"{TENSOR} --sequence_parallel true {FP32} --fuse_attention_qkv false",
@@ -74,6 +78,11 @@ def folder(arguments, tmp_path_factory):
         [fp32, None, f"{TENSOR} {FP32}"],
         [folder / "whole Ulysses", None, ULYSSES],
         [folder / "again Ulysses", folder / "whole Ulysses", ULYSSES],
+        [folder / "whole DualPipeV", None, DUALPIPEV],
+        [folder / "again DualPipeV", folder / "whole DualPipeV", DUALPIPEV],
+        [folder / "1F1B from DualPipeV", folder / "whole DualPipeV", DEEP_PIPELINE],
+        [folder / "whole 1F1B", None, DEEP_PIPELINE],
+        [folder / "DualPipeV from 1F1B", folder / "whole 1F1B", DUALPIPEV],
         [folder / "from one", folder / "one", f"{TENSOR} {FP32}"],
         *([folder / name, fp32, flags] for name, flags in METHODS.items()),
     ]
@@ -95,7 +104,12 @@ def after(output_dir: Path) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("whole", "again"), [("tensor bf16", "again bf16"), ("whole Ulysses", "again Ulysses")]
+    ("whole", "again"),
+    [
+        ("tensor bf16", "again bf16"),
+        ("whole Ulysses", "again Ulysses"),
+        ("whole DualPipeV", "again DualPipeV"),
+    ],
 )
 def test_the_same_mesh_goes_on_bit_for_bit(folder, whole, again):
     whole, again = folder / whole, folder / again
@@ -111,13 +125,23 @@ def test_another_mesh_goes_on_to_rounding(folder, method):
     assert after(folder / method) == pytest.approx(after(folder / "tensor fp32"), rel=1e-6)
 
 
-def test_from_one_process_to_many_and_back(folder, arguments):
+def test_from_one_process_to_many(folder):
     assert after(folder / "from one") == pytest.approx(after(folder / "one"), rel=1e-6)
-    back = folder / "back"
-    shutil.copytree(checkpoint.path_of(folder / "tensor fp32", SAVED), checkpoint.path_of(back, SAVED))
-    flags = f"{WHOLE_BATCH} {FP32} --resume_from_checkpoint --output_dir"
+
+
+@pytest.mark.parametrize(("schedule", "other"), [("DualPipeV", "1F1B"), ("1F1B", "DualPipeV")])
+def test_from_one_schedule_to_another(folder, schedule, other):
+    whole = after(folder / f"whole {schedule}")
+    assert after(folder / f"{other} from {schedule}") == pytest.approx(whole, rel=1e-6)
+
+
+@pytest.mark.parametrize(("many", "layers"), [("tensor fp32", ""), ("whole DualPipeV", DEEP)])
+def test_from_many_processes_back_to_one(folder, arguments, many, layers):
+    back = folder / f"back from {many}"
+    shutil.copytree(checkpoint.path_of(folder / many, SAVED), checkpoint.path_of(back, SAVED))
+    flags = f"{WHOLE_BATCH} {FP32} {layers} --resume_from_checkpoint --output_dir"
     alone(arguments, *flags.split(), back)
-    assert after(back) == pytest.approx(after(folder / "tensor fp32"), rel=1e-6)
+    assert after(back) == pytest.approx(after(folder / many), rel=1e-6)
 
 
 def rates(output_dir: Path) -> list[float]:

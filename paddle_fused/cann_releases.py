@@ -1,4 +1,4 @@
-"""The releases of CANN in the contracts and the virtual NPU, and the emulated one (VIRTUAL_NPU_CANN).
+"""The releases of CANN in the contracts and the virtual NPU, and the one whose limits apply.
 
 Sources: release notes at https://www.hiascend.com/document (8.2.RC1 to 9.2.0-beta.1) and the tags of
 https://github.com/hicann; llm_npu/cann/data/releases.json has one URL for each release.
@@ -11,6 +11,10 @@ import functools
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
+
+from .cann_installation import find_cann
+from .libraries import virtual_npu_is_active
 
 VARIABLE = "VIRTUAL_NPU_CANN"
 RELEASES = (
@@ -66,8 +70,25 @@ def _two_numbers(release: str) -> tuple[int, ...]:
     return tuple(map(int, release.split(".")[:2]))
 
 
+def in_effect() -> str:
+    """The release whose limits apply.
+
+    In this order: VIRTUAL_NPU_CANN; on a machine with CANN, unless the virtual NPU is active, the release in
+    ``RELEASES`` nearest to the installed one; the default of the virtual NPU.
+    """
+    if os.environ.get(VARIABLE) or virtual_npu_is_active():
+        return emulated()
+    return _installed() or emulated()
+
+
+@functools.cache
+def _installed() -> str | None:
+    cann = find_cann(os.environ, Path("/"))
+    return nearest(cann.version) if cann is not None and cann.version is not None else None
+
+
 def emulated(environ: Mapping[str, str] = os.environ) -> str:
-    """The release whose limits apply: VIRTUAL_NPU_CANN, or the default of VIRTUAL_NPU_CARD.
+    """The release that the virtual NPU emulates: VIRTUAL_NPU_CANN, or the default of VIRTUAL_NPU_CARD.
 
     Raises ValueError for a value that is not a release.
     """

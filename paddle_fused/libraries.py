@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -65,6 +66,12 @@ def shadowed_installation() -> Path | None:
 def search_path() -> list[str]:
     """``sys.path`` without the folder of these sources; unchanged in an installation."""
     return [entry for entry in sys.path if not _has_sources() or not _holds_these_packages(entry)]
+
+
+def virtual_npu_is_active() -> bool:
+    """Whether Paddle's device ``npu`` is the virtual NPU of these packages (CUSTOM_DEVICE_ROOT)."""
+    root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
+    return root != "" and Path(root).resolve() == (folder() / PLUGIN).parent
 
 
 def _holds_these_packages(entry: str) -> bool:

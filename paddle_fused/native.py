@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-from pathlib import Path
 
 import paddle
 from paddle.utils.cpp_extension import extension_utils
@@ -16,7 +15,6 @@ from . import built_for, libraries
 from .devices import elsewhere, is_captured
 
 LIBRARY = libraries.folder() / libraries.OPERATORS
-VIRTUAL_PLUGIN = (libraries.folder() / libraries.PLUGIN).parent
 
 
 def unsupported_reason(*tensors) -> str | None:
@@ -25,7 +23,7 @@ def unsupported_reason(*tensors) -> str | None:
     if reason is not None:
         return reason
     if elsewhere(("cpu",), tensors) is not None:  # on an npu
-        if not _npu_is_virtual():
+        if not libraries.virtual_npu_is_active():
             return "the tensors are in the memory of a card, which host kernels cannot access"
         if os.environ.get("VIRTUAL_NPU_STRICT") == "1":
             return "VIRTUAL_NPU_STRICT=1 excludes npu tensors from host kernels, as on a card"
@@ -82,12 +80,6 @@ def register() -> None:
     """Registers the host operators with Paddle. Raises RuntimeError with the reason for a failure."""
     if error := _load_error():
         raise RuntimeError(error)
-
-
-@functools.cache
-def _npu_is_virtual() -> bool:
-    root = os.environ.get("CUSTOM_DEVICE_ROOT", "")
-    return root != "" and Path(root).resolve() == VIRTUAL_PLUGIN
 
 
 @functools.cache

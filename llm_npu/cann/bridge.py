@@ -21,7 +21,7 @@ from paddle_fused import strict_json
 from .check import OPERATORS, PARTS
 from .compiler import build_library
 from .elf import Library, UnreadableLibrary, closure, find
-from .installation import Cann, library_folders
+from paddle_fused.cann_installation import Cann, library_folders
 from .needs import of_plugin, symbols
 
 FOLDER = Path(sys.prefix) / "lib" / "cann_bridge"

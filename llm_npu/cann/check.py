@@ -22,7 +22,7 @@ from . import chip as chips
 from . import float_status
 from .chip import Chip
 from .elf import Closure, UnreadableLibrary, closure, find
-from .installation import Cann, library_folders
+from paddle_fused.cann_installation import Cann, library_folders
 from .needs import WORKSPACE, Needs, of_plugin, read, symbols
 
 PLUGIN = "libpaddle-custom-npu.so"

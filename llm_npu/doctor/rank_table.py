@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from llm_npu.cann.installation import content
+from paddle_fused.cann_installation import content
 from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
 

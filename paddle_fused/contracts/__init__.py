@@ -70,10 +70,10 @@ def __getattr__(name: str):
 
 
 def limit(name: str) -> int:
-    """The limit ``name`` of ``LIMITS``, for the emulated release of CANN (and card)."""
+    """The limit ``name`` of ``LIMITS``, for the release of CANN in effect (and the emulated card)."""
     value = _tables()["LIMITS"][name]
     if isinstance(value, ByRelease):
-        return value.at(cann_releases.emulated(), os.environ.get("VIRTUAL_NPU_CARD", ""))
+        return value.at(cann_releases.in_effect(), os.environ.get("VIRTUAL_NPU_CARD", ""))
     return value
 
 

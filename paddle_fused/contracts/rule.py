@@ -100,9 +100,9 @@ class ContractRule:
 
     @property
     def error(self) -> int | None:
-        """CANN's error number in the emulated release."""
+        """CANN's error number in the release in effect."""
         number = self.error_number
-        return number.at(cann_releases.emulated()) if isinstance(number, ByRelease) else number
+        return number.at(cann_releases.in_effect()) if isinstance(number, ByRelease) else number
 
     def sentence(self, operator: str, received: str, note: str = "") -> str:
         """The message for a call of ``operator`` that violates the rule. ``note`` follows the advice."""

@@ -10,7 +10,7 @@ import pytest
 from fake_cann import FakeCann
 
 from llm_npu.cann import bridge
-from llm_npu.cann.installation import read_cann
+from paddle_fused.cann_installation import read_cann
 from llm_npu.cann.needs import of_plugin, symbols
 from llm_npu.commands import cann_bridge
 from llm_npu.core.errors import UserError

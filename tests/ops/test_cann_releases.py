@@ -251,3 +251,15 @@ for size in (512, 513, 768, 769):
     except ValueError as error:
         assert "head size" in str(error), error
 """
+
+
+def test_limits_on_a_card_are_those_of_the_installed_release(run_python, tmp_path):
+    """Without the virtual NPU, by the version of the CANN that set_env.sh names."""
+    program = "from paddle_fused import cann_releases, contracts\n"
+    program += "print(cann_releases.in_effect(), contracts.limit('attention.head_dim'))"
+    installed = {"VIRTUAL_NPU_CANN": None, "CUSTOM_DEVICE_ROOT": None, "ASCEND_HOME_PATH": tmp_path}
+    for version, expected in (("8.2.RC1", "8.2.RC1 512"), ("9.0.1", "9.0.0 768"), ("", "8.0.0 512")):
+        (tmp_path / "version.cfg").write_text(f"toolkit_running_version=[1.0:{version}]" if version else "")
+        assert run_python("-c", program, **installed).stdout.strip() == expected
+    done = run_python("-c", program, **{**installed, "VIRTUAL_NPU_CANN": "8.3"})
+    assert done.stdout.strip() == "8.3.RC1 768"

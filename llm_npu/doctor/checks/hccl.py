@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
-from llm_npu.cann.installation import content
+from paddle_fused.cann_installation import content
 
 from .. import rank_table as tables
 from ..finding import Finding, error, ok, warning

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from llm_npu.cann.installation import content
+from paddle_fused.cann_installation import content
 from paddle_fused import libraries
 
 from ..finding import Finding, error, ok, warning

@@ -16,7 +16,7 @@ import paddle.distributed as dist
 
 import virtual_npu
 from llm_npu.cann import chip
-from llm_npu.cann.installation import find_cann, is_before
+from paddle_fused.cann_installation import find_cann, is_before
 from llm_npu.core import ranks
 from paddle_fused import contracts
 

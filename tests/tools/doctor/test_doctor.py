@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from doctor_host import BROKEN, card_host, on_card
 
-from llm_npu.cann.installation import is_before
+from paddle_fused.cann_installation import is_before
 from llm_npu.doctor import Finding, Setup, as_json, examine, exit_code, text
 from llm_npu.doctor.checks.device import judged
 

@@ -11,11 +11,11 @@ from importlib import metadata
 from pathlib import Path
 
 from llm_npu.cann.chip import of_machine, of_operator_files, titles
-from paddle_fused.cann_installation import find_cann
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.report import html
 from llm_npu.report.table import Table
 from paddle_fused import strict_json
+from paddle_fused.cann_installation import find_cann
 
 from .journal import DIFFERS, LOST, Outcome
 from .scrub import Scrubber

@@ -17,11 +17,11 @@ from pathlib import Path
 from llm_npu.core import atomic
 from llm_npu.core.errors import UserError
 from paddle_fused import strict_json
+from paddle_fused.cann_installation import Cann, library_folders
 
 from .check import OPERATORS, PARTS
 from .compiler import build_library
 from .elf import Library, UnreadableLibrary, closure, find
-from paddle_fused.cann_installation import Cann, library_folders
 from .needs import of_plugin, symbols
 
 FOLDER = Path(sys.prefix) / "lib" / "cann_bridge"

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from paddle_fused.cann_installation import Cann, library_folders
+
 from . import chip as chips
 from . import float_status
 from .chip import Chip
 from .elf import Closure, UnreadableLibrary, closure, find
-from paddle_fused.cann_installation import Cann, library_folders
 from .needs import WORKSPACE, Needs, of_plugin, read, symbols
 
 PLUGIN = "libpaddle-custom-npu.so"

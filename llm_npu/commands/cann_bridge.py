@@ -16,10 +16,10 @@ import os
 from pathlib import Path
 
 from llm_npu.cann import bridge
-from paddle_fused.cann_installation import NAMED_BY, Cann, find_cann, read_cann
 from llm_npu.core import console, paths
 from llm_npu.core.errors import UserError, caused_by_the_user
 from paddle_fused import command_line
+from paddle_fused.cann_installation import NAMED_BY, Cann, find_cann, read_cann
 
 
 def main(argv: list[str]) -> int:

@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from paddle_fused.cann_installation import content
 from llm_npu.core.untrusted import plain_json
 from paddle_fused import strict_json
+from paddle_fused.cann_installation import content
 
 LONGEST_ID = 63  # maximum characters of a server_id
 # The addresses set by hccn_tool, by device number: address_0=192.168.1.8 and so on.

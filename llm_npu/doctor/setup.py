@@ -12,8 +12,8 @@ import virtual_npu
 from llm_npu import device
 from llm_npu.cann import chip as chips
 from llm_npu.cann.chip import Chip
-from paddle_fused.cann_installation import Cann, find_cann
 from llm_npu.device import Device, VisibleCards
+from paddle_fused.cann_installation import Cann, find_cann
 
 from .probe import Probe, run_probe
 

@@ -10,10 +10,10 @@ import pytest
 from fake_cann import FakeCann
 
 from llm_npu.cann import bridge
-from paddle_fused.cann_installation import read_cann
 from llm_npu.cann.needs import of_plugin, symbols
 from llm_npu.commands import cann_bridge
 from llm_npu.core.errors import UserError
+from paddle_fused.cann_installation import read_cann
 
 FIND = """
 import ctypes, json, sys

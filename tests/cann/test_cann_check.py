@@ -6,8 +6,8 @@ from fake_cann import MKI, RELEASES, FakeCann
 
 from llm_npu.cann import chip as chips
 from llm_npu.cann.check import Gap, Report, compare
-from paddle_fused.cann_installation import find_cann, read_cann
 from llm_npu.cann.needs import of_plugin, symbols
+from paddle_fused.cann_installation import find_cann, read_cann
 
 NEEDS = of_plugin()
 

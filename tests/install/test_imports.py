@@ -23,6 +23,7 @@ GROUND = (
     "paddle_fused.libraries",
     "paddle_fused.paddle_release",
     "paddle_fused.built_for",
+    "paddle_fused.cann_installation",
     "paddle_fused.cann_releases",
     "paddle_fused.streams",
     "paddle_fused.command_line",
@@ -31,6 +32,7 @@ PUBLIC = {
     f"paddle_fused{name}"
     for name in (
         "",
+        ".cann_installation",
         ".host_memory",
         ".libraries",
         ".streams",
@@ -62,6 +64,7 @@ UNDER_OPERATORS = tuple(
         "libraries",
         "paddle_release",
         "built_for",
+        "cann_installation",
         "cann_releases",
         "streams",
         "command_line",

@@ -15,6 +15,7 @@ Check = Callable[[Setup], Iterable[Finding]]
 # row in the documentation.
 MODULES = (packages, device, ascend, hccl, resources)
 CHECKS: dict[str, Check] = {name: check for module in MODULES for name, check in module.CHECKS.items()}
+assert len(CHECKS) == sum(len(module.CHECKS) for module in MODULES), "two checks have the same name"
 
 
 def described() -> Iterator[tuple[str, str, str]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import virtual_npu
 from llm_npu.cann.chip import ROW, chips
-from paddle_fused.cann_installation import MC2_DRIVER, content, field, is_before, library_folders
 from llm_npu.models.library import names
+from paddle_fused.cann_installation import MC2_DRIVER, content, field, is_before, library_folders
 
 from ..finding import Finding, error, ok, warning
 from ..setup import Setup

@@ -155,7 +155,7 @@ FORMS: dict[str, dict[tuple[int, int], str]] = {
 SAME_PADDLE = "Install the version of paddle-custom-npu that equals the version of paddlepaddle."
 
 
-def operators(setup: Setup) -> Iterator[Finding]:
+def signatures(setup: Setup) -> Iterator[Finding]:
     """Inputs and attributes of the plugin's operators.
 
     A problem: a missing operator, or arguments that differ from all public versions.
@@ -166,24 +166,24 @@ def operators(setup: Setup) -> Iterator[Finding]:
     yield from judged(facts["operators"])
 
 
-def judged(signatures: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
+def judged(by_operator: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
     """The findings on operator signatures; None stands for an operator that the plugin lacks."""
     findings, forms = [], []
-    for name, signature in signatures.items():
+    for name, signature in by_operator.items():
         if signature is None:
             what = f"the plugin has no operator {name}; a slower composition replaces it"
-            findings.append(warning("operators", what, SAME_PADDLE))
+            findings.append(warning("signatures", what, SAME_PADDLE))
             continue
         inputs, attributes = signature["inputs"], signature["attributes"]
         form = FORMS[name].get((len(inputs), len(attributes)))
         if form is None:
             what = f"{name} has the arguments ({', '.join([*inputs, *attributes])}), not a known signature"
-            findings.append(error("operators", what, SAME_PADDLE))
+            findings.append(error("signatures", what, SAME_PADDLE))
         else:
             forms.append(f"{name} ({form})" if form else name)
     if forms:
-        findings.append(ok("operators", f"signatures as expected: {', '.join(forms)}"))
+        findings.append(ok("signatures", f"signatures as expected: {', '.join(forms)}"))
     return findings
 
 
-CHECKS = {"device": chosen, "plugin": files, "process": stages, "operators": operators}
+CHECKS = {"device": chosen, "plugin": files, "process": stages, "signatures": signatures}

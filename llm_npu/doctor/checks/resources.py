@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from paddle_fused.cann_installation import content
 from paddle_fused import libraries
+from paddle_fused.cann_installation import content
 
 from ..finding import Finding, error, ok, warning
 from ..probe import python

@@ -16,9 +16,9 @@ import paddle.distributed as dist
 
 import virtual_npu
 from llm_npu.cann import chip
-from paddle_fused.cann_installation import find_cann, is_before
 from llm_npu.core import ranks
 from paddle_fused import contracts
+from paddle_fused.cann_installation import find_cann, is_before
 
 from . import pipelined
 from .product import ALL_REDUCE, GATHER, REDUCE_SCATTER, Product

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from doctor_host import BROKEN, card_host, on_card
 
-from paddle_fused.cann_installation import is_before
 from llm_npu.doctor import Finding, Setup, as_json, examine, exit_code, text
 from llm_npu.doctor.checks.device import judged
+from paddle_fused.cann_installation import is_before
 
 
 @pytest.fixture

@@ -68,8 +68,8 @@ def package(folder: Path, code: str, version: str | None = None) -> str:
             "raise ImportError('libphi.so: undefined symbol: _ZN3phi')",
             "ImportError: libphi.so: undefined symbol",
         ),
-        ("import os; os.abort()", "was ended by SIGABRT"),
-        ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV"),
+        ("import os; os.abort()", "was killed by SIGABRT"),
+        ("import ctypes; ctypes.string_at(0)", "was killed by SIGSEGV"),
         ("import os; os._exit(7)", "ended the process with exit code 7"),
         ("import threading; threading.Event().wait()", "did not end within 1 s"),
     ],
@@ -81,7 +81,7 @@ def test_a_paddle_that_cannot_be_imported(doctor, tmp_path, code, words):
     assert code == 1
     (what,) = messages["process"]
     assert what.startswith("import paddle") and words in what
-    assert "operators" not in messages  # what cannot be asked then is no finding of its own
+    assert "signatures" not in messages  # what cannot be asked then is no finding of its own
 
 
 def test_a_plugin_that_was_built_for_another_paddle(doctor, tmp_path):
@@ -164,7 +164,7 @@ PLUGINS = {
     ),
     "abort": (
         '#include <cstdlib>\nextern "C" void InitPlugin(void*) { std::abort(); }',
-        ["with the device plugin import paddle was ended by SIGABRT", "; without it, the import succeeds"],
+        ["with the device plugin import paddle was killed by SIGABRT", "; without it, the import succeeds"],
     ),
 }
 
@@ -176,7 +176,7 @@ def test_a_plugin_that_was_built_wrong(doctor, tmp_path, host, kind):
     sourced = str(host / "usr/local/Ascend/ascend-toolkit/latest/lib64")
     variables = {"CUSTOM_DEVICE_ROOT": plugin_library(tmp_path, source), "LD_LIBRARY_PATH": sourced}
     code, messages = doctor("--device", "npu:card", "--root", host, **variables)
-    assert code == 1 and messages.keys() == {"process"}, messages
+    assert code == 1 and "signatures" not in messages, messages
     assert all(word in messages["process"][0] for word in words), messages
 
 
@@ -234,8 +234,8 @@ def test_a_whole_installation(run_python, tmp_path):
     )
     assert (
         "flash_attention_npu (10 arguments, without lengths), rms_norm_npu, fused_rope"
-        in messages["operators"]
+        in messages["signatures"]
     )
-    assert "fused_mm_reduce_scatter" in messages["operators"] and messages["kernels"].startswith(
+    assert "fused_mm_reduce_scatter" in messages["signatures"] and messages["kernels"].startswith(
         "the host kernels use "
     )

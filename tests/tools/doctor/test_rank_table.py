@@ -37,7 +37,7 @@ BROKEN = [
     ((*FIRST, "device_ip"), None, "device 0 of server 'node_1' has no device_ip"),
     ((*FIRST, "device_id"), "x", "device_id is 'x' in server 'node_1', "),
     ((*FIRST, "device_id"), "1", "device_id 1 "),
-    ((*FIRST, "rank_id"), "7", "rank_ids 0 to 3"),
+    ((*FIRST, "rank_id"), "7", "the 4 devices must have the unique rank_ids 0 to 3"),
 ]
 
 

@@ -358,7 +358,10 @@ def _bands(causal: bool) -> list[int]:
 
 @dataclass(frozen=True)
 class Composed:
-    """Products and exponentials of plain Paddle, in any dtype: the definition. Memory grows with Sq * Skv."""
+    """Products and exponentials of plain Paddle, in float32 or float64: the definition.
+
+    Memory grows with Sq * Skv. Results are not rounded to 16 bits, because they are summed over blocks.
+    """
 
     scale: float
 
@@ -366,36 +369,29 @@ class Composed:
     has_documents = False
 
     def forward(self, query, key, value, causal: bool, documents: Sequence[int]):
-        _, _, scores = self._scores(query, key, causal)
+        q, k, v = (_heads_first(x, query.shape[2]) for x in (query, key, value))
+        scores = self._scores(q, k, causal)
         row_max = scores.max(-1, keepdim=True)
         weights = (scores - row_max).exp()
         row_sum = weights.sum(-1, keepdim=True)
-        value = _heads_first(value, query.shape[2])
-        out = paddle.matmul((weights / row_sum).astype(value.dtype), value)
-        return out.transpose([0, 2, 1, 3]), row_max, row_sum
+        return paddle.matmul(weights / row_sum, v).transpose([0, 2, 1, 3]), row_max, row_sum
 
     def backward(self, query, key, value, out, row_max, row_sum, out_grad, causal, documents):
-        heads, key_heads = query.shape[2], key.shape[2]
-        q, k, scores = self._scores(query, key, causal)
-        v, o, g = (_heads_first(x, heads) for x in (value, out, out_grad))
-        probability = (scores - row_max).exp() / row_sum
-        wide = scores.dtype
-        delta = (g.astype(wide) * o.astype(wide)).sum(-1, keepdim=True)
-        probability_grad = paddle.matmul(g, v, transpose_y=True).astype(wide)
-        scores_grad = (probability * (probability_grad - delta) * self.scale).astype(q.dtype)
+        q, k, v, o, g = (_heads_first(x, query.shape[2]) for x in (query, key, value, out, out_grad))
+        probability = (self._scores(q, k, causal) - row_max).exp() / row_sum
+        delta = (g * o).sum(-1, keepdim=True)
+        scores_grad = probability * (paddle.matmul(g, v, transpose_y=True) - delta) * self.scale
         dq = paddle.matmul(scores_grad, k).transpose([0, 2, 1, 3])
         dk = paddle.matmul(scores_grad, q, transpose_x=True)
-        dv = paddle.matmul(probability.astype(g.dtype), g, transpose_x=True)
-        return dq, *(_summed_over_groups(x, key_heads) for x in (dk, dv))
+        dv = paddle.matmul(probability, g, transpose_x=True)
+        return dq, *(_summed_over_groups(x, key.shape[2]) for x in (dk, dv))
 
-    def _scores(self, query, key, causal: bool):
-        q, k = (_heads_first(x, query.shape[2]) for x in (query, key))
-        scores = paddle.matmul(q, k, transpose_y=True)
-        scores = (scores if dtype_name(scores) == "float64" else scores.astype("float32")) * self.scale
+    def _scores(self, q, k, causal: bool):
+        scores = paddle.matmul(q, k, transpose_y=True) * self.scale
         if causal:
             hidden = paddle.triu(paddle.ones(scores.shape[-2:], "int32"), 1).astype("bool")
             scores = paddle.where(hidden, paddle.full([], -math.inf, scores.dtype), scores)
-        return q, k, scores
+        return scores
 
     @staticmethod
     def mode() -> str:
@@ -403,9 +399,10 @@ class Composed:
 
 
 def _heads_first(x, heads: int):
-    """[B, S, Nkv, D] to [B, N, S, D]."""
+    """[B, S, Nkv, D] to [B, N, S, D], in float32 if it is in 16 bits."""
     batch, length, own, size = x.shape
     x = x.transpose([0, 2, 1, 3])
+    x = x if dtype_name(x) == "float64" else x.astype("float32")
     if own == heads:
         return x
     wide = x.unsqueeze(2).expand([batch, own, heads // own, length, size])

@@ -115,7 +115,7 @@ def tokens_of(shape, dtype, seed=0):
 
 # Draws of a single token. The gradient of shared_expert_gate is then one number times the token, and chance
 # decides how near to the truth the plain loop's is; over many draws the largest errors are compared.
-DRAWS = 16
+DRAWS = 64
 ROUTES = {  # tokens, experts of each, and the router's bias
     "uneven": ([2, 13], 2, [0, 0, 0, 0]),
     "an expert without tokens": ([2, 13], 2, [0, 0, 0, -90]),

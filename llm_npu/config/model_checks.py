@@ -122,8 +122,7 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
         )
     degrees.check_stages(config, stages, name)
     chunks = stages * schedules.CHUNKS
-    schedule = getattr(training, "pipeline_schedule", None)  # the planner's layouts have none
-    if schedule == schedules.DUALPIPEV and layers % chunks:
+    if training.pipeline_schedule == schedules.DUALPIPEV and layers % chunks:
         raise UserError(
             f"--pipeline_schedule {schedules.DUALPIPEV} with {stages} stages makes {chunks} chunks, "
             f"which does not divide the {layers} layers of {name}; use a degree whose double does, or 1f1b"

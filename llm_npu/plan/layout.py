@@ -263,6 +263,7 @@ class Layout:
             world_size=self.cards,
             tensor_parallel_degree=self.tensor_parallel_degree,
             pipeline_parallel_degree=stages,
+            pipeline_schedule=None,
             virtual_pp_degree=self.virtual_pp_degree,
             sequence_parallel=self.sequence_parallel,
             sep_parallel_degree=self.sequence_degree,  # as in the script, with the ranks of the ring

@@ -79,7 +79,7 @@ def test_fields_of_other_families_change_nothing(tmp_path, family, fields):
             "sliding_window 'x', but it must be",
             marks=pytest.mark.paddlenlp,
         ),
-        ({"model_type": ["llama"]}, "describes .'llama'., but this script trains"),
+        ({"model_type": ["llama"]}, "describes .'llama'., but this script supports"),
     ],
 )
 def test_a_directory_that_makes_no_model_is_refused(tmp_path, fields, words):

@@ -58,7 +58,8 @@ def test_the_search_sees_every_layout_of_the_trainer():
         values["pipeline_parallel_degree"] = layout.pipeline_parallel_degree
         values["virtual_pp_degree"] = layout.virtual_pp_degree
         values["gradient_accumulation_steps"] = layout.micro_batches
-        values |= {"overlap": None, "enable_auto_parallel": False, "amp_master_grad": True}
+        values |= {"pipeline_schedule": None, "overlap": None, "enable_auto_parallel": False}
+        values |= {"amp_master_grad": True}
         check_parallel(Namespace(**values, processes=8))
     degrees = {
         (candidate.tensor_parallel_degree, candidate.pipeline_parallel_degree) for candidate in layouts

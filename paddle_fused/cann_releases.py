@@ -76,12 +76,11 @@ def in_effect() -> str:
     In this order: VIRTUAL_NPU_CANN; on a machine with CANN, unless the virtual NPU is active, the release in
     ``RELEASES`` nearest to the installed one; the default of the virtual NPU.
     """
-    if os.environ.get(VARIABLE) or virtual_npu_is_active():
+    if INSTALLED is None or os.environ.get(VARIABLE) or virtual_npu_is_active():
         return emulated()
-    return _installed() or emulated()
+    return INSTALLED
 
 
-@functools.cache
 def _installed() -> str | None:
     cann = find_cann(os.environ, Path("/"))
     return nearest(cann.version) if cann is not None and cann.version is not None else None
@@ -94,3 +93,7 @@ def emulated(environ: Mapping[str, str] = os.environ) -> str:
     """
     card = environ.get("VIRTUAL_NPU_CARD", "")
     return release_of(environ.get(VARIABLE) or DEFAULTS_BY_CARD.get(card, DEFAULT))
+
+
+# Read once, on import: a call may be captured by Paddle's SOT, which cannot translate pathlib.
+INSTALLED = _installed()

@@ -8,6 +8,7 @@ Paddle therefore need not rewrite their source (``full_graph=True``) or trace th
 from __future__ import annotations
 
 import functools
+import pathlib
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,8 @@ from . import paddle_release
 def leave_untransformed(module: str) -> None:
     """Prevents Paddle from transforming the functions of ``module`` and their callees in this package."""
     paddle.jit.ignore_module([sys.modules[module]])
-    skip_files.skip_file_names.add(f"{Path(__file__).parent}/")
+    # pathlib too, which reads the libraries at the first call, and which SOT translates wrongly.
+    skip_files.skip_file_names |= {f"{Path(__file__).parent}/", pathlib.__file__}
     skip_files.setup_skip_files()
 
 

@@ -136,3 +136,22 @@ def test_attention_in_a_captured_program(full_graph):
     x = paddle.randn([1, 9, 2, 16])
     captured = paddle.jit.to_static(model, full_graph=full_graph)(x)
     assert (captured.numpy() == model(x).numpy()).all()
+
+
+@pytest.mark.slow
+def test_the_first_call_of_a_process_may_be_captured(run_python):
+    """It reads the libraries and the contracts, which SOT must not translate."""
+    program = """
+import paddle, paddle_fused
+from paddle_fused import masks
+
+def model(x):
+    return paddle_fused.flash_attention(x, x, x, masks.causal())
+
+paddle.set_device("cpu")
+x = paddle.randn([1, 9, 2, 16])
+captured = paddle.jit.to_static(model, full_graph=False)(x)
+print(bool((captured == model(x)).all()))
+"""
+    done = run_python("-c", program)
+    assert done.stdout.split() == ["True"], done.stdout + done.stderr

@@ -145,8 +145,10 @@ def test_the_first_call_of_a_process_may_be_captured(run_python):
 import paddle, paddle_fused
 from paddle_fused import masks
 
+mask = masks.causal()
+
 def model(x):
-    return paddle_fused.flash_attention(x, x, x, masks.causal())
+    return paddle_fused.flash_attention(x, x, x, mask)
 
 paddle.set_device("cpu")
 x = paddle.randn([1, 9, 2, 16])

@@ -59,12 +59,13 @@ def unscale(gradients: Sequence[paddle.Tensor], scale: paddle.Tensor) -> paddle.
             is_narrow = gradient.dtype in (paddle.float16, paddle.bfloat16)
             # The plugin has no isfinite for bfloat16.
             wide = gradient.astype("float32") if is_narrow else gradient
-            finite.append(paddle.isfinite(wide).all())
+            finite.append(paddle.isfinite(wide).all().reshape([1]))
             if is_narrow:
                 paddle.assign((wide * factor).astype(gradient.dtype), gradient)
             else:
                 gradient.multiply_(factor.astype(gradient.dtype))
-        return paddle.logical_not(paddle.stack(finite).all()).reshape([1])
+        # The plugin has no stack for bool.
+        return paddle.logical_not(paddle.concat(finite).all()).reshape([1])
 
 
 def _is_decided(gradients) -> bool:

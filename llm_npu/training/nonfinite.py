@@ -99,7 +99,8 @@ class SkippedSteps(TrainerCallback):
     - A non-finite weight ends the run at once; otherwise ``MOST`` consecutive skipped steps do. With fp16, a
       step with a finite loss counts only at a loss scale below 1, because the scaler still searches for a
       scale above that.
-    - A run fails if its last steps, or all steps, were skipped (``check_end``).
+    - A run fails if its last steps, or all of several steps, were skipped (``check_end``).
+      One step may be skipped while the scaler searches.
     - A checkpoint that is due at a skipped step is written after the next step that is not skipped.
 
     The counts are the same on all ranks.
@@ -141,8 +142,8 @@ class SkippedSteps(TrainerCallback):
             control.should_save, self._save_is_due = False, True
 
     def check_end(self, output_dir: str) -> None:
-        """After the last step, raise UserError if the last steps, or all steps, were skipped."""
-        if self._counted > 1 or (self.in_a_row and not self._not_skipped):
+        """After the last step, raise UserError if the last steps, or all of several steps, were skipped."""
+        if self._counted > 1 or (self.in_a_row > 1 and not self._not_skipped):
             self._give_up(output_dir)
 
     def _give_up(self, output_dir: str) -> None:

@@ -1,5 +1,6 @@
 """--offload_activations by every method: the bits of the run with recompute alone."""
 
+import paddle
 import pytest
 import run_inputs
 from fused_models import adamw_runs
@@ -43,6 +44,7 @@ def arguments(tmp_path_factory):
     fields = {"num_attention_heads": 4, "num_hidden_layers": 4}
     inputs = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields)
     config = config_class("llama")(**{**run_inputs.LLAMA, **fields, "tie_word_embeddings": False})
+    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
     weights.save(new_model(config), inputs["model_name_or_path"])
     return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
 

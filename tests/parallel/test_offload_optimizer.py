@@ -1,5 +1,6 @@
 """--offload_optimizer by every method: the bits, checkpoints and resumes of the run without it."""
 
+import paddle
 import pytest
 import run_inputs
 from fused_models import adamw_runs
@@ -45,6 +46,7 @@ def arguments(tmp_path_factory):
     inputs = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), num_attention_heads=4)
     fields = {**run_inputs.LLAMA, "num_attention_heads": 4, "tie_word_embeddings": False}
     config = config_class("llama")(**fields)
+    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
     weights.save(new_model(config), inputs["model_name_or_path"])
     return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
 

@@ -93,7 +93,9 @@ def test_a_run_that_ends_in_skipped_steps_has_not_succeeded(tmp_path):
     with pytest.raises(ValueError, match="last 3 steps"):
         run.skipped.check_end(tmp_path)
     run = Run(tmp_path, scale=2.0**15)
-    run.steps(2.0, 2.0)
+    run.steps(2.0)  # the only step of a continued run
+    run.skipped.check_end(tmp_path)
+    run.steps(2.0)
     with pytest.raises(ValueError, match="last 2 steps"):
         run.skipped.check_end(tmp_path)
 

@@ -1,5 +1,6 @@
 """FusedAdamW in PaddleFormers' trainer against upstream AdamW, and with offload (adamw_runs.py)."""
 
+import paddle
 import pytest
 import run_inputs
 from fused_models import adamw_runs
@@ -47,6 +48,7 @@ def arguments(tmp_path_factory):
     """Of a very small Qwen3 with weights, on a little text."""
     arguments_of_run = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields("qwen3"))
     settings = {**run_inputs.LLAMA, **fields("qwen3")}
+    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
     weights.save(
         model_class("qwen3")(config_class("qwen3")(**settings)), arguments_of_run["model_name_or_path"]
     )

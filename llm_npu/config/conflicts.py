@@ -356,18 +356,27 @@ def _check_machines(degree: int, of_run: machines.Machines) -> None:
     )
 
 
+def _reject_flags(run: Namespace, degree: str, reasons: dict[str, str]) -> None:
+    """Reject the flags in ``reasons``, {flag: why}, beside ``degree``."""
+    for flag, why in reasons.items():
+        if getattr(run, flag):
+            raise UserError(f"{degree} does not work with --{flag}{why}; remove one of the two")
+
+
+def _reject_paddleformers(feature: str) -> None:
+    if library.installed_or_none() == library.PADDLEFORMERS:
+        raise UserError(
+            f"{feature} of PaddleNLP's models, but this environment has PaddleFormers; remove it, or train "
+            "in an environment with PaddleNLP"
+        )
+
+
 def check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
     """Reject what ``llm_npu.parallel.sequence`` does not support, or what was not tested with it."""
     degree = " and ".join(f"--{name} {degrees[name]}" for name in SPLIT_SEQUENCES if name in degrees)
-    if library.installed_or_none() == library.PADDLEFORMERS:
-        # Its trainer splits the batches, but no model exchanges heads.
-        raise UserError(
-            f"{degree} splits the sequences of PaddleNLP's models, but this environment has PaddleFormers; "
-            "remove it, or train in an environment with PaddleNLP"
-        )
-    for flag, why in WITHOUT_SPLIT_SEQUENCES.items():
-        if getattr(run, flag):
-            raise UserError(f"{degree} does not work with --{flag}{why}; remove one of the two")
+    # PaddleFormers' trainer splits the batches, but no model exchanges heads.
+    _reject_paddleformers(f"{degree} splits the sequences")
+    _reject_flags(run, degree, WITHOUT_SPLIT_SEQUENCES)
     if stages := _stages_2_and_3(run):
         raise UserError(
             f"--sharding {stages.pop()} does not sum gradients over the ranks of {degree}, so their weights "
@@ -412,14 +421,8 @@ def _check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
             f"{degree} does not divide the {run.processes} processes of this run, which have samples of "
             "their own; specify a divisor, or start a multiple of that number of processes"
         )
-    if library.installed_or_none() == library.PADDLEFORMERS:
-        raise UserError(
-            f"{degree} distributes the experts of PaddleNLP's models, but this environment has "
-            "PaddleFormers; remove it, or train in an environment with PaddleNLP"
-        )
-    for flag, why in WITHOUT_EXPERT_PARALLEL.items():
-        if getattr(run, flag):
-            raise UserError(f"{degree} does not work with --{flag}{why}; remove one of the two")
+    _reject_paddleformers(f"{degree} distributes the experts")
+    _reject_flags(run, degree, WITHOUT_EXPERT_PARALLEL)
     if stages := _stages_2_and_3(run):
         raise UserError(
             f"--sharding {stages.pop()} splits the gradients of all parameters over all ranks, but with "

@@ -1,7 +1,8 @@
 """Communication between ranks outside the model: numbers, objects and errors.
 
     count, number, is_first, mesh    facts of this run; not collective
-    table, gathered, wait            collective: all ranks must call them in the same order
+    table, gathered, wait, communicators
+                                     collective: all ranks must call them in the same order
     Ranks                            a group of ranks; an error on one rank is raised on all
 
 A single rank does not communicate. All data is sent as int32: a card would process float64 tensors on its
@@ -31,6 +32,18 @@ def count() -> int:
 def number() -> int:
     """The index of this rank, starting at 0."""
     return distributed.get_rank()
+
+
+def communicators(groups: Sequence[Sequence[int]]) -> list:
+    """This rank's groups of ``paddle.distributed`` among ``groups``. Collective over all ranks.
+
+    A group's communicator is set up by its first call, which is made here, in the same order on all ranks.
+    """
+    created = [distributed.new_group(list(ranks)) for ranks in groups]
+    own = [group for group, ranks in zip(created, groups, strict=True) if number() in ranks]
+    for group in own:
+        distributed.barrier(group)
+    return own
 
 
 def is_first() -> bool:

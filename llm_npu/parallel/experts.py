@@ -1,6 +1,6 @@
 """Experts over ranks, by ``--expert_parallel_degree``: tokens travel to the ranks of their experts and back.
 
-The ranks have different samples, as in data parallelism. N neighbouring ranks share the experts of every
+The ranks have different samples, as in data parallelism. N consecutive ranks share the experts of every
 mixture; groups of N are replicas. A loss is the mean over the data ranks, so
 
     gradient of an expert = sum over the tokens of all ranks of the ranks' own gradients / data ranks
@@ -18,6 +18,7 @@ import paddle.distributed as dist
 from paddle.distributed import fleet
 from paddle.nn.clip import ClipGradBase, _squared_l2_norm
 
+from llm_npu.core.ranks import communicators
 from llm_npu.models import own_experts
 from llm_npu.models.own_experts import is_own
 from llm_npu.training.nonfinite import gradient_of
@@ -44,14 +45,8 @@ class ExpertGroups:
         everyone = range(dist.get_world_size())
         of_experts = [list(everyone[first : first + ranks]) for first in everyone[::ranks]]
         of_replicas = [list(everyone[first::ranks]) for first in range(ranks)]
-        communicators = []
-        for members in (*of_experts, *(of_replicas if len(of_experts) > 1 else [])):
-            communicator = dist.new_group(members)
-            if dist.get_rank() in members:
-                communicators.append(communicator)
-        for communicator in communicators:  # its first call sets it up, in the same order on all ranks
-            dist.barrier(communicator)
-        experts, *replicas = communicators
+        groups = of_experts + (of_replicas if len(of_experts) > 1 else [])
+        experts, *replicas = communicators(groups)
         return cls(experts, replicas[0] if replicas else None)
 
 

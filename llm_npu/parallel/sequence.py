@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import paddle.distributed as dist
 from paddle.distributed import fleet
 
 import paddle_fused
+from llm_npu.core.ranks import communicators
 from llm_npu.data.collate import Collator
 from llm_npu.data.packing import IGNORED
 from llm_npu.models.library import names
@@ -162,19 +162,14 @@ def zigzag_shares(ring: int) -> Callable:
 def ring_of(ring: int) -> Ring:
     """The ring of this rank, among the ranks that share its sequence. Collective over all ranks.
 
-    Neighbouring ranks, which have the fastest links, share heads.
+    Neighboring ranks, which have the fastest links, share heads.
     """
-    communicators = []
+    groups = []
     for sharers in fleet.get_hybrid_communicate_group().topology().get_comm_list("sep"):
         table = np.array(sharers).reshape(ring, -1)  # a column is a ring, the ranks of a row share heads
         for rows in (table.T, table.T, *([table] if table.shape[1] > 1 else [])):
-            for ranks in rows.tolist():
-                communicator = dist.new_group(ranks)
-                if dist.get_rank() in ranks:
-                    communicators.append(communicator)
-    for communicator in communicators:  # its first call sets it up, in the same order on all ranks
-        dist.barrier(communicator)
-    forward, backward, *shared = communicators
+            groups += rows.tolist()
+    forward, backward, *shared = communicators(groups)
     return Ring(forward, backward, Ulysses(*shared) if shared else None)
 
 

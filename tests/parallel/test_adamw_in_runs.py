@@ -1,13 +1,8 @@
 """FusedAdamW in PaddleNLP's trainer, by every method, against upstream AdamW (adamw_runs.py)."""
 
-import paddle
 import pytest
-import run_inputs
 from fused_models import adamw_runs
 from fused_models.adamw_runs import FLOAT16, FLOAT32
-from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
-
-from llm_npu.models import weights
 
 pytestmark = pytest.mark.slow
 TENSOR, SEQUENCE = "--tensor_parallel_degree 2", "--tensor_parallel_degree 2 --sequence_parallel true"
@@ -48,12 +43,8 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    """Of a very small Llama with weights, on a little text."""
-    inputs = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), num_attention_heads=4)
-    config = LlamaConfig(**{**run_inputs.LLAMA, "num_attention_heads": 4, "tie_word_embeddings": False})
-    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
-    weights.save(LlamaForCausalLM(config), inputs["model_name_or_path"])
-    return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
+    folder = tmp_path_factory.mktemp("inputs")
+    return adamw_runs.arguments(folder, num_attention_heads=4, tie_word_embeddings=False)
 
 
 @pytest.mark.parametrize("method", METHODS)

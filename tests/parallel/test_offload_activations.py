@@ -1,13 +1,8 @@
 """--offload_activations by every method: the bits of the run with recompute alone."""
 
-import paddle
 import pytest
-import run_inputs
 from fused_models import adamw_runs
 from fused_models.adamw_runs import FLOAT16, FLOAT32, OFFLOADED
-
-from llm_npu.models import weights
-from llm_npu.models.families import config_class, new_model
 
 pytestmark = pytest.mark.slow
 TENSOR = "--tensor_parallel_degree 2"
@@ -40,13 +35,8 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    """Of a very small Llama with four layers and weights, on a little text."""
-    fields = {"num_attention_heads": 4, "num_hidden_layers": 4}
-    inputs = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields)
-    config = config_class("llama")(**{**run_inputs.LLAMA, **fields, "tie_word_embeddings": False})
-    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
-    weights.save(new_model(config), inputs["model_name_or_path"])
-    return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
+    folder = tmp_path_factory.mktemp("inputs")
+    return adamw_runs.arguments(folder, num_attention_heads=4, num_hidden_layers=4, tie_word_embeddings=False)
 
 
 @pytest.mark.parametrize(

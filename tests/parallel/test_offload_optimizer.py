@@ -1,13 +1,9 @@
 """--offload_optimizer by every method: the bits, checkpoints and resumes of the run without it."""
 
-import paddle
 import pytest
 import run_inputs
 from fused_models import adamw_runs
 from fused_models.adamw_runs import FLOAT16, FLOAT32, SFT
-
-from llm_npu.models import weights
-from llm_npu.models.families import config_class, new_model
 
 pytestmark = pytest.mark.slow
 TENSOR = "--tensor_parallel_degree 2"
@@ -42,13 +38,8 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    """Of a very small Llama with weights, on a little text."""
-    inputs = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), num_attention_heads=4)
-    fields = {**run_inputs.LLAMA, "num_attention_heads": 4, "tie_word_embeddings": False}
-    config = config_class("llama")(**fields)
-    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
-    weights.save(new_model(config), inputs["model_name_or_path"])
-    return run_inputs.words({**inputs, **adamw_runs.SETTINGS})
+    folder = tmp_path_factory.mktemp("inputs")
+    return adamw_runs.arguments(folder, num_attention_heads=4, tie_word_embeddings=False)
 
 
 @pytest.mark.parametrize("method", METHODS)

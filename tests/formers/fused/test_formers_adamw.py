@@ -1,14 +1,10 @@
 """FusedAdamW in PaddleFormers' trainer against upstream AdamW, and with offload (adamw_runs.py)."""
 
-import paddle
 import pytest
 import run_inputs
 from fused_models import adamw_runs
 from fused_models.adamw_runs import FLOAT32, OFFLOADED, SFT
 from small_runs import fields
-
-from llm_npu.models import weights
-from llm_npu.models.families import config_class, model_class
 
 pytestmark = pytest.mark.slow
 FLOAT16 = "--fp16 --scale_loss 262144"  # which the first step is too large for
@@ -45,14 +41,8 @@ OFFLOAD_METHODS = {
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    """Of a very small Qwen3 with weights, on a little text."""
-    arguments_of_run = run_inputs.inputs(tmp_path_factory.mktemp("inputs"), **fields("qwen3"))
-    settings = {**run_inputs.LLAMA, **fields("qwen3")}
-    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
-    weights.save(
-        model_class("qwen3")(config_class("qwen3")(**settings)), arguments_of_run["model_name_or_path"]
-    )
-    return run_inputs.words({**arguments_of_run, **adamw_runs.SETTINGS})
+    folder = tmp_path_factory.mktemp("inputs")
+    return adamw_runs.arguments(folder, **fields("qwen3"))
 
 
 @pytest.mark.parametrize("method", METHODS)

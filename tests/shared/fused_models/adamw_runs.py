@@ -6,10 +6,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import paddle
 import ranks
+import run_inputs
 from places import TESTS
 from run_inputs import losses
 
+from llm_npu.models import weights
+from llm_npu.models.families import config_class, new_model
 from llm_npu.training import checkpoint
 
 PROGRAM = TESTS / "parallel/resumed_runs.py"
@@ -45,6 +49,16 @@ SETTINGS = {
     "per_device_train_batch_size": 2,
     "gradient_accumulation_steps": 2,
 }
+
+
+def arguments(folder: Path, **fields: object) -> list[str]:
+    """The arguments of runs of a very small model with weights, on a little text, in ``folder``."""
+    inputs = run_inputs.inputs(folder, **fields)
+    settings = {**run_inputs.LLAMA, **fields}
+    config = config_class(settings["model_type"])(**settings)
+    paddle.seed(1)  # in float16, the weights decide how many of the first steps are skipped
+    weights.save(new_model(config), inputs["model_name_or_path"])
+    return run_inputs.words({**inputs, **SETTINGS})
 
 
 def train(processes: int, flags: str, folder: Path, arguments: Sequence[str], runs=RUNS) -> Path:

@@ -67,14 +67,6 @@ def compare(real: journal.Journal, alone: journal.Journal) -> None:
     assert {collective.group for collective in alone.steps[1].collectives} - {""}
 
 
-def test_a_pipeline_that_sends_in_both_directions_is_refused(run_python, tmp_path, inputs):
-    in_v = {**PIPELINE, "pipeline_schedule": "dualpipev", "gradient_accumulation_steps": 4}
-    words = run_inputs.words({**ARGUMENTS, **inputs, **in_v, "num_hidden_layers": 4, "output_dir": tmp_path})
-    done = run_python(SCRIPT, *words, VIRTUAL_NPU_DRY="1")
-    assert done.returncode == 2
-    assert "error: --pipeline_schedule dualpipev" in done.stderr and "VIRTUAL_NPU_DRY=1" in done.stderr
-
-
 def test_more_ranks_than_there_could_be_devices(run_python, tmp_path, inputs):
     """Of 64 ranks, each with half of every layer and a 32nd of the optimizer's state."""
     arguments = {"nproc": 64, "tensor_parallel_degree": 2, "sharding": "stage1"}

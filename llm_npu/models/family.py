@@ -25,6 +25,7 @@ AttentionVariant = Literal[
     "makes masks",  # makes the masks of all layers with its module's create_causal_mask_and_row_indices
     "core attention",  # its forward calls self._core_attention, or with use_flash_attention another method
     "learned positions",  # makes the mask and the learned positions of all layers (GPT)
+    "vision interface",  # as "interface", between the patches of an image
 ]
 RotaryVariant = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
@@ -33,6 +34,9 @@ RotaryVariant = Literal[
     "table of tokens",  # attention with a row for each token, [B, S, D], and queries [B, N, S, D]
     "interleaved table of tokens",  # the same for pairs (x[2 i], x[2 i + 1])
     "part of a head",  # such pairs in a part of each head, [B, S, N, D], and one key for all heads
+    "multimodal",  # as "table of tokens", but its forward calls apply_multimodal_rotary_pos_emb
+    "three axes",  # makes tables [3, B, S, D]: time, height and width, each for a section of D
+    "vision",  # vision attention with float32 tables [S, D / 2] and queries [B, S, N, D]
 ]
 NormVariant = Literal[
     "forward",  # its forward is the operator
@@ -146,17 +150,30 @@ class StockLayout:
 
 
 @dataclass(frozen=True)
-class Family:
-    """A model family. ``Attributes`` are grouped into names, classes, fields, weights and presets.
+class FusableFamily:
+    """The classes of a model family that surgery knows.
 
     Attributes:
-        name: The prefix of its classes (LlamaConfig, LlamaForCausalLM).
+        model_type: The library's name of the family, and of the package ``transformers.<model_type>`` with
+            its own classes.
         title: The name in text.
-
         models: Model classes that surgery accepts; a class that ends with ``Pipe`` is split into pipeline
             stages.
         layers: Classes that surgery changes, {operator: {class: one of VARIANTS[operator]}}.
-        package: The library's package with these classes, if class names are not unique across packages.
+    """
+
+    model_type: str
+    title: str
+    models: tuple[str, ...]
+    layers: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Family(FusableFamily):
+    """A family that this project trains. ``Attributes`` are grouped into names, fields, weights and presets.
+
+    Attributes:
+        name: The prefix of its classes (LlamaConfig, LlamaForCausalLM).
 
         defaults: Defaults of fields that a config.json omits: transformers' defaults where the library
             differs, and all fields that the planner reads.
@@ -193,15 +210,10 @@ class Family:
         aliases: Names of the presets in the library's scripts.
     """
 
-    model_type: str
     name: str
-    title: str
-    models: tuple[str, ...]
-    layers: Mapping[str, Mapping[str, str]]
     defaults: Mapping[str, object]
     presets: Mapping[str, Mapping[str, object]]
     aliases: Mapping[str, str] = field(default_factory=dict)
-    package: str = ""
     unsupported_fields: tuple[str, ...] = ()
     activations: tuple[str, ...] = ("silu",)
     reads: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ class Batch:
         mask: None for a causal mask.
         position_ids: int64 [B, S], or None for 0, 1, 2, ... in every row.
         recomputed: whether every decoder layer is recomputed.
+        patches: the number of patches of each image; empty if unknown.
     """
 
     rows: int
@@ -28,6 +29,7 @@ class Batch:
     mask: masks.Mask | None = None
     position_ids: object | None = None
     recomputed: bool = False
+    patches: tuple[int, ...] = ()
 
     def empty(self, *shape: int, dtype=None):
         """An uninitialized activation that requires a gradient."""

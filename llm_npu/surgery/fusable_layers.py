@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from llm_npu.models.family import Family
+from llm_npu.models.family import FusableFamily
 from llm_npu.models.paddleformers.families import FAMILIES as PADDLEFORMERS
+from llm_npu.models.paddleformers.vision_language import FAMILIES as VISION_LANGUAGE
 from llm_npu.models.paddlenlp.families import FAMILIES as PADDLENLP
 
 from .registry import NotFused, Replacement
 
-
-class Library(NamedTuple):
-    """A model library: its display name and its families."""
-
-    title: str
-    families: Mapping[str, Family]
-
-
-# By package.
-LIBRARIES = {
-    "paddlenlp.": Library("PaddleNLP", PADDLENLP),
-    "paddleformers.": Library("PaddleFormers", PADDLEFORMERS),
+# By library.
+FAMILIES: Mapping[str, tuple[FusableFamily, ...]] = {
+    "paddlenlp": tuple(PADDLENLP.values()),
+    "paddleformers": (*PADDLEFORMERS.values(), *VISION_LANGUAGE.values()),
 }
-RECORDS = [family for library in LIBRARIES.values() for family in library.families.values()]
-MODELS = sorted({name for family in RECORDS for name in family.models})  # classes with such layers
+# Classes with such layers.
+MODELS = sorted({name for families in FAMILIES.values() for family in families for name in family.models})
 
 
 class FusableLayer(NamedTuple):
@@ -38,7 +31,7 @@ class FusableLayer(NamedTuple):
 
     upstream: type
     variant: str
-    family: Family
+    family: FusableFamily
 
     def overridden(self, layer) -> str | None:
         """The reason not to fuse a layer with an overridden forward; None if it has the upstream forward."""
@@ -52,12 +45,23 @@ class FusableLayer(NamedTuple):
 def fusable_layer(layer, operator: str) -> FusableLayer | None:
     """``layer`` as a fusable layer of ``operator``; None for any other layer."""
     for kind in type(layer).__mro__:
-        library = library_of(kind)
-        for family in library.families.values() if library else ():
-            variant = family.layers.get(operator, {}).get(kind.__name__)
-            if variant and (not family.package or f".{family.package}." in kind.__module__):
+        for family in families_of(kind):
+            if variant := family.layers.get(operator, {}).get(kind.__name__):
                 return FusableLayer(kind, variant, family)
     return None
+
+
+def families_of(kind: type) -> list[FusableFamily]:
+    """The families whose records name the layer class ``kind``, if they name it.
+
+    Classes of a library's package ``transformers.X`` are those of the family X: PaddleFormers has an
+    ``Ernie4_5Attention`` in two of them. Its other packages are shared by all families.
+    """
+    library, *packages = kind.__module__.split(".")
+    families = FAMILIES.get(library, ())
+    if len(packages) > 2 and packages[0] == "transformers":
+        return [family for family in families if family.model_type == packages[1]]
+    return list(families)
 
 
 def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replacement | NotFused | None:
@@ -67,12 +71,6 @@ def forward_of(layer, operator: str, forwards: Mapping[str, Callable]) -> Replac
         return None
     reason = fusable.overridden(layer)
     return NotFused(reason) if reason else Replacement(forward=forwards[fusable.variant])
-
-
-def library_of(kind: type) -> Library | None:
-    """The library that defines a layer class."""
-    matching = (library for package, library in LIBRARIES.items() if kind.__module__.startswith(package))
-    return next(matching, None)
 
 
 def is_plain(layer, kind: type) -> bool:

@@ -15,6 +15,7 @@ from llm_npu.models import checks, presets
 from llm_npu.models import family as family_record
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.paddleformers.families import FAMILIES as FORMERS
+from llm_npu.models.paddleformers.vision_language import FAMILIES as VISION_LANGUAGE
 from llm_npu.models.paddlenlp.families import FAMILIES as NLP
 from llm_npu.models.settings import fields as of_fields
 from llm_npu.models.settings import rotary
@@ -258,6 +259,6 @@ def test_each_way_of_a_class_is_listed_once_for_its_operator():
     for ways in family_record.VARIANTS.values():
         listed = typing.get_args(ways)
         assert len(listed) == len(set(listed))
-    for family in (*NLP.values(), *FORMERS.values()):
+    for family in (*NLP.values(), *FORMERS.values(), *VISION_LANGUAGE.values()):
         for operator, classes in family.layers.items():
             assert set(classes.values()) <= set(typing.get_args(family_record.VARIANTS[operator]))

@@ -149,6 +149,7 @@ IMPORTS = {
     "provider": lambda: modeling("qwen3"),
     "ops": lambda: importlib.import_module("paddleformers.transformers.fused_a2a"),
     "router_losses": lambda: modeling("ernie4_5_moe"),
+    "triton_kernels": lambda: modeling("paddleocr_vl"),
 }
 first = failures(**IMPORTS)
 without_cuda.supply_paddlefleet_ops()
@@ -164,6 +165,7 @@ SYMPTOMS = {
     "provider": "paddlefleet is required for gpt_provider",
     "ops": "No module named 'paddlefleet_ops'",
     "router_losses": "No module named 'paddleformers.nn.moe.npu_fusion_ops'",
+    "triton_kernels": "name 'triton' is not defined",
     "norm": "fused_rms_norm_ext` is not registered",
     "masks": "isn't consistent, the first tensor is bool, but 1th tensor is int32",
     "gate": "data we are trying to retrieve (float32) does not match the type of data",

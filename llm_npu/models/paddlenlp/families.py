@@ -339,7 +339,6 @@ GPT = Family(
     name="GPT",
     title="GPT",
     splits_sequences=True,
-    package="gpt",
     models=("GPTForCausalLM",),
     layers={
         "attention": {"MultiHeadAttention": "core attention", "GPTModel": "learned positions"},

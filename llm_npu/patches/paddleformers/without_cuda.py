@@ -1,4 +1,4 @@
-"""Runs PaddleFormers without paddlefleet, paddlefleet_ops and the kernels of CUDA builds."""
+"""Runs PaddleFormers without paddlefleet, paddlefleet_ops, triton and the kernels of CUDA builds."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def apply() -> None:
     if importlib.util.find_spec("paddlefleet") is None:
         supply_gpt_provider()
         use_plain_classes()
+    if importlib.util.find_spec("triton") is None:
+        supply_triton_kernels()
 
 
 @functools.cache
@@ -81,6 +83,21 @@ def use_plain_classes() -> None:
             plain = getattr(module, name)
             plain.__name__ = plain.__qualname__ = name.removesuffix(DEPRECATED)
             setattr(module, plain.__name__, plain)
+
+
+@functools.cache
+def supply_triton_kernels() -> None:
+    """PaddleFormers 1.2: PaddleOCR-VL fails on import ("name 'triton' is not defined").
+
+    Its modeling module imports ``paddleformers.triton_kernels``, which uses triton even if its import fails.
+    The stub reports that the kernels are unavailable, so the model uses its own definition.
+    """
+
+    def kernel(*_):
+        raise UserError("kernels of triton need CUDA; accepted on npu: operators of Paddle.")
+
+    kernel.is_available = lambda *arguments: False
+    supply("paddleformers.triton_kernels", apply_rotary_emb=kernel, apply_rotary_pos_emb_vision=kernel)
 
 
 def supply(name: str, **attributes) -> None:

@@ -9,11 +9,19 @@ import paddle
 
 import paddle_fused
 from llm_npu.core import auto_cast
-from llm_npu.surgery.fusable_layers import RECORDS, is_plain
+from llm_npu.models.family import Family
+from llm_npu.surgery.fusable_layers import FAMILIES, is_plain
 from paddle_fused import contracts, paddle_release
 
 # The families' names of (gate, up, down), and of a projection with both gate and up.
-PROJECTIONS = tuple(dict.fromkeys(family.projections for family in RECORDS))
+PROJECTIONS = tuple(
+    dict.fromkeys(
+        family.projections
+        for families in FAMILIES.values()
+        for family in families
+        if isinstance(family, Family)
+    )
+)
 BOTH = ("gate_up_fused_proj", "up_gate_proj")
 
 

@@ -24,7 +24,7 @@ from llm_npu.surgery.swap import by_name
 from paddle_fused import masks
 
 
-def example(layer, batch) -> list:
+def example(layer, batch) -> list | None:
     variant = fusable_layer(layer, "attention").variant
     if variant in EXAMPLES:
         return EXAMPLES[variant](layer, batch)
@@ -245,7 +245,11 @@ def _pipe_embedding(layer, fusable: FusableLayer) -> Replacement:
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
 
 
-EXAMPLES = {"latent": attention_interface.latent_example, "core attention": learned_positions.example}
+EXAMPLES = {
+    "latent": attention_interface.latent_example,
+    "core attention": learned_positions.example,
+    "vision interface": attention_interface.vision_example,
+}
 VARIANTS = {
     **dict.fromkeys(("attn_func", "function", "F"), _attention_layer),
     **dict.fromkeys(("decoder", "causal decoder"), _decoder),
@@ -253,6 +257,7 @@ VARIANTS = {
     "inputs of all layers": _global_layer,
     "first stage": _pipe_embedding,
     "interface": attention_interface.layer,
+    "vision interface": attention_interface.layer,
     "latent": attention_interface.latent_layer,
     "makes masks": attention_interface.model,
     "core attention": learned_positions.layer,

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import paddle_fused
-from llm_npu.surgery import split_sequence
+from llm_npu.surgery import multimodal_rotary, split_sequence
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.fusable_layers import fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 
-def example(layer, batch) -> list:
+def example(layer, batch) -> list | None:
     rows, length = batch.rows, batch.length
-    if fusable_layer(layer, "rotary").variant == "part of a head":
+    variant = fusable_layer(layer, "rotary").variant
+    if variant == "vision":
+        return multimodal_rotary.vision_example(layer, batch)
+    if variant == "part of a head":
         size = layer.qk_rope_head_dim
         q = batch.empty(rows, length, layer.num_local_heads, size)
         cos, sin = (batch.table(1, rows, 1, length, size) for _ in range(2))
@@ -22,7 +25,6 @@ def example(layer, batch) -> list:
     size = layer.head_dim
     share = parts(getattr(layer, "q_proj", None))
     heads = layer.num_heads // share, layer.num_key_value_heads // share
-    variant = fusable_layer(layer, "rotary").variant
     positions = split_sequence.whole_length(layer, length)
     if variant in TABLES_OF_TOKENS:
         q, k = (batch.empty(rows, n, length, size) for n in heads)
@@ -45,12 +47,19 @@ def replace(layer) -> Replacement | NotFused | None:
         return None
     if fusable.variant == "decoder":
         return Replacement(arguments=name_positions, is_site=False)
+    if fusable.variant == "three axes":
+        return Replacement(forward=multimodal_rotary.joined_tables, is_site=False)
     if reason := fusable.overridden(layer):
         return NotFused(reason)
+    if fusable.variant == "vision":
+        return Replacement(calls={"apply_rotary_pos_emb_vision": multimodal_rotary.rotate_patches})
     if fusable.variant in TABLES_OF_TOKENS:
         if "apply_fused_rope" in type(layer).forward.__code__.co_names and layer.config.apply_rope_fusion:
             return NotFused("apply_rope_fusion selects a CUDA kernel, which ignores positions")
-        return Replacement(calls={"apply_rotary_pos_emb": TABLES_OF_TOKENS[fusable.variant]})
+        name = "apply_rotary_pos_emb"
+        if fusable.variant == "multimodal":
+            name = "apply_multimodal_rotary_pos_emb"
+        return Replacement(calls={name: TABLES_OF_TOKENS[fusable.variant]})
     if fusable.variant == "heads first":
         return Replacement(calls={"apply_rotary_pos_emb": rotate_heads_first})
     if not getattr(layer.config, "rope", True):
@@ -89,6 +98,11 @@ def rotate_heads_first(q, k, cos, sin, position_ids):
 def rotate_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
     """`rotate` for q and k [B, N, S, D], and cos and sin [B, S, D] with a row per token."""
     return tuple(_heads_first(_rotated(x.transpose([0, 2, 1, 3]), cos, sin)) for x in (q, k))
+
+
+def rotate_multimodal_tokens(q, k, cos, sin, *_of_upstream, **_named):
+    """`rotate_tokens`; the arguments of upstream are sections of axes, which the tables have joined."""
+    return rotate_tokens(q, k, cos, sin)
 
 
 def rotate_interleaved_tokens(q, k, cos, sin, position_ids=None, unsqueeze_dim=1):
@@ -132,4 +146,5 @@ TABLES_OF_TOKENS = {
     "table of tokens": rotate_tokens,
     "interleaved table of tokens": rotate_interleaved_tokens,
     "part of a head": rotate_part_of_heads,
+    "multimodal": rotate_multimodal_tokens,
 }

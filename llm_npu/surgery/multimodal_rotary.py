@@ -1,0 +1,40 @@
+"""Rotary position embeddings of vision-language models, for text with images and for patches.
+
+Legend: B batch, S sequence, N heads, D head size.
+"""
+
+from __future__ import annotations
+
+import paddle
+
+import paddle_fused
+
+
+def joined_tables(self, x, position_ids):
+    """The tables of three axes, [3, B, S, D], joined to one table [B, S, D] for all layers.
+
+    ``mrope_section`` divides each half of D into sections; section i is that of the axis i modulo 3. Upstream
+    joins them again in each layer.
+    """
+    sections = list(self.config.rope_scaling["mrope_section"]) * 2
+    tables = type(self).forward(self, x, position_ids)
+    return tuple(
+        paddle.concat([part[axis % 3] for axis, part in enumerate(table.split(sections, axis=-1))], axis=-1)
+        for table in tables
+    )
+
+
+def rotate_patches(q, k, cos, sin):
+    """Replaces ``apply_rotary_pos_emb_vision``, for q and k [B, S, N, D] and float32 tables [S, D / 2]."""
+    size = [1, q.shape[1], 1, q.shape[-1]]
+    cos, sin = (table.tile([1, 2]).astype(q.dtype).reshape(size) for table in (cos, sin))
+    return paddle_fused.rotary_mul(q, cos, sin), paddle_fused.rotary_mul(k, cos, sin)
+
+
+def vision_example(layer, batch) -> list | None:
+    """The calls of a vision attention layer; None if the images' sizes are unknown."""
+    if not batch.patches:
+        return None
+    q = batch.empty(1, sum(batch.patches), layer.num_heads, layer.head_dim)
+    table = paddle.empty([sum(batch.patches), layer.head_dim // 2], "float32")
+    return [lambda: rotate_patches(q, q, table, table)]

@@ -1,0 +1,147 @@
+"""PaddleFormers' vision-language models with fused operators, against the same models without."""
+
+import ast
+import functools
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from fused_models import vision
+from fused_models.comparison import assert_as_accurate, built, float64_results, results, unfused_results
+from fused_models.vision import FAMILIES
+
+import paddle_fused
+from llm_npu.models.paddleformers.vision_language import FAMILIES as RECORDS
+from llm_npu.surgery import apply_fused_kernels
+from llm_npu.surgery.batch import Batch as StepBatch
+from llm_npu.surgery.explain import explain
+from llm_npu.surgery.fusable_layers import MODELS, families_of, fusable_layer
+
+PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
+everywhere = pytest.mark.parametrize(("device", "dtype"), PLACES)
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=str)
+packed_or_not = pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
+SHARED = {"RMSNorm", "MLP"}  # classes of paddleformers.nn
+
+
+def fused_results(family, model, packed):
+    return results(family, model, vision.batch(packed), **vision.inputs(family, packed))
+
+
+@functools.cache
+def truth(family, packed):
+    inputs = vision.inputs(family, packed, paddle.CPUPlace())
+    return float64_results(family, vision.batch(packed), **inputs)
+
+
+@functools.cache
+def unfused(family, device, dtype, packed):
+    paddle.set_device(device)
+    return unfused_results(family, vision.batch(packed), dtype, **vision.inputs(family, packed))
+
+
+@pytest.mark.slow
+@every_family
+@everywhere
+@packed_or_not
+def test_outputs_and_gradients(family, device, dtype, packed):
+    composed = unfused(family, device, dtype, packed)
+    fused = fused_results(family, built(family, "all", dtype), packed)
+    assert all(np.abs(values).max() > 0 for name, values in fused.items() if "packing_position" not in name)
+    assert_as_accurate(fused, composed, truth(family, packed), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "operator"),
+    [(family, operator) for family in FAMILIES for operator in family.operators],
+    ids=str,
+)
+def test_each_operator_alone(family, operator):
+    fused = fused_results(family, built(family, operator, "bfloat16"), False)
+    assert_as_accurate(fused, unfused(family, "npu:0", "bfloat16", False), truth(family, False), "bfloat16")
+
+
+@pytest.mark.slow
+@every_family
+@packed_or_not
+def test_what_is_announced_before_the_first_step_runs(family, packed):
+    """Also, every operator runs on the card in bfloat16."""
+    paddle.set_device("npu:0")
+    model = family.build("bfloat16")
+    report = apply_fused_kernels(model, family.operators, strict=True)
+    tokens, inputs = vision.batch(packed), vision.inputs(family, packed)
+    mask = None
+    if packed:
+        mask = paddle_fused.masks.documents([[vision.LENGTH] * len(vision.GRIDS)])
+    step = StepBatch(*tokens.ids.shape, "bfloat16", mask, patches=vision.PATCHES)
+    lines = explain(model, report, step)
+    paddle_fused.reset_dispatch_log()
+    results(family, model, tokens, **inputs)
+    ran = {(entry.operator, entry.backend, entry.mode) for entry in paddle_fused.dispatch_log()}
+    assert {(line.operator, line.backend, line.mode) for line in lines} == ran
+    assert {backend for _, backend, _ in ran} == {"ascend"}
+    vision_layers = {line.operator for line in lines if line.layers.startswith("visual.")}
+    assert {"flash_attention", "rotary_mul"} <= vision_layers
+
+
+@every_family
+def test_layers_of_images_of_unknown_size_are_listed(family):
+    paddle.set_device("npu:0")
+    model = family.build("bfloat16")
+    report = apply_fused_kernels(model, family.operators)
+    lines = explain(model, report, StepBatch(1, vision.LENGTH, "bfloat16"))
+    unknown = {line.operator for line in lines if line.layers.startswith("visual.") and line.backend == "?"}
+    assert {"attention", "rotary"} <= unknown
+
+
+@pytest.mark.slow
+@every_family
+def test_recompute_keeps_every_bit(family):
+    paddle.set_device("npu:0")
+    expected, recomputed = (
+        fused_results(family, model, True)
+        for model in (
+            built(family, "all", "bfloat16").train(),
+            built(
+                family,
+                "all",
+                "bfloat16",
+                recompute_granularity="full",
+                recompute_method="uniform",
+                recompute_num_layers=1,
+            ).train(),
+        )
+    )
+    for name, values in expected.items():
+        np.testing.assert_array_equal(recomputed[name], values, err_msg=name)
+
+
+def classes_of(model_type):
+    """The names of the classes in a package of PaddleFormers' models, from its source."""
+    spec = importlib.util.find_spec("paddleformers")
+    file = Path(spec.origin).parent / "transformers" / model_type / "modeling.py"
+    return {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)}
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=lambda record: record.title)
+def test_the_classes_of_a_family_are_those_of_its_package(record):
+    named = {*record.models, *(name for layers in record.layers.values() for name in layers)}
+    assert named - SHARED <= classes_of(record.model_type)
+    assert set(record.models) <= set(MODELS)
+
+
+def test_a_class_belongs_to_the_family_of_its_package():
+    """PaddleOCR-VL's decoder is named after ERNIE-4.5, whose rotary embedding is another."""
+    layers = {}
+    for model_type in ("ernie4_5", "paddleocr_vl", "unknown_vl"):
+        module = f"paddleformers.transformers.{model_type}.modeling"
+        kind = type("Ernie4_5Attention", (), {"__module__": module})
+        layers[model_type] = fusable_layer(kind(), "rotary")
+    assert layers["ernie4_5"].variant == "interleaved table of tokens"
+    assert layers["paddleocr_vl"].variant == "multimodal"
+    assert layers["unknown_vl"] is None
+    shared = type("RMSNorm", (), {"__module__": "paddleformers.nn.norm"})
+    assert {family.model_type for family in families_of(shared)} >= {"ernie4_5", "paddleocr_vl"}

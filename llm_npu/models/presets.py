@@ -16,6 +16,7 @@ from llm_npu.models import other_library
 from . import degrees, ends, settings, upstream_config
 from .checks import check_file, check_sizes
 from .families import FAMILIES, config_class
+from .paddleformers.vision_language import FAMILIES as VISION_LANGUAGE
 
 CONFIG_FILE = "config.json"
 WEIGHTS = "*.safetensors"
@@ -103,6 +104,11 @@ def _read(directory: Path) -> dict[str, object]:
         raise UserError(f"{file} cannot be read: {error}") from error
     fields = upstream_config.from_upstream(fields, file)
     kind = fields.get("model_type") or "one that names no model_type"
+    if isinstance(kind, str) and kind in VISION_LANGUAGE:
+        raise UserError(
+            f"{file} describes {VISION_LANGUAGE[kind].title}, a vision-language model, which is trained beside "
+            "PaddleFormers with python -m llm_npu.formers train FILE.yaml"
+        )
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(
             f"{file} describes {kind}, but this script supports the model_type {', '.join(FAMILIES)}."

@@ -200,6 +200,10 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
         ({"model_type": "qwen2_moe", "decoder_sparse_step": 2}, ["decoder_sparse_step 2"]),
         ({"model_type": "qwen2_moe", "num_experts": 3}, ["num_experts_per_tok 4", "num_experts 3"]),
         ({"model_type": None}, ["names no model_type"]),
+        (
+            {"model_type": "paddleocr_vl", "vision_config": {"hidden_size": 144}},
+            ["PaddleOCR-VL", "python -m llm_npu.formers train FILE.yaml"],
+        ),
         ({"attention_bias": True}, ["attention_bias"]),
         ({"mlp_bias": True}, ["mlp_bias"]),
         ({"hidden_act": "gelu"}, ["gelu", "silu"]),

@@ -106,8 +106,8 @@ def _read(directory: Path) -> dict[str, object]:
     kind = fields.get("model_type") or "one that names no model_type"
     if isinstance(kind, str) and kind in VISION_LANGUAGE:
         raise UserError(
-            f"{file} describes {VISION_LANGUAGE[kind].title}, a vision-language model, which is trained beside "
-            "PaddleFormers with python -m llm_npu.formers train FILE.yaml"
+            f"{file} describes {VISION_LANGUAGE[kind].title}, a vision-language model, which is trained with "
+            "PaddleFormers by python -m llm_npu.formers train FILE.yaml"
         )
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(

@@ -2,6 +2,7 @@
 
     __main__   selects the device and replaces this process by the program
     switches   keys of an argument file without effect
+    images     images of a vision-language job that PaddleFormers would skip
     fused      hooks before and after the import of paddleformers
 
 Importing this package imports no framework.

@@ -15,7 +15,7 @@ from pathlib import Path
 from llm_npu import device
 from llm_npu.core import on_import, program
 from llm_npu.core.errors import UserError
-from llm_npu.formers import switches
+from llm_npu.formers import images, switches
 
 USAGE = """usage: llm-npu formers train FILE.yaml [KEY=VALUE ...]    as paddleformers-cli train ...
        llm-npu formers SCRIPT [ARGS ...]
@@ -39,8 +39,8 @@ def environment() -> dict[str, str]:
     }
 
 
-def check(arguments: list[str]) -> None:
-    """Raise UserError if paddleformers-cli cannot run with these arguments."""
+def check(arguments: list[str]) -> list[str]:
+    """Notes about these arguments. Raises UserError if paddleformers-cli cannot run with them."""
     if importlib.util.find_spec("paddleformers") is None:
         raise UserError(
             f"{arguments[0]} is a command of PaddleFormers, which is not installed here; accepted: an "
@@ -52,8 +52,11 @@ def check(arguments: list[str]) -> None:
     ):
         problem = f"there is no file {arguments[1]}" if len(arguments) > 1 else "no file was given"
         raise UserError(f"{arguments[0]}: {problem}; accepted: a YAML or JSON file. Name one.")
+    notes = switches.without_effect(arguments[1:])
     if arguments[0] == "train":
         switches.check(arguments[1:])
+        notes += images.check(switches.read_settings(arguments[1:]))
+    return notes
 
 
 def main(arguments: list[str]) -> int:
@@ -62,8 +65,7 @@ def main(arguments: list[str]) -> int:
         print(USAGE, file=sys.stdout if arguments else sys.stderr, end="")
         return 0 if arguments else 2
     before = dict(os.environ)
-    if arguments[0] in COMMANDS:
-        check(arguments)
+    notes = check(arguments) if arguments[0] in COMMANDS else []
     device.select("npu")
     os.environ.update(environment())
     if arguments == ["--env"]:
@@ -71,7 +73,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in changed.items()))
         return 0
     if arguments[0] in COMMANDS:
-        for sentence in switches.without_effect(arguments[1:]):
+        for sentence in notes:
             print(f"llm_npu.formers: {sentence}", file=sys.stderr, flush=True)
         arguments = [*COMMAND_LINE, *arguments]
     on_import.become(arguments)

@@ -74,7 +74,7 @@ LARGEST = 1 << 20  # bytes of a file; larger files are left to PaddleFormers
 
 def without_effect(arguments: list[str]) -> list[str]:
     """A note for each key in ``FILE [KEY=VALUE ...]`` that has no effect or will fail."""
-    settings = _given(arguments)
+    settings = read_settings(arguments)
     notes = [
         f"{name}: {settings[name]!r:.60} does nothing. {why}."
         for name, (values, why) in WITHOUT_EFFECT.items()
@@ -86,7 +86,7 @@ def without_effect(arguments: list[str]) -> list[str]:
 def check(arguments: list[str]) -> None:
     """Raise UserError for an unknown key, for which PaddleFormers would print a traceback."""
     known = known_keys()
-    for name in _given(arguments):
+    for name in read_settings(arguments):
         if known and name not in known:
             meant = nearest_name(str(name), known)
             hint = f"did you mean {meant}?" if meant else "remove it"
@@ -158,7 +158,8 @@ def _one_rank(settings: Mapping[object, object]) -> list[str]:
     return notes
 
 
-def _given(arguments: list[str]) -> dict:
+def read_settings(arguments: list[str]) -> dict:
+    """The keys and values of ``FILE [KEY=VALUE ...]``."""
     settings = _content(Path(arguments[0])) if arguments else {}
     for argument in arguments[1:]:
         name, _, value = argument.partition("=")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import ranks
+import run_inputs
 from roundings import ADAM_EPSILON
 from run_inputs import losses
 from test_launch import SCRIPT, arguments, ranks_of  # noqa: F401  (a fixture)
@@ -27,6 +28,12 @@ METHODS = {  # {name: (flags of the run that loses a rank, flags of the run that
     "offload": (f"{SHARDED} {OFFLOAD}", TENSOR),
 }
 OF_PADDLENLP = ("Ulysses", "ring", "ring of Ulysses", "ring, offload")
+EXPERTS = "--expert_parallel_degree 2 --per_device_train_batch_size 1"
+OF_EXPERTS = {
+    "data parallel": (EXPERTS, SHARDED),
+    "sharding stage 1": (f"{EXPERTS} --sharding stage1", "--nproc 1"),
+}
+MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +75,17 @@ def undisturbed_in_float32(in_float32, train, tmp_path_factory):
     return train(tmp_path_factory.mktemp("undisturbed"), *in_float32, *TENSOR.split())
 
 
+@pytest.fixture(scope="module")
+def mixtral(in_float32, tmp_path_factory):
+    model = run_inputs.inputs(tmp_path_factory.mktemp("mixtral"), **MIXTRAL)["model_name_or_path"]
+    return [*in_float32, "--model_name_or_path", model]
+
+
+@pytest.fixture(scope="module")
+def undisturbed_mixtral(mixtral, train, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("undisturbed"), *mixtral, *SHARDED.split())
+
+
 def lose(process, rank: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to a rank after the fifth step, and wait until the run has ended with a sentence.
 
@@ -101,12 +119,25 @@ def test_a_run_that_lost_a_rank(command, undisturbed, start_python, train, tmp_p
     [pytest.param(name, marks=pytest.mark.paddlenlp) if name in OF_PADDLENLP else name for name in METHODS],
 )
 def test_another_mesh_continues(method, in_float32, undisturbed_in_float32, start_python, train, tmp_path):
-    lost, again = (flags.split() for flags in METHODS[method])
-    out = tmp_path / "out"
-    lose(start_python(*in_float32, *lost, "--output_dir", out), 1)
-    assert checkpoint.step_of(checkpoint.to_resume(True, out)) >= SAVED
-    continued, _ = train(out, *in_float32, *again)
+    continued = lose_and_continue(METHODS[method], in_float32, start_python, train, tmp_path / "out")
     assert continued == pytest.approx(undisturbed_in_float32[0], rel=1e-6)
+
+
+def lose_and_continue(flags: tuple[str, str], command, start_python, train, out: Path) -> dict[int, float]:
+    """The losses of a run that loses a rank, with the first flags, and continues with the others."""
+    lost, again = (words.split() for words in flags)
+    lose(start_python(*command, *lost, "--output_dir", out), 1)
+    assert checkpoint.step_of(checkpoint.to_resume(True, out)) >= SAVED
+    return train(out, *command, *again)[0]
+
+
+@pytest.mark.paddlenlp
+@pytest.mark.parametrize("method", OF_EXPERTS)
+def test_experts_continue_on_another_mesh(
+    method, mixtral, undisturbed_mixtral, start_python, train, tmp_path
+):
+    continued = lose_and_continue(OF_EXPERTS[method], mixtral, start_python, train, tmp_path / "out")
+    assert continued == pytest.approx(undisturbed_mixtral[0], rel=1e-6)
 
 
 @pytest.mark.paddlenlp

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,10 +21,13 @@ SITE_FOLDER = Path(__file__).resolve().parent / "site"
 VARIABLE = "LLM_NPU_ON_IMPORT"
 
 
-def environment(library: str, module: str) -> dict[str, str]:
-    """Environment variables that make ``module`` prepare each process that imports ``library``.
+def environment(modules: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that make modules prepare each process that imports a library.
 
-    ``before_library`` and ``after_library`` of ``module`` run before and after the library is executed.
+    Args:
+        modules: {library: module}. The library is a package, or a module of one. ``before_library`` and
+            ``after_library`` of the module run before and after the library is executed.
+
     Raises UserError if another sitecustomize would take precedence.
     """
     hiding = importlib.machinery.PathFinder.find_spec("sitecustomize", [sysconfig.get_path("purelib")])
@@ -37,7 +41,7 @@ def environment(library: str, module: str) -> dict[str, str]:
     others = [entry for entry in os.environ.get(VARIABLE, "").split(",") if entry]
     return {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(SITE_FOLDER), *inherited, sources])),
-        VARIABLE: ",".join(dict.fromkeys([*others, f"{library}={module}"])),
+        VARIABLE: ",".join(dict.fromkeys([*others, *map("=".join, modules.items())])),
     }
 
 

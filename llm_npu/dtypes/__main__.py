@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     warned = "0" if watches_operators else "host" if options["--host"] else "1"
     os.environ["VIRTUAL_NPU_AICPU_WARNINGS"] = warned
     if watches_operators:
-        os.environ.update(on_import.environment("paddle", "llm_npu.dtypes.any_program"))
+        os.environ.update(on_import.environment({"paddle": "llm_npu.dtypes.any_program"}))
         os.environ["LLM_NPU_DTYPES_HOST"] = str(int(options["--host"]))
     on_import.become(program)
 

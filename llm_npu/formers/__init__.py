@@ -4,6 +4,7 @@
     switches   keys of an argument file without effect
     images     images of a vision-language job that PaddleFormers would skip
     fused      hooks before and after the import of paddleformers
+    trainer    hooks before and after the import of its trainer
 
 Importing this package imports no framework.
 """

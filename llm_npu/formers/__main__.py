@@ -28,12 +28,16 @@ paddle_fused in every process of the job.
 """
 COMMANDS = ("train", "export")  # commands of paddleformers-cli that start processes
 COMMAND_LINE = ("-m", "paddleformers.cli.cli")
+HOOKS = {
+    "paddleformers": "llm_npu.formers.fused",
+    "paddleformers.trainer.trainer": "llm_npu.formers.trainer",
+}
 
 
 def environment() -> dict[str, str]:
     """The variables to set in addition to those of ``device.select``. Raises UserError."""
     return {
-        **on_import.environment("paddleformers", "llm_npu.formers.fused"),
+        **on_import.environment(HOOKS),
         # paddleformers-cli starts "python", which may be another interpreter.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
     }

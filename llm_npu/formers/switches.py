@@ -68,7 +68,6 @@ WITHOUT_EFFECT: dict[str, tuple[tuple[object, ...], str]] = {
 WHOLE_LAYERS = ("llama", "qwen2", "qwen3", "ernie4_5")
 PARSED = ("ModelArguments", "DataArguments", "End2EndProcessorArguments", "GeneratingArguments")
 PARSED += ("FinetuningArguments",)  # dataclasses that the command fills from the file
-FLEX = "flex_checkpoint"
 LARGEST = 1 << 20  # bytes of a file; larger files are left to PaddleFormers
 
 
@@ -141,21 +140,14 @@ def _one_rank(settings: Mapping[object, object]) -> list[str]:
     """Settings that fail with one visible device: PaddleFormers sets up no groups for a single rank."""
     if len(os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "0,1").split(",")) > 1:
         return []
-    notes = []
-    full = (
-        str(settings.get("fine_tuning", "LoRA")).lower() == "full"
-    )  # with LoRA the base model is the reference
-    if str(settings.get("stage")).upper() == "DPO" and full and not settings.get("reference_free"):
-        notes.append(
-            "stage: DPO with a reference model fails in PaddleFormers on one rank; make two devices visible, "
-            "or train with llm-npu train --stage dpo."
-        )
-    if settings.get("resume_from_checkpoint") and settings.get("load_checkpoint_format", FLEX) == FLEX:
-        notes.append(
-            f"resume_from_checkpoint: PaddleFormers cannot load {FLEX}, its default format, on one rank; "
-            "make two devices visible."
-        )
-    return notes
+    # With LoRA, the base model is the reference.
+    full = str(settings.get("fine_tuning", "LoRA")).lower() == "full"
+    if str(settings.get("stage")).upper() != "DPO" or not full or settings.get("reference_free"):
+        return []
+    return [
+        "stage: DPO with a reference model fails in PaddleFormers on one rank; make two devices visible, or "
+        "train with llm-npu train --stage dpo."
+    ]
 
 
 def read_settings(arguments: list[str]) -> dict:

@@ -21,6 +21,7 @@ from paddle_fused import paddle_release
 
 from . import (
     auto_parallel,
+    devices,
     dualpipev,
     hybrid_parallel,
     initializers,
@@ -39,6 +40,8 @@ def apply() -> None:
     auto_parallel.apply()
     layers.apply()
     operators.apply()
+    if paddle_release.at_least(3, 3) and paddle_release.before(3, 4):
+        devices.fix_custom_devices()
     initializers.fix_bfloat16_initializers()
     hybrid_parallel.apply()
     if paddle_release.at_least(3, 2):

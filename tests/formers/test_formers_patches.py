@@ -135,6 +135,61 @@ def stage_labels():
     assert criterion(logits, labels) == criterion(logits, (labels, None))
 
 
+VISION = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=2, out_hidden_size=64)
+
+
+def vision_classes():
+    from paddleformers.transformers import AutoModelForConditionalGeneration, Qwen3VLConfig
+
+    text = dict(SIZES, head_dim=32, rope_scaling={"rope_type": "default", "mrope_section": [8, 4, 4]})
+    config = Qwen3VLConfig(text_config=text, vision_config=dict(VISION, deepstack_visual_indexes=[]))
+    config.architectures = ["Qwen3VLForConditionalGeneration"]
+    model = AutoModelForConditionalGeneration.from_config(config)
+    assert type(model).__name__ == "Qwen3VLForConditionalGeneration", type(model)
+
+
+def vision_recompute():
+    from paddleformers.transformers.qwen3_vl.configuration import Qwen3VLVisionConfig
+
+    paddle.seed(1)
+    config = Qwen3VLVisionConfig(**VISION, num_position_embeddings=4, deepstack_visual_indexes=[])
+    config._attn_implementation = "eager"
+    tower = modeling("qwen3_vl").Qwen3VLVisionModel(config)
+    pixels, grid, gradients = paddle.randn([4, 24]), paddle.to_tensor([[1, 2, 2]], place="cpu"), []
+    for granularity in (None, "full"):
+        config.recompute_granularity = granularity
+        config.recompute_method, config.recompute_num_layers = "uniform", 1
+        tower(pixels, grid)[0].square().sum().backward()
+        gradients.append([weight.grad for weight in tower.parameters() if weight.grad is not None])
+        tower.clear_gradients()
+    for plain, recomputed in zip(*gradients, strict=True):
+        assert paddle.equal_all(plain, recomputed)
+
+
+def biases():
+    import tempfile
+    from pathlib import Path
+
+    from paddleformers.transformers import Qwen2_5_VLConfig
+    from safetensors.numpy import load_file
+
+    paddle.seed(1)
+    text = dict(SIZES, rope_scaling={"type": "mrope", "mrope_section": [8, 4, 4]})
+    family = modeling("qwen2_5_vl").Qwen2_5_VLForConditionalGeneration
+    model = family(Qwen2_5_VLConfig(text_config=text, vision_config=VISION))
+    for name, weight in model.named_parameters():
+        if name.endswith("qkv_proj.bias"):  # which are 0 at first
+            weight.set_value(paddle.randn(weight.shape))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, save_to_hf=True)
+        (file,) = Path(folder).glob("*.safetensors")
+        stored = "model.layers.0.self_attn.k_proj.bias" in load_file(file)
+        assert stored, "biases have other names"  # a load that fails once fails always
+        loaded = family.from_pretrained(folder, load_checkpoint_format="flex_checkpoint")
+    for name, weight in loaded.state_dict().items():
+        assert paddle.equal_all(weight, model.state_dict()[name]), name
+
+
 def failures(**probes):
     found = {}
     for name, probe in probes.items():
@@ -157,6 +212,7 @@ without_cuda.supply_gpt_provider()
 others = dict(norm=norm, masks=masks, gate=gate, plain_classes=plain_classes)
 others |= dict(eager_stages=eager_stages, padding=padding, sliding_rows=sliding_rows, stages=stages)
 others |= dict(stage_labels=stage_labels, cpu_synchronize=cpu_synchronize)
+others |= dict(vision_classes=vision_classes, vision_recompute=vision_recompute, biases=biases)
 first |= failures(**others)
 patches.apply()
 print("FOUND", json.dumps([first, failures(**IMPORTS, **others)]))
@@ -176,6 +232,9 @@ SYMPTOMS = {
     "stages": "weight_idxs' length should be greater than 0",
     "stage_labels": "The 'shape' in ReshapeOp is invalid",
     "cpu_synchronize": "device should be gpu, xpu",
+    "vision_classes": "No module named 'paddlefleet'",
+    "vision_recompute": "unexpected keyword argument 'attn_mask_startend_row_indices'",
+    "biases": "biases have other names",
 }
 
 

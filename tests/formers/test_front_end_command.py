@@ -166,12 +166,10 @@ def test_keys_that_do_nothing_are_reported(tmp_path):
 
 def test_what_fails_on_one_rank_is_said_before_the_run(tmp_path, monkeypatch):
     file = tmp_path / "job.yaml"
-    file.write_text("stage: DPO\nfine_tuning: full\nresume_from_checkpoint: checkpoint-2\n")
+    file.write_text("stage: DPO\nfine_tuning: full\n")
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0")
-    assert [sentence.partition(":")[0] for sentence in switches.without_effect([str(file)])] == [
-        "stage",
-        "resume_from_checkpoint",
-    ]
+    (sentence,) = switches.without_effect([str(file)])
+    assert sentence.startswith("stage: DPO")
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0,1")
     assert switches.without_effect([str(file)]) == []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import deepseek, experts, masks, parallel, without_cuda
+from . import checkpoints, deepseek, experts, masks, parallel, vision, without_cuda
 
 VERSIONS = ((1, 1), (1, 3))  # first affected version, first unaffected version
 
@@ -18,9 +18,7 @@ def apply() -> None:
 
     Call it before the first import of a PaddleFormers model.
     """
-    major, minor = importlib.metadata.version("paddleformers").split(".")[:2]
-    first, end = VERSIONS
-    if not first <= (int(major), int(minor)) < end:
+    if not _is_affected():
         return
     without_cuda.apply()
     without_cuda.allow_synchronize()
@@ -38,3 +36,20 @@ def apply() -> None:
     deepseek.fix_heads()
     deepseek.fix_rotated_key()
     deepseek.fix_routers_and_experts()
+    checkpoints.fix_qwen2_5_vl_biases()
+    vision.fix_qwen3_vl_recompute()
+
+
+def apply_to_trainer() -> None:
+    """Apply the patches for PaddleFormers' own trainer, which this project's scripts do not use; idempotent.
+
+    Imports the trainer, which takes seconds.
+    """
+    if _is_affected():
+        checkpoints.fix_resume_on_one_rank()
+
+
+def _is_affected() -> bool:
+    major, minor = importlib.metadata.version("paddleformers").split(".")[:2]
+    first, end = VERSIONS
+    return first <= (int(major), int(minor)) < end

@@ -7,6 +7,7 @@ import functools
 import paddle
 import paddle.distributed as dist
 from paddle.distributed import fleet
+from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_parallel_parameter
 
 # The default of other families' configurations and of PaddleFormers' own command.
 DECODER_LAYERS = "layer:DecoderLayer|EmptyLayer"
@@ -54,16 +55,18 @@ def fix_deepseek_stage_labels() -> None:
 
 @functools.cache
 def fix_norms_of_heads() -> None:
-    """PaddleFormers 1.1 and 1.2: under tensor parallelism, Qwen3 and Qwen3-MoE train the query and key norms
-    with each process's local heads only, so the processes' weights diverge.
+    """PaddleFormers 1.1 and 1.2: under tensor parallelism, Qwen3, Qwen3-MoE and Qwen3-VL train the query and
+    key norms with each process's local heads only, so the processes' weights diverge.
 
     Each process has the gradient of its local heads. The trainer sums the gradients of marked parameters only
-    with sequence parallelism. Without it, the patch sums them in the backward pass.
+    with sequence parallelism, and Qwen3-VL does not mark them. The patch sums the others in the backward
+    pass.
     """
     from paddleformers.transformers.qwen3.modeling import Qwen3Attention
     from paddleformers.transformers.qwen3_moe.modeling import Qwen3MoeAttention
+    from paddleformers.transformers.qwen3_vl.modeling import Qwen3VLTextAttention
 
-    for kind in (Qwen3Attention, Qwen3MoeAttention):
+    for kind in (Qwen3Attention, Qwen3MoeAttention, Qwen3VLTextAttention):
         kind.__init__ = _sums_norms_of_heads(kind.__init__)
 
 
@@ -71,9 +74,10 @@ def _sums_norms_of_heads(build):
     @functools.wraps(build)
     def __init__(self, *arguments, **named):
         build(self, *arguments, **named)
-        if self.tensor_parallel and not self.config.sequence_parallel:
+        if self.config.tensor_model_parallel_size > 1:
             for norm in (self.q_norm, self.k_norm):
-                norm.weight.register_hook(_summed)
+                if not (self.config.sequence_parallel and is_sequence_parallel_parameter(norm.weight)):
+                    norm.weight.register_hook(_summed)
 
     return __init__
 

@@ -18,7 +18,7 @@ from .. import incubate
 
 PROVIDER = "paddleformers.transformers.gpt_provider"
 # Families with a class for paddlefleet, and a plain Paddle class with the suffix "Deprecated".
-TWO_CLASSES = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+TWO_CLASSES = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_vl")
 DEPRECATED = "Deprecated"
 
 
@@ -72,7 +72,8 @@ class GPTModel:
 @functools.cache
 def use_plain_classes() -> None:
     """PaddleFormers 1.1 and 1.2: ``AutoModelForCausalLM`` selects ``Qwen3ForCausalLM``, which needs
-    paddlefleet, although ``Qwen3ForCausalLMDeprecated`` computes the same in plain Paddle.
+    paddlefleet, although ``Qwen3ForCausalLMDeprecated`` computes the same in plain Paddle. The same holds for
+    ``AutoModelForConditionalGeneration`` and Qwen3-VL ("No module named 'paddlefleet'").
 
     The patch gives the plain class the other name, also in the config.json of checkpoints, as in
     transformers.

@@ -12,6 +12,7 @@ from llm_npu.models.families import model_class
 from llm_npu.surgery import apply_fused_kernels
 
 PROGRAM = Path(__file__).with_name("tensor_parallel_program.py")
+NORMS_OF_HEADS = Path(__file__).with_name("norms_of_heads_program.py")
 NAMES = (
     "deepseek-v3",
     "qwen3",
@@ -51,6 +52,15 @@ def test_without_a_patch_these_gradients_are_parts(name, kind, patch, wrong, tmp
         for beyond in report["beyond"].values():
             assert any(key.endswith(wrong[0]) for key in beyond)
             assert all(key.endswith(wrong) for key in beyond)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parallel", "sequence"])
+def test_the_norms_of_qwen3_vls_heads_get_the_gradients_of_all_heads(kind, tmp_path):
+    for errors in ranks.run(NORMS_OF_HEADS, 2, tmp_path, kind):
+        assert max(errors.values()) < 1e-5
+    for errors in ranks.run(NORMS_OF_HEADS, 2, tmp_path, kind, "unpatched"):
+        assert min(errors.values()) > 1e-2
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@
     resumed
 :change:
     Ask for the groups only where ``flex_ckpt_comm_method`` is "parallel_broadcast", the one that uses them.
-:workaround: none
+:workaround: llm_npu.patches.paddleformers.checkpoints.fix_resume_on_one_rank
 """
 
 import tempfile

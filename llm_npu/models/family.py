@@ -26,6 +26,7 @@ AttentionVariant = Literal[
     "core attention",  # its forward calls self._core_attention, or with use_flash_attention another method
     "learned positions",  # makes the mask and the learned positions of all layers (GPT)
     "vision interface",  # as "interface", between the patches of an image
+    "vision documents",  # the same, with the ends of images or windows as cu_seqlens
 ]
 RotaryVariant = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]
@@ -36,7 +37,7 @@ RotaryVariant = Literal[
     "part of a head",  # such pairs in a part of each head, [B, S, N, D], and one key for all heads
     "multimodal",  # as "table of tokens", but its forward calls apply_multimodal_rotary_pos_emb
     "three axes",  # makes tables [3, B, S, D]: time, height and width, each for a section of D
-    "vision",  # vision attention with float32 tables [S, D / 2] and queries [B, S, N, D]
+    "vision",  # vision attention with float32 tables [S, D / 2] or [S, D], and queries [.., S, N, D]
 ]
 NormVariant = Literal[
     "forward",  # its forward is the operator

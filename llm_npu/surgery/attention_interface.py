@@ -143,15 +143,6 @@ def latent_example(layer, batch) -> list:
     return [lambda: paddle_fused.flash_attention(query, query, value, mask, layout="BNSD")]
 
 
-def vision_example(layer, batch) -> list | None:
-    """The patches of all images are one sequence; each image is a document."""
-    if not batch.patches:
-        return None
-    query = batch.empty(1, layer.num_heads, sum(batch.patches), layer.head_dim)
-    mask = masks.documents([list(batch.patches)], causal=False)
-    return [lambda: paddle_fused.flash_attention(query, query, query, mask, layout="BNSD")]
-
-
 def _of_tensor(attention_mask, query_len: int, key_len: int) -> masks.Mask:
     if isinstance(attention_mask, masks.Mask):
         return attention_mask

@@ -25,10 +25,20 @@ def joined_tables(self, x, position_ids):
 
 
 def rotate_patches(q, k, cos, sin):
-    """Replaces ``apply_rotary_pos_emb_vision``, for q and k [B, S, N, D] and float32 tables [S, D / 2]."""
-    size = [1, q.shape[1], 1, q.shape[-1]]
-    cos, sin = (table.tile([1, 2]).astype(q.dtype).reshape(size) for table in (cos, sin))
-    return paddle_fused.rotary_mul(q, cos, sin), paddle_fused.rotary_mul(k, cos, sin)
+    """Replaces ``apply_rotary_pos_emb_vision``.
+
+    Args:
+        q, k: [B, S, N, D] or [S, N, D].
+        cos, sin: float32 [S, D / 2], or [S, D] with equal halves.
+    """
+    *_, length, _, size = q.shape
+    repeats = size // cos.shape[-1]
+    cos, sin = (
+        table.tile([1, repeats]).astype(q.dtype).reshape([1, length, 1, size]) for table in (cos, sin)
+    )
+    return tuple(
+        paddle_fused.rotary_mul(x.reshape([-1, *x.shape[-3:]]), cos, sin).reshape(x.shape) for x in (q, k)
+    )
 
 
 def vision_example(layer, batch) -> list | None:

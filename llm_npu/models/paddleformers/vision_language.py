@@ -31,4 +31,44 @@ PADDLEOCR_VL = FusableFamily(
     },
 )
 
-FAMILIES: Mapping[str, FusableFamily] = {family.model_type: family for family in (PADDLEOCR_VL,)}
+QWEN2_5_VL = FusableFamily(
+    model_type="qwen2_5_vl",
+    title="Qwen2.5-VL",
+    models=("Qwen2_5_VLForConditionalGeneration",),
+    layers={
+        "attention": {
+            "Qwen2_5_VLAttention": "interface",
+            "Qwen2_5_VLTextModel": "makes masks",
+            "Qwen2_5_VLVisionAttention": "vision documents",
+        },
+        "rms_norm": {"RMSNorm": "forward"},
+        "add_rms_norm": {"Qwen2_5_VLDecoderLayer": "forward"},
+        "rotary": {
+            "Qwen2_5_VLAttention": "multimodal",
+            "Qwen2_5_VLRotaryEmbedding": "three axes",
+            "Qwen2_5_VLVisionAttention": "vision",
+        },
+        "swiglu": {"MLP": "forward"},
+    },
+)
+
+QWEN3_VL = FusableFamily(
+    model_type="qwen3_vl",
+    title="Qwen3-VL",
+    models=("Qwen3VLForConditionalGeneration",),
+    layers={
+        "attention": {
+            "Qwen3VLTextAttention": "interface",
+            "Qwen3VLTextModel": "makes masks",
+            "Qwen3VLVisionAttention": "vision documents",
+        },
+        "rms_norm": {"RMSNorm": "forward"},
+        "add_rms_norm": {"Qwen3VLTextDecoderLayer": "forward"},
+        "rotary": {"Qwen3VLTextAttention": "multimodal", "Qwen3VLVisionAttention": "vision"},
+        "swiglu": {"MLP": "forward"},
+    },
+)
+
+FAMILIES: Mapping[str, FusableFamily] = {
+    family.model_type: family for family in (PADDLEOCR_VL, QWEN2_5_VL, QWEN3_VL)
+}

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import paddle
 
 from llm_npu.core.errors import UserError
-from llm_npu.surgery import attention_interface, learned_positions, split_sequence
+from llm_npu.surgery import attention_interface, learned_positions, split_sequence, vision_attention
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
@@ -248,7 +248,8 @@ def _pipe_embedding(layer, fusable: FusableLayer) -> Replacement:
 EXAMPLES = {
     "latent": attention_interface.latent_example,
     "core attention": learned_positions.example,
-    "vision interface": attention_interface.vision_example,
+    "vision interface": vision_attention.example,
+    "vision documents": vision_attention.example,
 }
 VARIANTS = {
     **dict.fromkeys(("attn_func", "function", "F"), _attention_layer),
@@ -258,6 +259,7 @@ VARIANTS = {
     "first stage": _pipe_embedding,
     "interface": attention_interface.layer,
     "vision interface": attention_interface.layer,
+    "vision documents": vision_attention.layer,
     "latent": attention_interface.latent_layer,
     "makes masks": attention_interface.model,
     "core attention": learned_positions.layer,

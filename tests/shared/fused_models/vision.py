@@ -35,6 +35,7 @@ class VisionFamily:
         prefix: that of its configuration's class and, with ForConditionalGeneration, of its model's.
         text, vision: fields of the configurations.
         patch: shape of a patch of pixels.
+        nested: whether the fields of text have a configuration of their own.
     """
 
     model_type: str
@@ -42,6 +43,7 @@ class VisionFamily:
     text: Mapping[str, object]
     vision: Mapping[str, object]
     patch: tuple[int, ...]
+    nested: bool = False
 
     criterion = None  # its forward returns the loss
 
@@ -65,17 +67,20 @@ class VisionFamily:
         """Its unfused model runs everywhere."""
 
     def configuration(self):
+        text = {**SIZES, **self.text}
         return _class(self, "configuration", "Config")(
-            **{**SIZES, **self.text},
+            **({"text_config": text, "tie_word_embeddings": False} if self.nested else text),
             vision_config=dict(self.vision),
             image_token_id=IMAGE,
             video_token_id=VIDEO,
+            vision_start_token_id=START,
         )
 
     def build(self, dtype: str = "float32", **attributes):
         """The model on the current device, in evaluation mode; ``attributes`` of its configurations."""
         config = self.configuration()
-        for part in (config, config.vision_config):
+        parts = [config, config.vision_config, *([config.text_config] if self.nested else [])]
+        for part in parts:
             for name, value in {**UNFUSED, **attributes}.items():
                 setattr(part, name, value)
         # Not model.to(dtype), which rounds the frequencies of the rotary embedding, too.
@@ -100,7 +105,7 @@ FAMILIES = (
     VisionFamily(
         "paddleocr_vl",
         "PaddleOCRVL",
-        text={"head_dim": 64, "vision_start_token_id": START, "rope_scaling": MROPE},
+        text={"head_dim": 64, "rope_scaling": MROPE},
         vision={
             "hidden_size": 144,  # a head size of 72, as in the published model
             "intermediate_size": 192,
@@ -112,6 +117,44 @@ FAMILIES = (
             "temporal_patch_size": 1,
         },
         patch=(3, 14, 14),
+    ),
+    VisionFamily(
+        "qwen2_5_vl",
+        "Qwen2_5_VL",
+        text={"rope_scaling": MROPE, "use_sliding_window": False},
+        vision={
+            "hidden_size": 160,  # a head size of 80, as in the published models
+            "intermediate_size": 192,
+            "depth": 2,
+            "num_heads": 2,
+            "patch_size": 14,
+            "spatial_merge_size": MERGED,
+            "temporal_patch_size": 2,
+            "window_size": 56,  # four patches: windows at the end of an image are smaller
+            "fullatt_block_indexes": [1],
+            "out_hidden_size": SIZES["hidden_size"],
+        },
+        patch=(3 * 2 * 14 * 14,),
+        nested=True,
+    ),
+    VisionFamily(
+        "qwen3_vl",
+        "Qwen3VL",
+        text={"head_dim": 64, "rope_scaling": MROPE | {"mrope_section": [12, 10, 10]}},
+        vision={
+            "hidden_size": 144,  # a head size of 72, as in the published models
+            "intermediate_size": 192,
+            "depth": 2,
+            "num_heads": 2,
+            "patch_size": 16,
+            "spatial_merge_size": MERGED,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": 36,
+            "deepstack_visual_indexes": [0],
+            "out_hidden_size": SIZES["hidden_size"],
+        },
+        patch=(3 * 2 * 16 * 16,),
+        nested=True,
     ),
 )
 

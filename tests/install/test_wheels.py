@@ -84,8 +84,8 @@ def test_a_wheel_without_a_library_is_refused(tmp_path):
 def test_an_installed_wheel_trains_outside_any_clone(tmp_path):
     """The wheel's Python files with the libraries under test, in an environment that has no other llm_npu."""
     source, installed = tmp_path / "source", tmp_path / "environment"
-    for name in ("building", "paddle_fused", "llm_npu"):
-        ignored = shutil.ignore_patterns("*.so", "__pycache__", "csrc")
+    for name in ("building", *libraries.PACKAGES, "llm_npu"):
+        ignored = shutil.ignore_patterns("*.so", "__pycache__", "csrc", Path(libraries.STAMP).name)
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -109,8 +109,8 @@ def test_an_installed_wheel_trains_outside_any_clone(tmp_path):
     )  # not this project's: no .pth there
     run(installed / "bin/python", "-m", "pip", "install", "--no-deps", *tmp_path.glob("*.whl"))
     for name in libraries.BUILT_FILES:
-        (site / "paddle_fused" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(libraries.folder() / name, site / "paddle_fused" / name)
+        (site / name).parent.mkdir(exist_ok=True)
+        shutil.copy(libraries.folder() / name, site / name)
     shutil.rmtree(source)
     small = ("--num_hidden_layers", 1, "--max_seq_length", 32, "--max_steps", 2, "--save_steps", 2)
     run(installed / "bin/llm-npu", "train", *small)

@@ -27,6 +27,10 @@ AttentionVariant = Literal[
     "learned positions",  # makes the mask and the learned positions of all layers (GPT)
     "vision interface",  # as "interface", between the patches of an image
     "vision documents",  # the same, with the ends of images or windows as cu_seqlens
+    "vision encoder",  # makes the mask and the rotary tables of all vision layers
+    "patch embedding",  # embeds patches, with learned positions of another image size
+    "projector",  # merges blocks of neighboring patches into tokens of the text
+    "image tokens",  # a model that puts the features of images at their tokens
 ]
 RotaryVariant = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]

@@ -17,6 +17,7 @@ tensors. The modules:
     residual_sums   fuses the residual sums of a decoder layer with the norms that read them
     attention_interface  PaddleFormers' attention functions and masks
     multimodal_rotary  rotary embeddings of vision-language models
+    vision          what vision towers compute once per batch: masks, positions, image tokens
     mixtures        feed-forward layers of mixtures of experts, and PaddleFormers' sparse blocks
     report          each layer and operator, fused or not, with the reason
     explain         the backend of each layer's operators before the first step

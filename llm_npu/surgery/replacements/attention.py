@@ -21,6 +21,7 @@ from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.swap import by_name
+from llm_npu.surgery.vision import paddleocr_vl
 from paddle_fused import masks
 
 
@@ -245,6 +246,11 @@ def _pipe_embedding(layer, fusable: FusableLayer) -> Replacement:
     return Replacement(calls={"get_env_device": lambda: "cpu"}, is_site=False)
 
 
+def _vision_inputs(layer, fusable: FusableLayer) -> Replacement | None:
+    """A layer beside those of a vision tower; unchanged if it overrides the forward."""
+    return None if fusable.overridden(layer) else paddleocr_vl.REPLACEMENTS[fusable.variant]
+
+
 EXAMPLES = {
     "latent": attention_interface.latent_example,
     "core attention": learned_positions.example,
@@ -260,6 +266,7 @@ VARIANTS = {
     "interface": attention_interface.layer,
     "vision interface": attention_interface.layer,
     "vision documents": vision_attention.layer,
+    **dict.fromkeys(paddleocr_vl.REPLACEMENTS, _vision_inputs),
     "latent": attention_interface.latent_layer,
     "makes masks": attention_interface.model,
     "core attention": learned_positions.layer,

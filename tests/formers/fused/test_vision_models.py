@@ -3,16 +3,25 @@
 import ast
 import functools
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
 import paddle
 import pytest
 from fused_models import vision
-from fused_models.comparison import assert_as_accurate, built, float64_results, results, unfused_results
+from fused_models.comparison import (
+    assert_as_accurate,
+    built,
+    float64_results,
+    loss_and_logits,
+    results,
+    unfused_results,
+)
 from fused_models.vision import FAMILIES
 
 import paddle_fused
+import virtual_npu
 from llm_npu.models.paddleformers.vision_language import FAMILIES as RECORDS
 from llm_npu.surgery import apply_fused_kernels
 from llm_npu.surgery.batch import Batch as StepBatch
@@ -99,6 +108,58 @@ def test_layers_of_images_of_unknown_size_are_listed(family):
     lines = explain(model, report, StepBatch(1, vision.LENGTH, "bfloat16"))
     unknown = {line.operator for line in lines if is_of_vision(line) and line.backend == "?"}
     assert {"attention", "rotary"} <= unknown
+
+
+@pytest.mark.slow
+@every_family
+@packed_or_not
+def test_no_kernel_of_a_step_leaves_the_card(family, packed):
+    """In bfloat16; a kernel that a card's plugin lacks would run on the host."""
+    paddle.set_device("npu:0")
+    model, inputs = built(family, "all", "bfloat16").train(), vision.inputs(family, packed)
+    virtual_npu.reset_kernel_record()
+    loss, _ = loss_and_logits(family, model, vision.batch(packed), "all", **inputs)
+    loss.backward()
+    assert {(row.name, row.dtype) for row in virtual_npu.kernel_record() if row.placement != "npu"} == set()
+
+
+READS = """
+import sys
+
+import virtual_npu
+
+import paddle
+
+model_type, shared, packed = sys.argv[1:]
+packed = packed == "True"
+sys.path.insert(0, shared)
+from fused_models import vision
+from fused_models.comparison import built, loss_and_logits
+
+paddle.set_device("npu:0")
+(family,) = (family for family in vision.FAMILIES if family.model_type == model_type)
+model, inputs = built(family, "all", "bfloat16").train(), vision.inputs(family, packed)
+virtual_npu.mark_journal("step")
+loss, _ = loss_and_logits(family, model, vision.batch(packed), "all", **inputs)
+loss.backward()
+virtual_npu.mark_journal("end")
+"""
+
+
+@pytest.mark.slow
+@every_family
+@packed_or_not
+def test_a_step_reads_the_sizes_of_its_images_once(family, packed, run_python, tmp_path):
+    """A read waits for the device. Packed documents have another: their rows."""
+    program, journal = tmp_path / "program.py", tmp_path / "journal"
+    program.write_text(READS)
+    shared = Path(vision.__file__).parents[1]
+    arguments = ("-m", "virtual_npu", program, family.model_type, shared, packed)
+    done = run_python(*arguments, VIRTUAL_NPU_JOURNAL=str(journal))
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    step, end = (index for index, event in enumerate(events) if event["event"] == "mark")
+    assert sum(event.get("kind") == "MemcpyDtoH" for event in events[step:end]) == 1 + packed
 
 
 @pytest.mark.slow

@@ -39,7 +39,8 @@ def with_image_features(model, arguments: dict) -> dict:
         ).last_hidden_state
         features = model.mlp_AR(states, image_grid_thw)
     is_image = tokens == model.config.image_token_id
-    embeddings = paddle.index_put(embeddings, (is_image,), features)
+    # Under AMP O1, embeddings of float32 weights are float32, and features have 16 bits.
+    embeddings = paddle.index_put(embeddings, (is_image,), features.astype(embeddings.dtype))
     return {**arguments, "inputs_embeds": embeddings, "pixel_values": None}
 
 

@@ -67,6 +67,19 @@ def test_outputs_and_gradients(family, device, dtype, packed):
 
 
 @pytest.mark.slow
+@every_family
+def test_auto_cast_with_float32_weights(family):
+    """AMP O1: embeddings of tokens are float32, and features of images bfloat16."""
+    exact = truth(family, False)
+    paddle.set_device("npu:0")
+    batch, inputs = vision.batch(False), vision.inputs(family, False)
+    with paddle.amp.auto_cast(level="O1", dtype="bfloat16"):
+        composed = unfused_results(family, batch, **inputs)
+        fused = results(family, built(family, "all"), batch, **inputs)
+    assert_as_accurate(fused, composed, exact, "bfloat16")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "operator"),
     [(family, operator) for family in FAMILIES for operator in family.operators],

@@ -2,8 +2,8 @@
 
 ``python tests/shared/fused_models/table.py`` writes that of the installed library.
 
-A cell is what ``apply_fused_kernels`` reports for the models of the row; tests/models/test_fused_models.py
-and tests/formers/fused/test_formers_models.py check every cell that says yes.
+A cell is what ``apply_fused_kernels`` reports for the models of the row; tests/models/test_fused_models.py,
+and test_formers_models.py and test_vision_models.py in tests/formers/fused, check every cell that says yes.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ def begin() -> str:
 
 def markdown() -> str:
     """One row for each model, one column for each operator: yes, or - where it has no such part."""
-    module = {"PaddleNLP": "families", "PaddleFormers": "formers"}[title()]
-    FAMILIES = importlib.import_module(f"fused_models.{module}").FAMILIES
+    modules = {"PaddleNLP": ["families"], "PaddleFormers": ["formers", "vision"]}[title()]
+    families = [
+        family for name in modules for family in importlib.import_module(f"fused_models.{name}").FAMILIES
+    ]
     from fused_models.comparison import built
 
-    operators = dict.fromkeys(operator for family in FAMILIES for operator in family.operators)
+    operators = dict.fromkeys(operator for family in families for operator in family.operators)
     rows: dict[str, set[str]] = {}
-    for family in FAMILIES:
+    for family in families:
         for operator in family.operators:
             built(family, operator)  # which asserts that every site of the operator is fused
             rows.setdefault(family.title, set()).add(operator)

@@ -52,6 +52,11 @@ class VisionFamily:
         return self.model_type
 
     @property
+    def title(self) -> str:
+        """Its row in the table of docs/fusing.md."""
+        return RECORDS[self.model_type].title
+
+    @property
     def operators(self) -> tuple[str, ...]:
         return tuple(RECORDS[self.model_type].layers)
 

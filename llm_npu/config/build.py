@@ -12,10 +12,10 @@ from llm_npu.core.errors import UserError
 from llm_npu.models.library import adapter, names
 
 from .arguments import DataArguments, FusedArguments, ModelArguments, PreferenceArguments, RunConfig
-from .conflicts import SPLIT_SEQUENCES, UNSUPPORTED_PARALLELISM
 from .early import process_count
 from .formats import paddle_name
 from .library_flags import library_flags
+from .parallel_checks import SPLIT_SEQUENCES, UNSUPPORTED_PARALLELISM
 from .schedules import DUALPIPEV
 from .training import TrainingFlags
 

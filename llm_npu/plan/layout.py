@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from llm_npu.config import DataArguments, ModelArguments, check_model
 from llm_npu.config import flags as script_flags
-from llm_npu.config.conflicts import SPLIT_SEQUENCES, check_split_sequences
 from llm_npu.config.library_flags import library_flags
+from llm_npu.config.parallel_checks import SPLIT_SEQUENCES, check_split_sequences
 from llm_npu.core.errors import UserError
 from llm_npu.models import logits
 from llm_npu.models.families import FAMILIES

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from llm_npu import config
-from llm_npu.config.conflicts import DEGREES, UNSUPPORTED_PARALLELISM
+from llm_npu.config.parallel_checks import DEGREES, UNSUPPORTED_PARALLELISM
 from llm_npu.training.model import config_for
 
 pytestmark = pytest.mark.sampled

@@ -10,12 +10,12 @@ import paddle
 import pytest
 
 from llm_npu import config
-from llm_npu.config.conflicts import (
+from llm_npu.config import parallel_checks
+from llm_npu.config.parallel_checks import (
     DEGREES,
     UNSUPPORTED_PARALLELISM,
     WITHOUT_EXPERT_PARALLEL,
     WITHOUT_SPLIT_SEQUENCES,
-    check_parallel,
 )
 from llm_npu.models import families, library
 from llm_npu.training import model
@@ -41,7 +41,7 @@ def check(processes, installed=library.PADDLENLP, paddle_number=(3, 3, 1), **deg
     with pytest.MonkeyPatch.context() as environment:
         environment.setattr(library, "installed_or_none", lambda: installed)
         environment.setattr(paddle_release, "installed_number", lambda: paddle_number)
-        check_parallel(Namespace(**values, processes=processes))
+        parallel_checks.check(Namespace(**values, processes=processes))
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ from argparse import Namespace
 import pytest
 from plans import DEGREES, PUBLISHED
 
-from llm_npu.config import parse
-from llm_npu.config.conflicts import DEGREES as DEGREES_OF_SCRIPT
-from llm_npu.config.conflicts import UNSUPPORTED_PARALLELISM, check_parallel
+from llm_npu.config import parallel_checks, parse
 from llm_npu.models.families import FAMILIES
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import search, table
@@ -53,14 +51,16 @@ def test_the_search_sees_every_layout_of_the_trainer():
     for layout in layouts:
         layout.check(shape)
         assert (layout.cards, layout.global_batch_size) == (8, 16)
-        values = dict.fromkeys((*DEGREES_OF_SCRIPT, *UNSUPPORTED_PARALLELISM, "expert_parallel_degree"), 1)
+        values = dict.fromkeys(
+            (*parallel_checks.DEGREES, *parallel_checks.UNSUPPORTED_PARALLELISM, "expert_parallel_degree"), 1
+        )
         values |= {"tensor_parallel_degree": layout.tensor_parallel_degree, "sharding": layout.sharding}
         values["pipeline_parallel_degree"] = layout.pipeline_parallel_degree
         values["virtual_pp_degree"] = layout.virtual_pp_degree
         values["gradient_accumulation_steps"] = layout.micro_batches
         values |= {"pipeline_schedule": None, "overlap": None, "enable_auto_parallel": False}
         values |= {"amp_master_grad": True}
-        check_parallel(Namespace(**values, processes=8))
+        parallel_checks.check(Namespace(**values, processes=8))
     degrees = {
         (candidate.tensor_parallel_degree, candidate.pipeline_parallel_degree) for candidate in layouts
     }

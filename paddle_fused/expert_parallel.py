@@ -109,8 +109,7 @@ class Route:
 
 def _counts_of_ranks(indices, num_experts: int, group) -> np.ndarray:
     """The number of rows of each rank for each expert, [n, E], read on the host. Collective."""
-    # One more bin, because a histogram counts its upper end in the last bin.
-    counts = paddle_release.counts_of(indices, num_experts + 1)[:num_experts].astype("int32")
+    counts = paddle_release.counts_of(indices, num_experts).astype("int32")
     of_ranks: list[paddle.Tensor] = []
     dist.all_gather(of_ranks, counts, group=group)
     table = paddle.stack(of_ranks).numpy()

@@ -218,12 +218,15 @@ def halves(tensor):
 
 
 def counts_of(indices, bins: int):
-    """The number of occurrences of 0 to ``bins`` - 1 in ``indices``, int64 [bins]. 3.0 fails if empty."""
+    """The number of occurrences of 0 to ``bins`` - 1 in ``indices``, int64 [bins]. 3.0 fails if empty.
+
+    A histogram counts its upper limit in its last bin, so there is one more bin, which is dropped.
+    """
     import paddle
 
     if before(3, 1) and 0 in indices.shape:
         return paddle.zeros([bins], "int64")
-    return paddle.histogram(indices.flatten(), bins=bins, min=0, max=bins)
+    return paddle.histogram(indices.flatten(), bins=bins + 1, min=0, max=bins + 1)[:bins]
 
 
 def min_tokens() -> int:

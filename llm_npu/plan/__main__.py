@@ -10,7 +10,6 @@ from llm_npu.core import cards, paths, program, stopping
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
 from llm_npu.models import other_library
-from llm_npu.models.families import FAMILIES
 from paddle_fused import command_line, strict_json
 
 from . import answer as answers
@@ -94,12 +93,6 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
         # A single replica accepts any number of samples.
         fields["tensor_parallel_degree"] = max(options.cards, 1)
     shape = ModelShape.of(options.model_name_or_path)
-    family = FAMILIES.get(shape.model_type)
-    if family and not family.gated:
-        raise UserError(
-            f"{shape.name} is a {family.title}, which the planner does not model; accepted: models with "
-            "gated feed-forward layers, such as a Llama"
-        )
     if options.overlap:
         other_library.refuse_flag("overlap")
     fields.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))

@@ -247,12 +247,17 @@ class Layout:
         return self.stage_layers(shape)[stage] if self.recompute else 0
 
     def check(self, shape: ModelShape, family: Family | None = None) -> None:
-        """Raises ValueError if the trainer cannot train ``shape`` with this layout.
+        """Raises ValueError if the planner does not model ``shape``, or the trainer cannot train it so.
 
         Args:
             family: the model's family; by default the installed library's record.
         """
         family = family or FAMILIES[shape.model_type]
+        if not family.gated:
+            raise UserError(
+                f"{shape.name} is a {family.title}, which the planner does not model; accepted: models with "
+                "gated feed-forward layers, such as a Llama"
+            )
         stages = self.pipeline_parallel_degree
         if stages > 1 and self.mask == "documents":
             raise UserError(

@@ -230,7 +230,8 @@ GRADIENTS = {REGISTERED: _registered_gradient, REPLACED: _gradient_by_replaced_t
 
 
 # The order in which flash_attention_npu writes the statistics of documents into a tensor of shape [T, N, 8].
-# The plugin does not state it; MindSpeed's ring attention relies on "sequence by sequence".
+# The plugin does not state it. CANN's manual of aclnnFlashAttentionVarLenScore states [N, T, 8]; CANN's tests
+# and MindSpeed's ring attention rely on "sequence by sequence".
 def _token_major(x, documents):
     return x
 

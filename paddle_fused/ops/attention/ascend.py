@@ -194,7 +194,10 @@ def _unsupported_statistics(query, call) -> str | None:
         return None
     request = _request(call)
     if request.varlen:
-        return f"{PLUGIN} returns the statistics of sequences in order [N, T, 8] but with shape [T, N, 8]"
+        return (
+            f"{PLUGIN} returns statistics of shape [T, N, 8] that hold [N, Sq, 8] of one sequence after "
+            "another"
+        )
     if is_captured(query):
         return (
             f"{PLUGIN} declares its statistics with the shape of key and value, and captured programs use "

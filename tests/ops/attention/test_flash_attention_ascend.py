@@ -137,7 +137,7 @@ CALLS = {
     "dropout only in its backward pass": lambda: flash_attention(x, x, x, dropout=0.1),
     "fully masked rows": lambda: flash_attention(x, x, x, masks.dense(blind,
     invalid_rows=True)), "65536 tokens before and after": lambda: flash_attention(long, long, long,
-    masks.causal()), "statistics of sequences in order": lambda: flash_attention(t, t, t,
+    masks.causal()), "statistics of shape [T, N, 8]": lambda: flash_attention(t, t, t,
     return_softmax_stats=True, **varlen), "the tensors are on cpu": lambda: flash_attention(*[x.cpu()] * 3),
 }
 for words, call in CALLS.items():

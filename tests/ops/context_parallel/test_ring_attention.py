@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import ranks
 
-from paddle_fused.parity import ROUNDING
-
 PROGRAM = Path(__file__).with_name("ring_program.py")
 GQA = {"heads": [6, 2], "sizes": [16, 16]}
 ODD = {"heads": [3, 3], "sizes": [17, 9]}
@@ -48,8 +46,8 @@ def test_ring_attention_is_the_attention_of_one_rank(n, groups, sends, tmp_path)
                 assert (errors is None) == (position in frozen), (case, name)
                 if errors is None:
                     continue
-                error, alone, largest = errors
-                assert error <= 2 * alone + 2 * ROUNDING[case["dtype"]] * largest, (case, name, errors)
+                error, allowed = errors
+                assert error <= allowed, (case, name, errors)
 
 
 @pytest.mark.slow
@@ -61,5 +59,5 @@ def test_gathered_keys_and_shared_heads_give_the_attention_of_one_rank(name, n, 
     for report in ranks.run(program, n, tmp_path, VIRTUAL_NPU_SYNC_SENDS="1"):
         assert len(report["results"]) == count
         for result in report["results"]:
-            for error, alone, largest in result["errors"]:
-                assert error <= 2 * alone + 2 * ROUNDING[result["dtype"]] * largest, result
+            for error, allowed in result["errors"]:
+                assert error <= allowed, result

@@ -81,7 +81,7 @@ CAUSAL = {"causal": True}
 CALLS = {
     "query is float32": lambda: flashmask_attention(*[x.astype("float32")] * 3, rows, causal=True),
     "dropout only in its backward pass": lambda: flashmask_attention(x, x, x, rows, dropout=0.1, **CAUSAL),
-    "statistics of sequences in order": lambda: flashmask_attention(
+    "statistics of shape [T, N, 8]": lambda: flashmask_attention(
         x, x, x, documents, causal=True, return_softmax_lse=True
     ),
 }

@@ -13,6 +13,7 @@ from paddle_fused import (
     moe_token_permute,
     moe_token_unpermute,
     native,
+    paddle_release,
     use_backend,
 )
 from paddle_fused.ops.grouped_matmul.op import grouped_matmul_dweight
@@ -83,6 +84,12 @@ def test_unpermute_undoes_permute_bit_for_bit(tokens, top_k, seed):
     copies = moe_token_unpermute(permuted, sorted_indices)
     again = np.repeat(hidden.astype("float32").numpy(), top_k, axis=0)
     np.testing.assert_array_equal(copies.astype("float32").numpy(), again)
+
+
+def test_indices_that_are_not_an_expert_are_not_counted(device):
+    for indices in ([[0, 2], [2, 3]], [[0, 2], [2, 7]], [[0, 2], [2, -1]]):
+        assert paddle_release.counts_of(paddle.to_tensor(indices), 3).tolist() == [1, 0, 2]
+    assert paddle_release.counts_of(paddle.zeros([0, 2], "int64"), 3).tolist() == [0, 0, 0]
 
 
 def test_a_dropped_row_is_nothing_even_if_its_weight_is_infinite(device):

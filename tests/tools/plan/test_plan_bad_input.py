@@ -13,6 +13,7 @@ from llm_npu.core import program
 from llm_npu.plan import __main__ as command
 
 pytestmark = pytest.mark.sampled
+LIBRARY = pytest.mark.paddlenlp  # which has the model or the flag of the test
 
 
 def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
@@ -27,7 +28,9 @@ def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
         (["--cards", "8"], "--model_name_or_path"),
         (["--model_name_or_path", "llama2-7"], "--cards"),
         (["--model_name_or_path", "llama2-7", "--cards", "8"], "Did you mean llama2-7b?"),
-        (["--model_name_or_path", "gpt2", "--cards", "8"], "the planner does not model"),
+        pytest.param(
+            ["--model_name_or_path", "gpt2", "--cards", "8"], "the planner does not model", marks=LIBRARY
+        ),
         ([*PUBLISHED, "--card", "910x"], "--card is 910x; accepted: "),
         ([*PUBLISHED, "--tensor_parallel_degree", "3"], "does not divide --cards 32"),
         ([*PUBLISHED, "--cards", "many"], "invalid int value: 'many'"),
@@ -42,7 +45,7 @@ def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
             ["--model_name_or_path", "llama2-70b", "--cards", "2", "--global_batch_size", "8", "--search"],
             "fit on 2",
         ),
-        ([*PUBLISHED, "--overlap", "some"], "--overlap is 'some'"),
+        pytest.param([*PUBLISHED, "--overlap", "some"], "--overlap is 'some'", marks=LIBRARY),
         ([*PUBLISHED, "--sequence_length", "8"], "unrecognized arguments: --sequence_length"),
         ([*PUBLISHED, "--max_seq_length", "8192"], "has 4096 positions"),
         ([*PUBLISHED[:4], "--global_batch_size", "0"], "--global_batch_size is 0, but must be"),
@@ -61,9 +64,10 @@ def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
             "a multiple of 17",
         ),
         ([*PUBLISHED, "--search", "--max_seq_length", "8192"], "has 4096 positions"),
-        (
+        pytest.param(
             ["--model_name_or_path", "qwen1.5-moe-a2.7b", "--cards", "8", "--tensor_parallel_degree", "2"],
             "the experts of qwen1.5-moe-a2.7b are not split",
+            marks=LIBRARY,
         ),
         (
             ["--model_name_or_path", "qwen3-30b-a3b", "--cards", "8", "--tensor_parallel_degree", "8"],
@@ -111,6 +115,7 @@ def test_a_config_of_a_mixture_without_its_experts_is_refused(capsys, tmp_path):
 
 
 @pytest.mark.slow
+@LIBRARY
 def test_it_ends_without_a_traceback(start_python):
     """After Ctrl-C, which comes here during a search of a minute; and with nobody to print to."""
     run_arguments = ("--model_name_or_path", "deepseek-v3", "--cards", 65536, "--global_batch_size", 524288)

@@ -164,7 +164,12 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
             {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 27, "cards": 27},
             "leave a stage without a layer",
         ),
-        ("gpt2", {"max_seq_length": 1024}, "is a GPT, which the planner does not model"),
+        pytest.param(
+            "gpt2",
+            {"max_seq_length": 1024},
+            "is a GPT, which the planner does not model",
+            marks=pytest.mark.paddlenlp,
+        ),
     ],
 )
 def test_models_that_cannot_be_shared_so_are_refused(name, fields, words):

@@ -38,6 +38,7 @@ def test_the_planner_knows_more_models_than_the_script(name, billions, active):
     assert (shape.parameters - rest) / 1e9 == pytest.approx(active, rel=0.02)
 
 
+@pytest.mark.paddlenlp  # PaddleFormers has a preset of this model
 def test_a_model_may_have_its_publisher_s_name(tmp_path, monkeypatch):
     assert ModelShape.of("Qwen/Qwen3-8B").name == "qwen3-8b"
     assert ModelShape.of("deepseek-ai/DeepSeek-V3").num_experts == 256

@@ -22,6 +22,7 @@ def searched():
     return command.planned([*PUBLISHED, "--overlap", "mc2", "--search"])[1]
 
 
+@pytest.mark.paddlenlp  # --overlap
 def test_the_search_is_at_least_as_fast_as_the_published_layout(searched):
     published = command.planned([*PUBLISHED, *DEGREES])[1]
     assert published.fits and searched.fits
@@ -31,6 +32,7 @@ def test_the_search_is_at_least_as_fast_as_the_published_layout(searched):
     assert seconds == sorted(seconds) and seconds[0] == searched.time.step_time_s
 
 
+@pytest.mark.paddlenlp  # --overlap
 def test_the_search_tries_every_overlap_that_is_not_given(searched):
     free = command.planned([*PUBLISHED, "--search"])[1]
     assert {candidate.layout.overlap for candidate in free.search.best} >= {"pipelined", "mc2"}
@@ -38,6 +40,7 @@ def test_the_search_tries_every_overlap_that_is_not_given(searched):
     assert {candidate.layout.overlap for candidate in searched.search.best} == {"mc2"}
 
 
+@pytest.mark.paddlenlp  # --overlap
 def test_the_fastest_layouts_are_told_by_what_differs(searched):
     (fastest,) = (shown for shown in table.tables(searched) if shown.title == "Fastest layouts")
     assert fastest.rows[0][0] == "-"

@@ -31,6 +31,11 @@ AttentionVariant = Literal[
     "patch embedding",  # embeds patches, with learned positions of another image size
     "projector",  # merges blocks of neighboring patches into tokens of the text
     "image tokens",  # a model that puts the features of images at their tokens
+    "image features",  # the same, for the inner model of Qwen2.5-VL and Qwen3-VL
+    "makes masks, deepstack",  # also adds features of images to the hidden states of its first layers
+    "patch products",  # embeds patches by a convolution that covers each of them once
+    "windows of patches",  # a vision tower whose layers attend within windows
+    "grid of positions",  # a vision tower with learned positions of another image size
 ]
 RotaryVariant = Literal[
     "tokens first",  # attention with tables [1, P, 1, D] and queries [B, S, N, D]

@@ -5,6 +5,7 @@ Legend: B batch, S sequence, N heads, D head size.
 
 from __future__ import annotations
 
+import numpy as np
 import paddle
 
 import paddle_fused
@@ -21,6 +22,20 @@ def joined_tables(self, x, position_ids):
     return tuple(
         paddle.concat([part[axis % 3] for axis, part in enumerate(table.split(sections, axis=-1))], axis=-1)
         for table in tables
+    )
+
+
+def tables_of_patches(embedding, places: np.ndarray) -> tuple:
+    """cos and sin [S, D / 2], float32: for each patch the angles of its row, then those of its column.
+
+    Args:
+        embedding: returns the angles of the first n rows or columns, [n, D / 4].
+        places: the row and column of each patch, [S, 2].
+    """
+    angles = embedding(int(places.max()) + 1)
+    rows = paddle.to_tensor(places.ravel())
+    return tuple(
+        paddle.gather(table, rows).reshape([len(places), -1]) for table in (angles.cos(), angles.sin())
     )
 
 

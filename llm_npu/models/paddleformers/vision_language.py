@@ -44,6 +44,9 @@ QWEN2_5_VL = FusableFamily(
             "Qwen2_5_VLAttention": "interface",
             "Qwen2_5_VLTextModel": "makes masks",
             "Qwen2_5_VLVisionAttention": "vision documents",
+            "Qwen2_5_VisionTransformerPretrainedModel": "windows of patches",
+            "Qwen2_5_VisionPatchEmbed": "patch products",
+            "Qwen2_5_VLModel": "image features",
         },
         "rms_norm": {"RMSNorm": "forward"},
         "add_rms_norm": {"Qwen2_5_VLDecoderLayer": "forward"},
@@ -63,8 +66,11 @@ QWEN3_VL = FusableFamily(
     layers={
         "attention": {
             "Qwen3VLTextAttention": "interface",
-            "Qwen3VLTextModel": "makes masks",
+            "Qwen3VLTextModel": "makes masks, deepstack",
             "Qwen3VLVisionAttention": "vision documents",
+            "Qwen3VLVisionModel": "grid of positions",
+            "Qwen3VLVisionPatchEmbed": "patch products",
+            "Qwen3VLModel": "image features",
         },
         "rms_norm": {"RMSNorm": "forward"},
         "add_rms_norm": {"Qwen3VLTextDecoderLayer": "forward"},

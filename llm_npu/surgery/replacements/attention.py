@@ -15,13 +15,14 @@ from types import SimpleNamespace
 import paddle
 
 from llm_npu.core.errors import UserError
-from llm_npu.surgery import attention_interface, learned_positions, split_sequence, vision_attention
+from llm_npu.surgery import attention_interface, learned_positions, split_sequence
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.decoder_mask import additive, mask_of
 from llm_npu.surgery.fusable_layers import FusableLayer, fusable_layer
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 from llm_npu.surgery.swap import by_name
-from llm_npu.surgery.vision import paddleocr_vl
+from llm_npu.surgery.vision import attention as vision_attention
+from llm_npu.surgery.vision import paddleocr_vl, qwen_vl
 from paddle_fused import masks
 
 
@@ -267,6 +268,9 @@ VARIANTS = {
     "vision interface": attention_interface.layer,
     "vision documents": vision_attention.layer,
     **dict.fromkeys(paddleocr_vl.REPLACEMENTS, _vision_inputs),
+    **dict.fromkeys(qwen_vl.FORWARDS, qwen_vl.tower),
+    "image features": qwen_vl.model,
+    "makes masks, deepstack": qwen_vl.decoder,
     "latent": attention_interface.latent_layer,
     "makes masks": attention_interface.model,
     "core attention": learned_positions.layer,

@@ -14,6 +14,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 
+from llm_npu.surgery import multimodal_rotary
 from llm_npu.surgery.registry import Replacement
 from paddle_fused import masks
 
@@ -76,7 +77,11 @@ def encode(self, inputs_embeds, image_grid_thw=None, use_rope=False, **options):
     sizes = grids.on_host(image_grid_thw)
     mask = masks.documents([sizes.prod(1).tolist()], causal=False)
     config, hidden_states = self.config, inputs_embeds
-    tables = rotary_tables(self.rotary_pos_emb, sizes) if use_rope else None
+    tables = (
+        multimodal_rotary.tables_of_patches(self.rotary_pos_emb, grids.rows_and_columns(sizes))
+        if use_rope
+        else None
+    )
     is_recomputed = (
         config.recompute_granularity == "full"
         and config.recompute_method == "uniform"
@@ -87,16 +92,6 @@ def encode(self, inputs_embeds, image_grid_thw=None, use_rope=False, **options):
         run = partial(self.recompute_training, layer) if recomputed else layer
         hidden_states = run(hidden_states, mask, rope_emb=tables)[0]
     return type(self).forward.__globals__["BaseModelOutput"](last_hidden_state=hidden_states)
-
-
-def rotary_tables(embedding, sizes: np.ndarray) -> tuple:
-    """cos and sin [P, D / 2], float32: for each patch the angles of its row, then those of its column."""
-    places = grids.rows_and_columns(sizes)
-    angles = embedding(int(places.max()) + 1)  # [largest row or column, D / 4]
-    rows = paddle.to_tensor(places.ravel())
-    return tuple(
-        paddle.gather(table, rows).reshape([len(places), -1]) for table in (angles.cos(), angles.sin())
-    )
 
 
 def merge_patches(self, image_features, image_grid_thw):

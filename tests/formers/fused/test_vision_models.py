@@ -31,10 +31,6 @@ from llm_npu.surgery.fusable_layers import MODELS, families_of, fusable_layer
 PLACES = [("npu:0", "float32"), ("npu:0", "bfloat16"), ("cpu", "float32")]
 everywhere = pytest.mark.parametrize(("device", "dtype"), PLACES)
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=str)
-# Families without a kernel that a card's plugin lacks.
-on_the_card = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if family.model_type == "paddleocr_vl"], ids=str
-)
 packed_or_not = pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
 SHARED = {"RMSNorm", "MLP"}  # classes of paddleformers.nn
 
@@ -128,7 +124,7 @@ def test_layers_of_images_of_unknown_size_are_listed(family):
 
 
 @pytest.mark.slow
-@on_the_card
+@every_family
 @packed_or_not
 def test_no_kernel_of_a_step_leaves_the_card(family, packed):
     """In bfloat16; a kernel that a card's plugin lacks would run on the host."""
@@ -164,7 +160,7 @@ virtual_npu.mark_journal("end")
 
 
 @pytest.mark.slow
-@on_the_card
+@every_family
 @packed_or_not
 def test_a_step_reads_the_sizes_of_its_images_once(family, packed, run_python, tmp_path):
     """A read waits for the device. Packed documents have another: their rows."""

@@ -123,7 +123,7 @@ def _check_machines(degree: int, of_run: machines.Machines) -> None:
 def _reject_flags(run: Namespace, degree: str, reasons: dict[str, str]) -> None:
     """Reject the flags in ``reasons``, {flag: why}, beside ``degree``."""
     for flag, why in reasons.items():
-        if getattr(run, flag):
+        if getattr(run, flag, None):  # a flag of one library
             raise UserError(f"{degree} does not work with --{flag}{why}; remove one of the two")
 
 
@@ -182,21 +182,27 @@ def _check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
     degree = f"--expert_parallel_degree {run.expert_parallel_degree}"
     if run.expert_parallel_degree < 1 or run.processes % run.expert_parallel_degree:
         raise UserError(
-            f"{degree} does not divide the {run.processes} processes of this run, which have samples of "
+            f"{degree} does not divide the {run.processes} processes of this run, which have tokens of "
             "their own; specify a divisor, or start a multiple of that number of processes"
         )
-    _reject_paddleformers(f"{degree} distributes the experts")
     _reject_flags(run, degree, WITHOUT_EXPERT_PARALLEL)
-    if stages := stages_2_and_3(run):
+    if stages := _stages_2_and_3(run):
         raise UserError(
             f"--sharding {stages.pop()} splits the gradients of all parameters over all ranks, but with "
             f"{degree} ranks have different experts; set --sharding stage1"
         )
+    tensor = degrees.get("tensor_parallel_degree", 1)
+    if tensor > 1 and not run.sequence_parallel:
+        raise UserError(
+            f"{degree} sends the tokens of each rank to their experts, but the ranks of "
+            f"--tensor_parallel_degree {tensor} have the same tokens; set --sequence_parallel true"
+        )
     for name, value in degrees.items():
-        if not name.startswith("sharding") or value != run.processes:
+        sharded = name.startswith("sharding") and value * tensor == run.processes
+        if name != "tensor_parallel_degree" and not sharded:
             raise UserError(
-                f"{degree} was tested with data parallelism and --sharding stage1 of all processes only; "
-                f"remove --{name}"
+                f"{degree} was tested with data, tensor and sequence parallelism, and with --sharding stage1 "
+                f"of all processes beside tensor parallelism; remove --{name}"
             )
     if not run.use_fused_moe:
         raise UserError(f"{degree} needs the fused mixtures, which send the tokens; leave use_fused_moe on")

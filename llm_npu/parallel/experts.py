@@ -18,6 +18,7 @@ import paddle.distributed as dist
 from paddle.distributed import fleet
 from paddle.nn.clip import ClipGradBase, _squared_l2_norm
 
+from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import communicators
 from llm_npu.models import own_experts
 from llm_npu.models.own_experts import is_own
@@ -171,6 +172,12 @@ class ExpertParallel(Feature):
         run.trainer_kind = ExpertTrainer
 
     def on_model(self, run: Run) -> None:
+        if reasons := run.fused.reasons("moe"):
+            raise UserError(
+                f"--expert_parallel_degree {run.arguments.expert_ranks} needs fused mixtures, which send the "
+                f"tokens, but this model has others: {'; '.join(reasons)}; change the model's configuration, "
+                "or remove the flag"
+            )
         self._groups = ExpertGroups.of(run.arguments.expert_ranks)
         own_experts.share_of_model(run.model).group = self._groups.experts
 

@@ -136,6 +136,8 @@ def test_a_pipeline_evaluates_as_one_process_does(run_python, inputs, finished, 
 
 
 TP, SP = ("--tensor_parallel_degree", "2"), ("--sequence_parallel", "true")
+EP, S1 = ("--expert_parallel_degree", "2"), ("--sharding", "stage1")
+HALF = ("--per_device_train_batch_size", "2")
 PP, TWICE = ("--pipeline_parallel_degree", "2"), ("--gradient_accumulation_steps", "2")
 SHARED = [
     (2, "--sharding", "stage2"),
@@ -150,6 +152,8 @@ SHARE_EXPERTS = [
     *((f, 4, *TP, *PP, *TWICE) for f in ("qwen3_moe", "deepseek_v3")),
     *((f, 2, *TP, *SP, *TWICE, *SWITCHES) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
     *((f, 2, *PP, *TWICE, *SWITCHES) for f in ("ernie4_5_moe", "deepseek_v3")),
+    *((f, 2, *options) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for options in (EP, (*EP, *S1))),
+    ("ernie4_5_moe", 2, *EP, "--recompute", "true"),
 ]
 
 
@@ -173,33 +177,37 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
 @pytest.mark.parametrize(
     ("family", "method"),
     [
-        *((family, TP) for family in ("llama", "qwen2", "ernie4_5", "qwen3", "qwen3_moe")),
-        *((family, (*TP, *SWITCHES)) for family in ("qwen3", "ernie4_5")),
-        *((family, (*TP, *SP)) for family in ("deepseek_v3", "ernie4_5_moe")),
+        *((family, (*TP, *TWICE)) for family in ("llama", "qwen2", "ernie4_5", "qwen3", "qwen3_moe")),
+        *((family, (*TP, *TWICE, *SWITCHES)) for family in ("qwen3", "ernie4_5")),
+        *((family, (*TP, *SP, *TWICE)) for family in ("deepseek_v3", "ernie4_5_moe")),
+        *((family, EP) for family in ("qwen3_moe", "deepseek_v3")),
+        ("ernie4_5_moe", (*EP, *S1)),
     ],
 )
 def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
     """Its gradients are summed in float32, beside those of Paddle."""
     firsts = []
-    for shared in ((), (*method, "--nproc", "2")):
-        first = metrics.read(micro_batched(family, "--bf16", *TWICE, *shared) / metrics.FILE)[0]
+    for flags in (TWICE, (*method, "--nproc", "2")):
+        first = metrics.read(micro_batched(family, "--bf16", *flags) / metrics.FILE)[0]
         firsts.append([first["loss"], first["grad_norm"]])
     assert firsts[1] == pytest.approx(firsts[0], rel=2e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "method"),
-    [(f, options) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for options in ((*TP, *SP), PP)],
+    ("method", "alone"),
+    [((*TP, *SP, *TWICE), TWICE), ((*PP, *TWICE), TWICE), ((*EP, *S1, *HALF), (*HALF, *TWICE))],
+    ids=["tensor and sequence parallel", "pipeline", "experts"],
 )
-def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method):
+@pytest.mark.parametrize("family", ["qwen3_moe", "ernie4_5_moe", "deepseek_v3"])
+def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method, alone):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
     losses_of = {}
     steps = ("--save_steps", "2", "--max_steps", "4", "--eval_steps", "4")
-    run = [*inputs(family), "--no_bf16", *TWICE, *steps]
+    run = [*inputs(family), "--no_bf16", *steps]
     shared = (*method, "--nproc", "2")
     half = ("--resume_from_checkpoint", tmp_path / "whole/checkpoint-2")
-    for name, more in {"whole": shared, "same": (*shared, *half), "one": half}.items():
+    for name, more in {"whole": shared, "same": (*shared, *half), "one": (*alone, *half)}.items():
         done = run_python(SCRIPT, *run, *more, "--output_dir", tmp_path / name)
         assert done.returncode == 0, done.stdout + done.stderr
         losses_of[name] = losses(tmp_path / name)[0]
@@ -209,6 +217,15 @@ def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path,
     assert [losses_of["one"][step] for step in (3, 4)] == pytest.approx(
         [losses_of["whole"][step] for step in (3, 4)], rel=2e-5
     )
+
+
+@pytest.mark.slow
+def test_experts_over_ranks_need_fused_mixtures(run_python, inputs, tmp_path):
+    capacity = {**fields("ernie4_5_moe"), "moe_capacity": [1, 1, 1]}  # the gate drops tokens
+    model = run_inputs.inputs(tmp_path, **capacity)["model_name_or_path"]
+    more = ("--model_name_or_path", model, *EP, "--nproc", "2", "--output_dir", tmp_path / "out")
+    done = run_python(SCRIPT, *inputs("ernie4_5_moe"), *more)
+    assert done.returncode == 2 and "moe_capacity [1, 1, 1]" in done.stderr, done.stderr
 
 
 @pytest.mark.slow
@@ -372,7 +389,7 @@ def test_lora_trains_and_its_merged_model_generates(run_python, finished, conver
         (("--recompute_granularity", "full"), "--recompute_granularity "),
         (("--nproc", "2", "--context_parallel_degree", "2"), "--context_parallel_degree"),
         (("--nproc", "2", "--sep_parallel_degree", "2"), "this environment has PaddleFormers"),
-        (("--nproc", "2", "--expert_parallel_degree", "2"), "this environment has PaddleFormers"),
+        (("--nproc", "2", *EP, *TP), "--tensor_parallel_degree"),
     ],
 )
 def test_what_is_not_there_is_refused_in_a_sentence(run_python, tmp_path, arguments, sentence):

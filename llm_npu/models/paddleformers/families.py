@@ -150,6 +150,7 @@ QWEN3_MOE = Family(
     reads=("attention_bias", "sliding_window", "mlp_only_layers"),
     rope_scalings=ROPE_SCALINGS,
     experts=Experts("num_experts", "moe_intermediate_size", tensor_parallel="size"),
+    distributes_experts=True,
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={
@@ -245,6 +246,7 @@ ERNIE4_5_MOE = Family(
         per_token="moe_k",
         tensor_parallel="number",
     ),
+    distributes_experts=True,
     fused_projections=JOINED_PROJECTIONS,
     projections_on_request=False,
     presets={
@@ -322,6 +324,7 @@ DEEPSEEK_V3 = Family(
         first_dense="first_k_dense_replace",
         tensor_parallel="nothing",
     ),
+    distributes_experts=True,
     presets={
         "deepseek-v3-tiny": TINY_SIZES
         | {

@@ -17,7 +17,7 @@ from llm_npu.surgery.fusable_layers import FusableLayer
 from llm_npu.surgery.registry import NotFused, Replacement
 from paddle_fused import paddle_release
 
-from . import experts, spread_experts
+from . import expert_parallel, spread_experts
 
 
 def softmax_router(block, fusable: FusableLayer) -> Replacement | NotFused:
@@ -81,7 +81,7 @@ def qwen3_moe(self, hidden_states):
 
 def routed(block, tokens, indices, weights):
     """tokens [T, H], indices and weights [T, K] -> [T, H] in the dtype of tokens; no shared experts."""
-    return experts.mixture(block.experts, tokens, weights, indices).astype(tokens.dtype)
+    return expert_parallel.mixture(block, tokens, weights, indices).astype(tokens.dtype)
 
 
 def ernie4_5_moe(self, input, token_type_ids=None):

@@ -2,7 +2,8 @@
 
 The other experts are None in ``block.experts``, so that parameters keep their names: a checkpoint does not
 depend on the number of ranks. Parameters of experts are marked ``no_sync``: Paddle neither broadcasts them
-nor reduces their gradients.
+nor reduces their gradients. Tensor parallelism does not split experts; with sequence parallelism, each rank
+routes its own tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 
-from . import families
+from . import degrees, families
 
 SHARE = "_expert_share"  # attribute of blocks
 
@@ -43,15 +44,18 @@ def built(model_type: str, share: ExpertShare) -> Iterator[None]:
 
     A mixture first has all experts; the others are freed before the next layer is built.
     """
-    module = sys.modules[families.model_class(model_type).__module__]
-    blocks = [getattr(module, name) for name in families.FAMILIES[model_type].layers["moe"]]
+    module, family = sys.modules[families.model_class(model_type).__module__], families.FAMILIES[model_type]
+    blocks = [getattr(module, name) for name in family.layers["moe"]]
     upstream = {block: block.__init__ for block in blocks}
 
     def building(init):
         @wraps(init)
-        def build(block, *args, **kwargs):
-            init(block, *args, **kwargs)
+        def build(block, config, *args, **kwargs):
+            splits = family.experts.tensor_parallel == "size"  # the block would split each expert
+            init(block, degrees.undivided(config) if splits else config, *args, **kwargs)
             _keep(block, share)
+            for parameter in block.gate.parameters():
+                parameter.sequence_parallel = config.sequence_parallel
 
         return build
 
@@ -71,6 +75,7 @@ def _keep(block, share: ExpertShare) -> None:
             block.experts._sub_layers[str(number)] = None
     for parameter in block.experts.parameters():
         parameter.expert = parameter.no_sync = True
+        parameter.sequence_parallel = False  # a rank has the gradient of all tokens
     block.__dict__[SHARE] = share
 
 

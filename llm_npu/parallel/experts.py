@@ -1,7 +1,8 @@
 """Experts over ranks, by ``--expert_parallel_degree``: tokens travel to the ranks of their experts and back.
 
-The ranks have different samples, as in data parallelism. N consecutive ranks share the experts of every
-mixture; groups of N are replicas. A loss is the mean over the data ranks, so
+The ranks have different samples, as in data parallelism, or different tokens of a sample (sequence
+parallelism). N consecutive ranks share the experts of every mixture; groups of N are replicas. A loss is the
+mean over the data ranks, so
 
     gradient of an expert = sum over the tokens of all ranks of the ranks' own gradients / data ranks
 
@@ -21,6 +22,7 @@ from paddle.nn.clip import ClipGradBase, _squared_l2_norm
 from llm_npu.core.errors import UserError
 from llm_npu.core.ranks import communicators
 from llm_npu.models import own_experts
+from llm_npu.models.library import names
 from llm_npu.models.own_experts import is_own
 from llm_npu.training.nonfinite import gradient_of
 from llm_npu.training.run import Feature, Run
@@ -57,13 +59,14 @@ class ClipWithExperts(ClipGradBase):
     Args:
         clip_norm: the maximum of the norm.
         experts: the group that shares the experts.
+        tensor: the group that splits weights; None without tensor parallelism.
         sharding: the group over which the other gradients are sharded; None if every rank has all of them.
     """
 
-    def __init__(self, clip_norm: float, experts, sharding=None):
+    def __init__(self, clip_norm: float, experts, tensor=None, sharding=None):
         super().__init__()
         self.clip_norm = clip_norm
-        self._experts, self._sharding = experts, sharding
+        self._experts, self._tensor, self._sharding = experts, tensor, sharding
 
     @paddle.no_grad()
     def _dygraph_clip(self, params_grads):
@@ -77,19 +80,20 @@ class ClipWithExperts(ClipGradBase):
 
     def _squares(self, params_grads) -> paddle.Tensor:
         """The sum of squares over all ranks, a float32 tensor with the same bits on all of them."""
-        own, shared = (
-            _sum_of_squares([g for p, g in params_grads if is_own(p) is of_expert])
-            for of_expert in (True, False)
-        )
-        dist.all_reduce(own, group=self._experts)
-        if self._sharding is not None:
-            dist.all_reduce(shared, group=self._sharding)
-        return (own + shared).reshape([])
+        own, others = ([(p, g) for p, g in params_grads if is_own(p) is kind] for kind in (True, False))
+        split, whole = ([(p, g) for p, g in others if p.is_distributed is kind] for kind in (True, False))
+        groups = [(own, [self._experts]), (split, [self._tensor, self._sharding]), (whole, [self._sharding])]
+        return sum(_sum_of_squares(gradients, over) for gradients, over in groups).reshape([])
 
 
-def _sum_of_squares(gradients: list) -> paddle.Tensor:
-    squares = [_squared_l2_norm(gradient).astype("float32").reshape([1]) for gradient in gradients]
-    return paddle.concat(squares).sum(keepdim=True) if squares else paddle.zeros([1])
+def _sum_of_squares(params_grads: list, groups: list) -> paddle.Tensor:
+    """The sum of squares over the ranks of ``groups``, which may be None."""
+    squares = [_squared_l2_norm(gradient).astype("float32").reshape([1]) for _, gradient in params_grads]
+    total = paddle.concat(squares).sum(keepdim=True) if squares else paddle.zeros([1])
+    for group in groups:
+        if group is not None:
+            dist.all_reduce(total, group=group)
+    return total
 
 
 class ReduceExpertGradients(TrainerCallback):
@@ -146,11 +150,13 @@ class ExpertTrainer(PretrainTrainer):
     def create_optimizer(self, lr_scheduler=None):
         optimizer = super().create_optimizer(lr_scheduler)
         if optimizer._grad_clip is not None:
-            sharding = None
+            tensor = sharding = None
+            if self.args.tensor_parallel_degree > 1:
+                tensor = fleet.get_hybrid_communicate_group().get_model_parallel_group()
             if self.args.sharding_parallel_degree > 1:
                 sharding = fleet.get_hybrid_communicate_group().get_sharding_parallel_group()
             norm = optimizer._grad_clip.clip_norm
-            optimizer._grad_clip = ClipWithExperts(norm, self.groups.experts, sharding)
+            optimizer._grad_clip = ClipWithExperts(norm, self.groups.experts, tensor, sharding)
         return optimizer
 
     def _wrap_model(self, model, training=True):
@@ -169,6 +175,9 @@ class ExpertParallel(Feature):
 
     def configure(self, run: Run) -> None:
         run.arguments.training.use_expert_parallel = True  # gradients are reduced without experts
+        for name, value in names.UNDIVIDED.items():  # of experts, which tensor parallelism does not split
+            if hasattr(run.model_config, name):
+                setattr(run.model_config, name, value)
         run.trainer_kind = ExpertTrainer
 
     def on_model(self, run: Run) -> None:

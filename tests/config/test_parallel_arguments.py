@@ -25,6 +25,7 @@ pytestmark = pytest.mark.sampled
 V = {"pipeline_parallel_degree": 2, "pipeline_schedule": "dualpipev", "gradient_accumulation_steps": 4}
 SPLIT, RING = {"sep_parallel_degree": 2}, {"context_parallel_degree": 2}
 EXPERTS = {"expert_parallel_degree": 2}
+SEQUENCE = {"tensor_parallel_degree": 2, "sequence_parallel": True}
 
 
 def check(processes, installed=library.PADDLENLP, paddle_number=(3, 3, 1), **degrees):
@@ -134,7 +135,8 @@ def check(processes, installed=library.PADDLENLP, paddle_number=(3, 3, 1), **deg
         ({**EXPERTS, "sharding": "stage2"}, "--sharding stage2 splits"),
         ({**EXPERTS, "sharding": "stage3"}, "--sharding stage3 splits"),
         ({**EXPERTS, "sharding": "stage1", "sharding_parallel_degree": 2}, "--sharding_parallel_degree"),
-        ({**EXPERTS, "tensor_parallel_degree": 2}, "--tensor_parallel_degree"),
+        ({**EXPERTS, "tensor_parallel_degree": 2}, "set --sequence_parallel true"),
+        ({**EXPERTS, **SEQUENCE, **V}, "--pipeline_parallel_degree"),
         ({**EXPERTS, "pipeline_parallel_degree": 2}, "--pipeline_parallel_degree"),
         ({**EXPERTS, **SPLIT}, "--sep_parallel_degree"),
         ({**EXPERTS, **RING}, "--context_parallel_degree"),
@@ -168,6 +170,7 @@ def test_degrees_that_do_not_fit_are_refused(degrees, sentence):
         (4, {**SPLIT, "sharding": "stage1"}),
         (4, EXPERTS),
         (4, {**EXPERTS, "sharding": "stage1", "sharding_parallel_degree": 4}),
+        (4, {**EXPERTS, **SEQUENCE, "sharding": "stage1", "sharding_parallel_degree": 2}),
         (4, {**SPLIT, **RING}),
         (8, {**RING, "tensor_parallel_degree": 2, "sequence_parallel": True, "sharding": "stage1"}),
         (4, {**SPLIT, "tensor_parallel_degree": 2, "sequence_parallel": True}),

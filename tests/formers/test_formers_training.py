@@ -152,8 +152,12 @@ SHARE_EXPERTS = [
     *((f, 4, *TP, *PP, *TWICE) for f in ("qwen3_moe", "deepseek_v3")),
     *((f, 2, *TP, *SP, *TWICE, *SWITCHES) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
     *((f, 2, *PP, *TWICE, *SWITCHES) for f in ("ernie4_5_moe", "deepseek_v3")),
-    *((f, 2, *options) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3") for options in (EP, (*EP, *S1))),
+    *((f, 2, *EP, *S1) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
+    ("qwen3_moe", 2, *EP),
     ("ernie4_5_moe", 2, *EP, "--recompute", "true"),
+    *((f, 2, *TP, *SP, *EP, *TWICE) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
+    ("ernie4_5_moe", 4, *TP, *SP, EP[0], "4", *S1),
+    ("qwen3_moe", 4, *TP, *SP, *EP),
 ]
 
 
@@ -180,8 +184,8 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
         *((family, (*TP, *TWICE)) for family in ("llama", "qwen2", "ernie4_5", "qwen3", "qwen3_moe")),
         *((family, (*TP, *TWICE, *SWITCHES)) for family in ("qwen3", "ernie4_5")),
         *((family, (*TP, *SP, *TWICE)) for family in ("deepseek_v3", "ernie4_5_moe")),
-        *((family, EP) for family in ("qwen3_moe", "deepseek_v3")),
-        ("ernie4_5_moe", (*EP, *S1)),
+        ("qwen3_moe", (*EP, *S1)),
+        *((family, (*TP, *SP, *EP, *TWICE)) for family in ("ernie4_5_moe", "deepseek_v3")),
     ],
 )
 def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
@@ -195,11 +199,15 @@ def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "alone"),
-    [((*TP, *SP, *TWICE), TWICE), ((*PP, *TWICE), TWICE), ((*EP, *S1, *HALF), (*HALF, *TWICE))],
-    ids=["tensor and sequence parallel", "pipeline", "experts"],
+    ("family", "method", "alone"),
+    [
+        *((f, (*TP, *SP, *TWICE), TWICE) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
+        *((f, (*PP, *TWICE), TWICE) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
+        ("qwen3_moe", (*EP, *S1, *HALF), (*HALF, *TWICE)),
+        ("ernie4_5_moe", (*EP, *HALF), (*HALF, *TWICE)),
+        ("deepseek_v3", (*TP, *SP, *EP, *TWICE), TWICE),
+    ],
 )
-@pytest.mark.parametrize("family", ["qwen3_moe", "ernie4_5_moe", "deepseek_v3"])
 def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method, alone):
     """On as many ranks bit for bit; one process reads the same files, in Hugging Face's layout."""
     losses_of = {}
@@ -389,7 +397,7 @@ def test_lora_trains_and_its_merged_model_generates(run_python, finished, conver
         (("--recompute_granularity", "full"), "--recompute_granularity "),
         (("--nproc", "2", "--context_parallel_degree", "2"), "--context_parallel_degree"),
         (("--nproc", "2", "--sep_parallel_degree", "2"), "this environment has PaddleFormers"),
-        (("--nproc", "2", *EP, *TP), "--tensor_parallel_degree"),
+        (("--nproc", "2", *EP, *TP), "set --sequence_parallel true"),
     ],
 )
 def test_what_is_not_there_is_refused_in_a_sentence(run_python, tmp_path, arguments, sentence):

@@ -13,6 +13,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp, ScatterOp
 
+from llm_npu.models import own_experts
 from llm_npu.surgery.fusable_layers import FusableLayer
 from llm_npu.surgery.registry import NotFused, Replacement
 from paddle_fused import paddle_release
@@ -42,7 +43,8 @@ def _unsupported_ernie(block) -> str | None:
     config = block.config
     if config.moe_world_size > 1 and not block.is_mp_moe:
         return f"tokens are sent to experts in other processes (moe_group, {config.moe_world_size})"
-    if config.tensor_model_parallel_size > 1 and not block.is_mp_moe:
+    distributed = block.is_mp_moe or own_experts.share_of(block) is not None
+    if config.tensor_model_parallel_size > 1 and not distributed:
         return "each tensor-parallel process has all experts (moe_group); accepted: moe_group mp"
     if min(config.moe_capacity) < block.gate.num_experts_tensor:
         return f"the gate drops tokens beyond an expert's capacity (moe_capacity {config.moe_capacity})"
@@ -90,8 +92,8 @@ def ernie4_5_moe(self, input, token_type_ids=None):
     Computes the same result as PaddleFormers, whose kernels need CUDA. With sequence parallelism, input is
     [T / processes, H], and the weights and logits are those of all tokens.
     """
-    spread = self.config.moe_world_size > 1
-    sequence_parallel = spread and self.config.sequence_parallel
+    spread, share = self.config.moe_world_size > 1, own_experts.share_of(self)
+    sequence_parallel = self.config.sequence_parallel and (spread or share is not None)
     tokens = input.reshape([-1, input.shape[-1]])
     logits, _, router_loss = self.gate(tokens, transform_weight=False)
     with paddle.amp.auto_cast(False):
@@ -112,6 +114,9 @@ def ernie4_5_moe(self, input, token_type_ids=None):
         router_loss = router_loss + _loss_of_ernies_router(self, counts, logits, scores, sequence_parallel)
     if spread:
         out = spread_experts.mixture(self, tokens, weights, indices, sequence_parallel).astype(tokens.dtype)
+    elif sequence_parallel:
+        own = spread_experts.own_tokens(tokens.shape[0])
+        out = routed(self, tokens, indices[own], weights[own])
     else:
         out = routed(self, tokens, indices, weights)
     if self.shared_experts is not None:
@@ -129,6 +134,6 @@ def _loss_of_ernies_router(block, counts, logits, scores, sequence_parallel: boo
         # The trainer sums the processes' gradients of the gate's weight. This loss depends only on the
         # weight, so every process would contribute its whole gradient.
         whole = gate.moe_orthogonal_loss_lambda[0] * gate._cal_orthogonal_loss(0, block.group_experts)
-        others = 1 - 1 / block.config.moe_world_size
+        others = 1 - 1 / block.config.tensor_model_parallel_size
         loss = loss - others * (whole - whole.detach())
     return loss

@@ -23,6 +23,12 @@ def of_all_tokens(logits, sequence_parallel: bool):
     return GatherOp.apply(logits) if sequence_parallel else logits
 
 
+def own_tokens(count: int) -> slice:
+    """The rows of this process, which has ``count`` tokens of a sequence, in a tensor of all tokens."""
+    rank = fleet.get_hybrid_communicate_group().get_model_parallel_rank()
+    return slice(rank * count, (rank + 1) * count)
+
+
 def mixture(block, tokens, probs, indices, sequence_parallel: bool):
     """Like ``experts.mixture``; tokens and result are [T / P, H] if ``sequence_parallel``.
 

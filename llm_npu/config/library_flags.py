@@ -152,8 +152,8 @@ class LibraryFlags:
     )
     expert_parallel_degree: int = flag(
         -1,
-        "Data-parallel ranks that share the experts of every mixture; tokens are sent to the ranks of their "
-        "experts (Mixtral and Qwen2-MoE with PaddleNLP; Qwen3-MoE, ERNIE-4.5-MoE and DeepSeek-V3 with "
+        "Ranks that share the experts of every mixture; tokens are sent to the ranks of their experts "
+        "(Mixtral and Qwen2-MoE with PaddleNLP; Qwen3-MoE, ERNIE-4.5-MoE and DeepSeek-V3 with "
         "PaddleFormers).",
         no_effect=ONE_PROCESS,
     )

@@ -186,7 +186,7 @@ def _check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
             "their own; specify a divisor, or start a multiple of that number of processes"
         )
     _reject_flags(run, degree, WITHOUT_EXPERT_PARALLEL)
-    if stages := _stages_2_and_3(run):
+    if stages := stages_2_and_3(run):
         raise UserError(
             f"--sharding {stages.pop()} splits the gradients of all parameters over all ranks, but with "
             f"{degree} ranks have different experts; set --sharding stage1"

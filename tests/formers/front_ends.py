@@ -99,9 +99,13 @@ def finished(done, logs: Path) -> Finished:
     ranks = [log.read_text(errors="replace") for log in sorted(logs.glob("workerlog.*"))]
     ends = "\n".join(text[-3000:] for text in (done.stdout, done.stderr, *ranks))
     assert done.returncode == 0, ends
-    losses = {int(step): float(loss) for loss, step in LOSS.findall(ranks[0])}
+    losses = losses_by_step(ranks[0])
     assert sorted(losses) == list(range(1, STEPS + 1)), ends
     return Finished([losses[step] for step in sorted(losses)], [ran(text) for text in ranks])
+
+
+def losses_by_step(log: str) -> dict[int, float]:
+    return {int(step): float(loss) for loss, step in LOSS.findall(log)}
 
 
 def ran(log: str) -> dict[tuple[str, str], str]:

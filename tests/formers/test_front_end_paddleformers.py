@@ -98,6 +98,19 @@ def test_tensor_parallel(run_python, model, tmp_path):
     assert all({operator for operator, _ in rank} == OPERATORS for rank in fused.ran)
 
 
+def test_a_job_of_one_rank_resumes(run_python, model, tmp_path):
+    """From PaddleFormers' default format, flex_checkpoint."""
+    half = front_ends.STEPS // 2
+    content = configuration("SFT", model, **ADDED, save_steps=half)
+    whole, logs = train(run_python, FUSED, tmp_path / "whole", content, ASCEND_RT_VISIBLE_DEVICES="0")
+    expected = finished(whole, logs).losses
+    content |= {"resume_from_checkpoint": str(tmp_path / f"whole/checkpoint/checkpoint-{half}")}
+    done, logs = train(run_python, FUSED, tmp_path / "resumed", content, ASCEND_RT_VISIBLE_DEVICES="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = front_ends.losses_by_step((logs / "workerlog.0").read_text())
+    assert losses == dict(enumerate(expected[half:], start=half + 1))
+
+
 @pytest.mark.parametrize(
     ("changes", "own_norm", "symptom"),
     [

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import paddle
 import pytest
+from llama_in_numpy import logits_of
 
 from llm_npu.models import pretrained, stored, weights
 from llm_npu.models.paddlenlp import internlm2
@@ -62,38 +63,26 @@ def random_weights() -> dict[str, np.ndarray]:
     }
 
 
-def logits_of(w: dict[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
-    """InternLM2 in float64, from its own names and its own layout of wqkv."""
-    w = {name: array.astype(np.float64) for name, array in w.items()}
-    length = len(ids)
-
-    def norm(x, gamma):
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + FIELDS["rms_norm_eps"]) * gamma
-
-    frequency = FIELDS["rope_theta"] ** (-np.arange(0, HEAD, 2) / HEAD)
-    angle = np.tile(np.arange(length)[:, None] * frequency, 2)[:, None]  # [T, 1, D]
-
-    def rotate(x):
-        first, second = np.split(x, 2, axis=-1)
-        return x * np.cos(angle) + np.concatenate([-second, first], -1) * np.sin(angle)
-
-    x = w["model.tok_embeddings.weight"][ids]
-    later = np.triu(np.full((length, length), -np.inf), 1)
+def as_llama(w: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Names and weights of Llama, from InternLM2's own layout of wqkv: "(h gs d) hidden"."""
+    names = {
+        "attention_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "attention.wo": "self_attn.o_proj",
+        "feed_forward.w1": "mlp.gate_proj",
+        "feed_forward.w3": "mlp.up_proj",
+        "feed_forward.w2": "mlp.down_proj",
+    }
+    ends = {"embed_tokens": "model.tok_embeddings", "norm": "model.norm"}
+    llama = {f"model.{name}.weight": w[f"{own}.weight"] for name, own in ends.items()}
+    llama["lm_head.weight"] = w["output.weight"]
     for i in range(LAYERS):
-        layer = {name.split(f"layers.{i}.")[1]: a for name, a in w.items() if f"layers.{i}." in name}
-        qkv = norm(x, layer["attention_norm.weight"]) @ layer["attention.wqkv.weight"].T
-        qkv = qkv.reshape(length, KV_HEADS, GROUPS + 2, HEAD)  # "b q (h gs d) -> b q h gs d"
-        query = rotate(qkv[:, :, :GROUPS].reshape(length, HEADS, HEAD))
-        key, value = (np.repeat(a, GROUPS, axis=1) for a in (rotate(qkv[:, :, -2]), qkv[:, :, -1]))
-        scores = np.einsum("qnd,knd->nqk", query, key) / np.sqrt(HEAD) + later
-        scores = np.exp(scores - scores.max(-1, keepdims=True))
-        attention = np.einsum("nqk,knd->qnd", scores / scores.sum(-1, keepdims=True), value)
-        x = x + attention.reshape(length, -1) @ layer["attention.wo.weight"].T
-        y = norm(x, layer["ffn_norm.weight"])
-        gate = y @ layer["feed_forward.w1.weight"].T
-        y = gate / (1 + np.exp(-gate)) * (y @ layer["feed_forward.w3.weight"].T)
-        x = x + y @ layer["feed_forward.w2.weight"].T
-    return norm(x, w["model.norm.weight"]) @ w["output.weight"].T
+        layer = f"model.layers.{i}"
+        llama |= {f"{layer}.{name}.weight": w[f"{layer}.{own}.weight"] for own, name in names.items()}
+        qkv = w[f"{layer}.attention.wqkv.weight"].reshape(KV_HEADS, GROUPS + 2, HEAD, HIDDEN)
+        for part, rows in (("q", qkv[:, :GROUPS]), ("k", qkv[:, -2]), ("v", qkv[:, -1])):
+            llama[f"{layer}.self_attn.{part}_proj.weight"] = rows.reshape(-1, HIDDEN)
+    return llama
 
 
 def write(folder, arrays, **changes):
@@ -148,7 +137,7 @@ def test_the_llama_computes_what_internlm2_does(folder, tmp_path, device, conver
     with paddle.no_grad():
         logits = model(paddle.to_tensor(ids[None]))[0].numpy()[0]
     assert ("flash_attention" in {ran.operator for ran in dispatch_log()}) == fused
-    golden = logits_of(random_weights(), ids)
+    golden = logits_of(as_llama(random_weights()), ids, FIELDS)
     # fp32 sums of up to 96 terms, a dozen in a row: 2^-24 * sqrt(96 * 12) of the largest logit
     assert np.abs(logits - golden).max() < 2**-24 * 34 * np.abs(golden).max() * 4
 

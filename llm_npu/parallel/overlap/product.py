@@ -51,10 +51,6 @@ class Product:
         return self.rows // self.ranks if self.kind == REDUCE_SCATTER else self.rows
 
     @property
-    def rows_multiplied(self) -> int:
-        return self.rows * self.ranks if self.kind == GATHER else self.rows
-
-    @property
     def sent(self) -> int:
         """Total bytes that each rank sends, in the busier direction of its link."""
         size, others = item_size(self.dtype), self.ranks - 1

@@ -29,3 +29,35 @@ def fix_qwen3_vl_recompute() -> None:
         return recompute(layer_module, hidden_states, *inputs)
 
     Qwen3VLVisionModel.recompute_training_full = recompute_training_full
+
+
+@functools.cache
+def fix_paddleocr_vl_shards() -> None:
+    """PaddleFormers 1.1 and 1.2: PaddleOCR-VL fails under tensor parallelism ("In operator matmul, the [1]
+    dimension of Input(X) must be equal", "The 'shape' in ReshapeOp is invalid").
+
+    Its attention reshapes a process's queries and keys to the heads of all processes. Both layers of its
+    projector are divided by columns, so the second one gets a part of its inputs. The patch sets the sizes of
+    the local heads, and divides the second layer by rows. The projector's tokens are whole on every process,
+    also with sequence parallelism.
+    """
+    from paddleformers.nn.linear import Linear
+    from paddleformers.transformers.paddleocr_vl import modeling
+
+    build_attention, build_projector = modeling.Ernie4_5Attention.__init__, modeling.Projector.__init__
+
+    @functools.wraps(build_attention)
+    def attention(self, config, layer_idx=0):
+        build_attention(self, config, layer_idx)
+        self.q_hidden_size //= config.tensor_model_parallel_size
+        self.kv_hidden_size //= config.tensor_model_parallel_size
+
+    @functools.wraps(build_projector)
+    def projector(self, text_config, vision_config):
+        build_projector(self, text_config, vision_config)
+        if text_config.tensor_model_parallel_size > 1:
+            size = self.hidden_size
+            self.linear_1 = Linear.create(size, size, has_bias=True, linear_type="colwise")
+            self.linear_2 = Linear.create(size, text_config.hidden_size, has_bias=True, linear_type="rowwise")
+
+    modeling.Ernie4_5Attention.__init__, modeling.Projector.__init__ = attention, projector

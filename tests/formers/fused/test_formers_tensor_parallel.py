@@ -13,6 +13,7 @@ from llm_npu.surgery import apply_fused_kernels
 
 PROGRAM = Path(__file__).with_name("tensor_parallel_program.py")
 NORMS_OF_HEADS = Path(__file__).with_name("norms_of_heads_program.py")
+VISION = Path(__file__).with_name("vision_tensor_parallel_program.py")
 NAMES = (
     "deepseek-v3",
     "qwen3",
@@ -61,6 +62,20 @@ def test_the_norms_of_qwen3_vls_heads_get_the_gradients_of_all_heads(kind, tmp_p
         assert max(errors.values()) < 1e-5
     for errors in ranks.run(NORMS_OF_HEADS, 2, tmp_path, kind, "unpatched"):
         assert min(errors.values()) > 1e-2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parallel", "sequence"])
+def test_two_ranks_share_the_text_model_and_the_projector_of_paddleocr_vl(kind, tmp_path):
+    for errors in ranks.run(VISION, 2, tmp_path, kind):
+        assert errors["split"] > 10
+        assert max(errors["unfused"].values()) < 1e-4 and max(errors["fused"].values()) < 1e-4
+
+
+@pytest.mark.slow
+def test_without_its_patch_a_projector_gets_a_part_of_its_inputs(tmp_path):
+    with pytest.raises(AssertionError, match="In operator matmul"):
+        ranks.run(VISION, 2, tmp_path, "parallel", "unpatched")
 
 
 @pytest.mark.slow

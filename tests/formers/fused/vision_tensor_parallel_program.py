@@ -46,11 +46,12 @@ def main(sequence_parallel: bool, patched: bool) -> None:
         model.train()
         loss, _ = comparison.loss_and_logits(family, model, batch, **inputs)
         loss.backward()
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        arrays = {"loss": comparison.array(loss)}
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                arrays[name] = comparison.array(parameter.grad)
         model.clear_gradients()
-        return {"loss": comparison.array(loss)} | {
-            name: comparison.array(gradient) for name, gradient in gradients.items() if gradient is not None
-        }
+        return arrays
 
     def part(name: str, values):
         """This rank's part of an array of the whole model."""

@@ -180,29 +180,30 @@ def check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
 def _check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
     """Reject what ``llm_npu.parallel.experts`` does not support, or what was not tested with it."""
     degree = f"--expert_parallel_degree {run.expert_parallel_degree}"
-    if run.expert_parallel_degree < 1 or run.processes % run.expert_parallel_degree:
+    stages, tensor = (degrees.get(f"{name}_parallel_degree", 1) for name in ("pipeline", "tensor"))
+    if run.expert_parallel_degree < 1 or run.processes // stages % run.expert_parallel_degree:
+        of = f"of each of {stages} pipeline stages" if stages > 1 else "of this run"
         raise UserError(
-            f"{degree} does not divide the {run.processes} processes of this run, which have tokens of "
+            f"{degree} does not divide the {run.processes // stages} processes {of}, which have tokens of "
             "their own; specify a divisor, or start a multiple of that number of processes"
         )
     _reject_flags(run, degree, WITHOUT_EXPERT_PARALLEL)
-    if stages := stages_2_and_3(run):
+    if sharding := stages_2_and_3(run):
         raise UserError(
-            f"--sharding {stages.pop()} splits the gradients of all parameters over all ranks, but with "
+            f"--sharding {sharding.pop()} splits the gradients of all parameters over all ranks, but with "
             f"{degree} ranks have different experts; set --sharding stage1"
         )
-    tensor = degrees.get("tensor_parallel_degree", 1)
     if tensor > 1 and not run.sequence_parallel:
         raise UserError(
             f"{degree} sends the tokens of each rank to their experts, but the ranks of "
             f"--tensor_parallel_degree {tensor} have the same tokens; set --sequence_parallel true"
         )
     for name, value in degrees.items():
-        sharded = name.startswith("sharding") and value * tensor == run.processes
-        if name != "tensor_parallel_degree" and not sharded:
+        sharded = name.startswith("sharding") and value * tensor * stages == run.processes
+        if name not in ("tensor_parallel_degree", "pipeline_parallel_degree") and not sharded:
             raise UserError(
-                f"{degree} was tested with data, tensor and sequence parallelism, and with --sharding stage1 "
-                f"of all processes beside tensor parallelism; remove --{name}"
+                f"{degree} was tested with data, tensor, sequence and pipeline parallelism, and with "
+                f"--sharding stage1 of all other processes; remove --{name}"
             )
     if not run.use_fused_moe:
         raise UserError(f"{degree} needs the fused mixtures, which send the tokens; leave use_fused_moe on")

@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 
+import paddle.distributed as dist
+from paddle.distributed import fleet
+
 from . import degrees, families
 
 SHARE = "_expert_share"  # attribute of blocks
@@ -32,10 +35,25 @@ class ExpertShare:
     ranks: int
     group: object = None
 
+    @classmethod
+    def of_rank(cls, rank: int, ranks: int) -> ExpertShare:
+        """The share of a rank of the run; ``ranks`` consecutive ranks of a stage share the experts."""
+        place = next(stage.index(rank) for stage in stages() if rank in stage)
+        return cls(place % ranks, ranks)
+
     def of(self, experts: int) -> range:
         """The numbers of this rank's experts."""
         own = experts // self.ranks
         return range(self.rank * own, (self.rank + 1) * own)
+
+
+def stages() -> list[list[int]]:
+    """The ranks of each pipeline stage; a single stage without a pipeline."""
+    groups = getattr(fleet.fleet, "_hcg", None)
+    if groups is None:
+        return [list(range(dist.get_world_size()))]
+    topology = groups.topology()
+    return [sorted(topology.get_axis_list("pipe", stage)) for stage in range(topology.get_dim("pipe"))]
 
 
 @contextmanager

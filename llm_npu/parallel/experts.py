@@ -1,8 +1,8 @@
 """Experts over ranks, by ``--expert_parallel_degree``: tokens travel to the ranks of their experts and back.
 
 The ranks have different samples, as in data parallelism, or different tokens of a sample (sequence
-parallelism). N consecutive ranks share the experts of every mixture; groups of N are replicas. A loss is the
-mean over the data ranks, so
+parallelism). N consecutive ranks of a pipeline stage share the experts of every mixture; groups of N are
+replicas. A loss is the mean over the data ranks, so
 
     gradient of an expert = sum over the tokens of all ranks of the ranks' own gradients / data ranks
 
@@ -24,6 +24,7 @@ from llm_npu.core.ranks import communicators
 from llm_npu.models import own_experts
 from llm_npu.models.library import names
 from llm_npu.models.own_experts import is_own
+from llm_npu.parallel.features import PipelineTrainer
 from llm_npu.training.nonfinite import gradient_of
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
@@ -45,10 +46,11 @@ class ExpertGroups:
     @classmethod
     def of(cls, ranks: int) -> ExpertGroups:
         """The groups of a run in which ``ranks`` ranks share the experts. Collective over all ranks."""
-        everyone = range(dist.get_world_size())
-        of_experts = [list(everyone[first : first + ranks]) for first in everyone[::ranks]]
-        of_replicas = [list(everyone[first::ranks]) for first in range(ranks)]
-        groups = of_experts + (of_replicas if len(of_experts) > 1 else [])
+        groups = []
+        for stage in own_experts.stages():
+            groups += [stage[first : first + ranks] for first in range(0, len(stage), ranks)]
+            if len(stage) > ranks:
+                groups += [stage[first::ranks] for first in range(ranks)]
         experts, *replicas = communicators(groups)
         return cls(experts, replicas[0] if replicas else None)
 
@@ -59,14 +61,17 @@ class ClipWithExperts(ClipGradBase):
     Args:
         clip_norm: the maximum of the norm.
         experts: the group that shares the experts.
-        tensor: the group that splits weights; None without tensor parallelism.
-        sharding: the group over which the other gradients are sharded; None if every rank has all of them.
+        tensor: the group that splits weights.
+        sharding: the group over which the other gradients are sharded.
+        stages: the group of the pipeline.
+
+    The last three are None without that method.
     """
 
-    def __init__(self, clip_norm: float, experts, tensor=None, sharding=None):
+    def __init__(self, clip_norm: float, experts, tensor, sharding, stages):
         super().__init__()
         self.clip_norm = clip_norm
-        self._experts, self._tensor, self._sharding = experts, tensor, sharding
+        self._experts, self._tensor, self._sharding, self._stages = experts, tensor, sharding, stages
 
     @paddle.no_grad()
     def _dygraph_clip(self, params_grads):
@@ -80,20 +85,38 @@ class ClipWithExperts(ClipGradBase):
 
     def _squares(self, params_grads) -> paddle.Tensor:
         """The sum of squares over all ranks, a float32 tensor with the same bits on all of them."""
-        own, others = ([(p, g) for p, g in params_grads if is_own(p) is kind] for kind in (True, False))
+        # Several stages may have a copy of a weight, such as a tied embedding.
+        once = [(p, g) for p, g in params_grads if getattr(p, "is_firstly_shared", True)]
+        own, others = ([(p, g) for p, g in once if is_own(p) is kind] for kind in (True, False))
         split, whole = ([(p, g) for p, g in others if p.is_distributed is kind] for kind in (True, False))
-        groups = [(own, [self._experts]), (split, [self._tensor, self._sharding]), (whole, [self._sharding])]
-        return sum(_sum_of_squares(gradients, over) for gradients, over in groups).reshape([])
+        total = _sum_over(_sum_of_squares(own), self._experts)
+        of_shards = _sum_of_squares(whole) + _sum_over(_sum_of_squares(split), self._tensor)
+        return _sum_over(total + _sum_over(of_shards, self._sharding), self._stages).reshape([])
 
 
-def _sum_of_squares(params_grads: list, groups: list) -> paddle.Tensor:
-    """The sum of squares over the ranks of ``groups``, which may be None."""
+def _sum_of_squares(params_grads: list) -> paddle.Tensor:
     squares = [_squared_l2_norm(gradient).astype("float32").reshape([1]) for _, gradient in params_grads]
-    total = paddle.concat(squares).sum(keepdim=True) if squares else paddle.zeros([1])
-    for group in groups:
-        if group is not None:
-            dist.all_reduce(total, group=group)
-    return total
+    return paddle.concat(squares).sum(keepdim=True) if squares else paddle.zeros([1])
+
+
+def _sum_over(value: paddle.Tensor, group) -> paddle.Tensor:
+    """``value``, summed in-place over the ranks of ``group``; unchanged if that is None."""
+    if group is not None:
+        dist.all_reduce(value, group=group)
+    return value
+
+
+def _groups_of_methods() -> list:
+    """The groups of tensor parallelism, sharding and the pipeline, for `ClipWithExperts`."""
+    fleets = getattr(fleet.fleet, "_hcg", None)
+    if fleets is None:  # plain data parallelism
+        return [None] * 3
+    groups = (
+        fleets.get_model_parallel_group(),
+        fleets.get_sharding_parallel_group(),
+        fleets.get_pipe_parallel_group(),
+    )
+    return [group if group.nranks > 1 else None for group in groups]
 
 
 class ReduceExpertGradients(TrainerCallback):
@@ -150,13 +173,8 @@ class ExpertTrainer(PretrainTrainer):
     def create_optimizer(self, lr_scheduler=None):
         optimizer = super().create_optimizer(lr_scheduler)
         if optimizer._grad_clip is not None:
-            tensor = sharding = None
-            if self.args.tensor_parallel_degree > 1:
-                tensor = fleet.get_hybrid_communicate_group().get_model_parallel_group()
-            if self.args.sharding_parallel_degree > 1:
-                sharding = fleet.get_hybrid_communicate_group().get_sharding_parallel_group()
             norm = optimizer._grad_clip.clip_norm
-            optimizer._grad_clip = ClipWithExperts(norm, self.groups.experts, tensor, sharding)
+            optimizer._grad_clip = ClipWithExperts(norm, self.groups.experts, *_groups_of_methods())
         return optimizer
 
     def _wrap_model(self, model, training=True):
@@ -165,6 +183,10 @@ class ExpertTrainer(PretrainTrainer):
             if "_rank2params" in vars(optimizer):
                 keep_experts(optimizer)
         return wrapped
+
+
+class ExpertPipelineTrainer(ExpertTrainer, PipelineTrainer):
+    """The same, with stages of the model on different ranks."""
 
 
 class ExpertParallel(Feature):
@@ -178,7 +200,8 @@ class ExpertParallel(Feature):
         for name, value in names.UNDIVIDED.items():  # of experts, which tensor parallelism does not split
             if hasattr(run.model_config, name):
                 setattr(run.model_config, name, value)
-        run.trainer_kind = ExpertTrainer
+        in_stages = run.arguments.training.pipeline_parallel_degree > 1
+        run.trainer_kind = ExpertPipelineTrainer if in_stages else ExpertTrainer
 
     def on_model(self, run: Run) -> None:
         if reasons := run.fused.reasons("moe"):
@@ -188,7 +211,8 @@ class ExpertParallel(Feature):
                 "or remove the flag"
             )
         self._groups = ExpertGroups.of(run.arguments.expert_ranks)
-        own_experts.share_of_model(run.model).group = self._groups.experts
+        if share := own_experts.share_of_model(run.model):  # a pipeline stage may have no mixture
+            share.group = self._groups.experts
 
     def on_trainer(self, run: Run) -> None:
         run.trainer.groups = self._groups

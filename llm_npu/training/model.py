@@ -145,7 +145,7 @@ def _new_part(run: RunConfig, config):
     """This rank's part of a sharded model, with other weights than a single process."""
     if run.expert_ranks == 1:
         return families.new_model(config)
-    share = own_experts.ExpertShare(ranks.number() % run.expert_ranks, run.expert_ranks)
+    share = own_experts.ExpertShare.of_rank(ranks.number(), run.expert_ranks)
     with own_experts.built(config.model_type, share):
         return families.new_model(config)
 

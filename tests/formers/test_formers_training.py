@@ -158,6 +158,8 @@ SHARE_EXPERTS = [
     *((f, 2, *TP, *SP, *EP, *TWICE) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
     ("ernie4_5_moe", 4, *TP, *SP, EP[0], "4", *S1),
     ("qwen3_moe", 4, *TP, *SP, *EP),
+    ("deepseek_v3", 4, *PP, *EP, *S1),
+    ("ernie4_5_moe", 4, *TP, *SP, *PP, *EP, *TWICE),
 ]
 
 
@@ -206,6 +208,7 @@ def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
         ("qwen3_moe", (*EP, *S1, *HALF), (*HALF, *TWICE)),
         ("ernie4_5_moe", (*EP, *HALF), (*HALF, *TWICE)),
         ("deepseek_v3", (*TP, *SP, *EP, *TWICE), TWICE),
+        ("qwen3_moe", ("--nproc", "4", *PP, *EP, *HALF, *TWICE), TWICE),
     ],
 )
 def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path, family, method, alone):
@@ -213,7 +216,7 @@ def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path,
     losses_of = {}
     steps = ("--save_steps", "2", "--max_steps", "4", "--eval_steps", "4")
     run = [*inputs(family), "--no_bf16", *steps]
-    shared = (*method, "--nproc", "2")
+    shared = ("--nproc", "2", *method)
     half = ("--resume_from_checkpoint", tmp_path / "whole/checkpoint-2")
     for name, more in {"whole": shared, "same": (*shared, *half), "one": (*alone, *half)}.items():
         done = run_python(SCRIPT, *run, *more, "--output_dir", tmp_path / name)

@@ -4,7 +4,7 @@
 names cpu, gpu, cuda and xpu only, so ``paddle.device("npu:0")`` is refused as well.
 PaddleFormers' Qwen3-VL, ERNIE-4.5-VL and GLM-4V read ``Tensor.device`` in their forward.
 
-:versions: paddlepaddle 3.3.0 to 3.3.1
+:versions: paddlepaddle 3.3.1
 :device: npu
 :at:
     paddle/device/__init__.py:2114 `dev_type = type.get_device_type()`

@@ -49,8 +49,9 @@ def fix_paddleocr_vl_shards() -> None:
     @functools.wraps(build_attention)
     def attention(self, config, layer_idx=0):
         build_attention(self, config, layer_idx)
-        self.q_hidden_size //= config.tensor_model_parallel_size
-        self.kv_hidden_size //= config.tensor_model_parallel_size
+        if config.tensor_model_parallel_size > 1:  # the trainer's value for one process is -1
+            self.q_hidden_size //= config.tensor_model_parallel_size
+            self.kv_hidden_size //= config.tensor_model_parallel_size
 
     @functools.wraps(build_projector)
     def projector(self, text_config, vision_config):

@@ -201,6 +201,17 @@ def test_recompute_keeps_every_bit(family):
         np.testing.assert_array_equal(recomputed[name], values, err_msg=name)
 
 
+@pytest.mark.slow
+@every_family
+def test_the_trainers_size_of_one_process_divides_nothing(family):
+    """Its arguments set tensor_model_parallel_size to -1 without tensor parallelism."""
+    paddle.set_device("npu:0")
+    model = family.build(tensor_model_parallel_size=-1)
+    batch, inputs = vision.batch(False), vision.inputs(family, False)
+    loss = results(family, model, batch, **inputs)["loss"]
+    assert loss == results(family, family.build(), batch, **inputs)["loss"]
+
+
 def classes_of(model_type):
     """The classes in a package of PaddleFormers' models, from its source, by their names with the patches."""
     spec = importlib.util.find_spec("paddleformers")

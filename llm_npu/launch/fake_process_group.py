@@ -7,7 +7,6 @@ blocks its client: it assumes that every other rank does the same as this rank.
 from __future__ import annotations
 
 import enum
-import itertools
 import json
 import os
 import socket
@@ -17,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -162,25 +162,45 @@ def install() -> None:
 def _exchange_by_files(folder: Path) -> None:
     """Pass integers, such as tensor shapes, from a stage to a later stage in files.
 
-    The stages run one after the other, so a later stage finds the messages of earlier stages.
+    The stages run one after the other, so a later stage finds the messages of earlier stages. DualPipeV's
+    first stage broadcasts them.
     """
     from paddle import distributed
 
     upstream_send, upstream_receive = distributed.send, distributed.recv
-    sent, received = itertools.count(), itertools.count()
+    upstream_broadcast = distributed.broadcast
+    messages: Counter[str] = Counter()
+
+    def file_of(channel: str) -> Path:
+        messages[channel] += 1
+        return folder / f"{channel}-{messages[channel]}.json"
+
+    def save(tensor, file: Path) -> None:
+        file.write_text(json.dumps(tensor.numpy().tolist()))
+
+    def load(tensor, file: Path) -> None:
+        values = np.asarray(json.loads(file.read_text()), str(tensor.dtype).rpartition(".")[2])
+        tensor.set_value(values.reshape(tensor.shape))
 
     def send(tensor, dst=0, group=None, sync_op=True):
         if not tensor.is_floating_point():
-            file = folder / f"{distributed.get_rank()}-{dst}-{next(sent)}.json"
-            file.write_text(json.dumps(tensor.numpy().tolist()))
+            save(tensor, file_of(f"{distributed.get_rank()}-{dst}"))
         return upstream_send(tensor, dst, group, sync_op)
 
     def recv(tensor, src=0, group=None, sync_op=True):
         task = upstream_receive(tensor, src, group, sync_op)
         if not tensor.is_floating_point():
-            file = folder / f"{src}-{distributed.get_rank()}-{next(received)}.json"
-            values = np.asarray(json.loads(file.read_text()), str(tensor.dtype).rpartition(".")[2])
-            tensor.set_value(values.reshape(tensor.shape))
+            load(tensor, file_of(f"{src}-{distributed.get_rank()}"))
         return task
 
-    distributed.send, distributed.recv = send, recv
+    def broadcast(tensor, src, group=None, sync_op=True):
+        task = upstream_broadcast(tensor, src, group, sync_op)
+        if not tensor.is_floating_point():
+            file = file_of(f"{src}-all-{group.id if group else 0}")
+            if src == distributed.get_rank():
+                save(tensor, file)
+            elif file.exists():  # other ranks have the values of this one
+                load(tensor, file)
+        return task
+
+    distributed.send, distributed.recv, distributed.broadcast = send, recv, broadcast

@@ -16,20 +16,21 @@ import paddle
 from paddle.distributed import fleet
 
 import virtual_npu
-from llm_npu.config import schedules
 from llm_npu.core import ranks
 from llm_npu.core.console import mib, say
 from llm_npu.core.errors import UserError
 from llm_npu.core.peak_flops import MEASURED
 from llm_npu.launch import fake_process_group
+from llm_npu.models import own_experts
 from llm_npu.models.families import FAMILIES
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import paddle_release
 
-from . import journal
+from . import even_choice, journal
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints are meaningless"
+EVEN = "dry run: every expert is assumed to get equally many tokens"
 SHOWN = 8
 FOLDER = "dry_run"
 TERA = 1e12
@@ -54,21 +55,10 @@ class DryRun(Feature):
     def configure(self, run: Run) -> None:
         """Raise UserError for settings that depend on values or measured times, which a dry run lacks."""
         training = run.arguments.training
-        if FAMILIES[run.model_config.model_type].experts:
-            raise UserError(
-                f"{run.arguments.model.model_name_or_path} has experts, and a dry run (VIRTUAL_NPU_DRY=1) "
-                "does not compute the router's choice of tokens; unset VIRTUAL_NPU_DRY, or estimate "
-                "memory and speed with llm-npu plan"
-            )
         if training.overlap == "auto":
             raise UserError(
                 "--overlap auto needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
                 "nothing; choose serial, mc2 or pipelined:N"
-            )
-        if training.pipeline_schedule == schedules.DUALPIPEV and training.pipeline_parallel_degree > 1:
-            raise UserError(
-                f"--pipeline_schedule {schedules.DUALPIPEV} sends in both directions, but a dry run "
-                "(VIRTUAL_NPU_DRY=1) runs the stages one after the other; use 1f1b"
             )
         if training.peak_tflops == MEASURED:
             raise UserError(
@@ -78,6 +68,9 @@ class DryRun(Feature):
 
     def on_model(self, run: Run) -> None:
         run.notes.append(NOTE)
+        if FAMILIES[run.model_config.model_type].experts:
+            even_choice.install()
+            run.notes.append(EVEN)
 
     def on_trainer(self, run: Run) -> None:
         trainer = run.trainer
@@ -104,9 +97,12 @@ class DryRun(Feature):
 class StepMarks(TrainerCallback):
     """Writes the purpose of each process group, and the start and end of each step."""
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
         device = int(paddle.device.get_device().rpartition(":")[2])
-        for use, group in _groups().items():
+        groups = _groups()
+        if share := own_experts.share_of_model(model):
+            groups["experts"] = share.group
+        for use, group in groups.items():
             if group is not None and group.nranks > 1 and group.process_group is not None:
                 name = group.process_group.get_comm_name(device)  # of this process
                 virtual_npu.mark_journal(f"{journal.GROUP} {name} {use}")

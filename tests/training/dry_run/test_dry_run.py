@@ -119,6 +119,25 @@ def test_offload_lowers_the_peak(run_python, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.paddlenlp
+def test_experts_get_equally_many_tokens(run_python, tmp_path):
+    """A real router chooses otherwise, which changes no operator and no sum over experts."""
+    (folder := tmp_path / "inputs").mkdir()
+    experts = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    inputs = run_inputs.inputs(folder, hidden_size=128, **experts)
+    _, real = trained(run_python, tmp_path / "real", False, inputs)
+    done, dry = trained(run_python, tmp_path / "dry", True, inputs)
+    assert "equally many tokens" in done.stdout
+    tokens = ARGUMENTS["per_device_train_batch_size"] * ARGUMENTS["max_seq_length"] * 2  # for each of two
+    for real_step, other in zip(real.steps, dry.steps, strict=True):
+        assert [call.name for call in other.calls] == [call.name for call in real_step.calls]
+        assert other.flops == pytest.approx(real_step.flops, rel=1e-3)
+        rows = {shape for call in other.calls if call.name == "split" for _, shape in call.outputs}
+        assert rows == {(tokens // 4, 128), (tokens // 4, 96)}
+    assert dry.peak_bytes == pytest.approx(real.peak_bytes, rel=1e-2)
+
+
+@pytest.mark.slow
 @pytest.mark.paddlenlp  # PaddleFormers' rotary embedding multiplies matrices, too
 def test_seven_billion_parameters_take_addresses_only(run_python, tmp_path):
     text = tmp_path / "text"

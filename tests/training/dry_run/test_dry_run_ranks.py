@@ -22,6 +22,7 @@ ARGUMENTS = {
 TENSOR = {"nproc": 2, "tensor_parallel_degree": 2, "sequence_parallel": "true"}
 SHARDED = {"nproc": 2, "sharding": "stage1"}
 PIPELINE = {"nproc": 2, "pipeline_parallel_degree": 2, "gradient_accumulation_steps": 2}
+IN_V = {**PIPELINE, "pipeline_schedule": "dualpipev", "gradient_accumulation_steps": 4, "num_hidden_layers": 4}
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,8 @@ def trained(run_python, folder: Path, inputs, **arguments) -> list[journal.Journ
 
 @pytest.mark.parametrize(
     ("arguments", "stages"),
-    [(TENSOR, 1), (SHARDED, 1), (PIPELINE, 2)],
-    ids=["tensor", "sharding", "pipeline"],
+    [(TENSOR, 1), (SHARDED, 1), (PIPELINE, 2), pytest.param(IN_V, 2, marks=pytest.mark.paddlenlp)],
+    ids=["tensor", "sharding", "pipeline", "DualPipeV"],
 )
 def test_a_rank_alone_does_what_it_does_among_others(run_python, tmp_path, inputs, arguments, stages):
     real = trained(run_python, tmp_path / "real", inputs, dry=False, **arguments)

@@ -87,7 +87,7 @@ def check(run: Namespace) -> None:
     if degrees.keys() & set(SPLIT_SEQUENCES):
         check_split_sequences(run, degrees)
     if run.expert_parallel_degree not in (-1, 1):
-        _check_expert_parallel(run, degrees)
+        check_expert_parallel(run, degrees)
     if run.enable_auto_parallel:
         if run.overlap:
             raise UserError(
@@ -177,7 +177,7 @@ def check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
         )
 
 
-def _check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
+def check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
     """Reject what ``llm_npu.parallel.experts`` does not support, or what was not tested with it."""
     degree = f"--expert_parallel_degree {run.expert_parallel_degree}"
     stages, tensor = (degrees.get(f"{name}_parallel_degree", 1) for name in ("pipeline", "tensor"))

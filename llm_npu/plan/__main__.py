@@ -14,27 +14,22 @@ from paddle_fused import command_line, strict_json
 
 from . import answer as answers
 from . import interval, table
-from .layout import DEGREES, FUSED, GRANULARITIES, MASKS, OVERLAPS, SHARDING, SWITCHES, Layout
+from .layout import FUSED, GRANULARITIES, MASKS, OVERLAPS, PASSED_ON, SCHEDULES, SHARDING, SWITCHES, Layout
 from .shape import ModelShape
 from .step_model.program import CHUNKS
-from .trainer import has_overlaps
+from .trainer import with_paddleformers
 
-SEARCHED = (
-    *DEGREES,
-    "virtual_pp_degree",
-    "sharding",
-    "sequence_parallel",
-    "recompute",
-    "recompute_granularity",
-    "per_device_train_batch_size",
-)
+SEARCHED = {*PASSED_ON, "recompute_granularity", "per_device_train_batch_size"} - {
+    "fp16",
+    "offload_optimizer",
+}
 
 
 _SWITCH = {"type": command_line.truth, "nargs": "?", "const": True, "metavar": "true"}
 
 
 def _overlap(word: str) -> str:
-    """An overlap mode; for the script's pipelined:N, N must be the modelled number of chunks."""
+    """An overlap mode; for the script's pipelined:N, N must be the modeled number of chunks."""
     name, _, chunks = word.partition(":")
     if chunks and (name, chunks) != ("pipelined", str(CHUNKS)):
         raise argparse.ArgumentTypeError(f"{word} cannot be planned; use pipelined:{CHUNKS} or another mode")
@@ -55,6 +50,8 @@ def parser() -> command_line.Parser:
     add("--pipeline_parallel_degree", type=int, metavar="P")
     add("--sep_parallel_degree", type=int, metavar="U", help="cards that share heads and tokens (Ulysses)")
     add("--context_parallel_degree", type=int, metavar="R", help="cards of a ring that shares tokens")
+    add("--expert_parallel_degree", type=int, metavar="E", help="cards that share the experts of a mixture")
+    add("--pipeline_schedule", metavar="WHAT", help=", ".join(filter(None, SCHEDULES)))
     add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
     add("--sequence_parallel", **_SWITCH)
     add("--sharding", metavar="STAGE", help=", ".join(filter(None, SHARDING)))
@@ -84,8 +81,8 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     if options.recompute_granularity and not options.recompute and not options.search:
         raise UserError("--recompute_granularity has no effect without --recompute; add --recompute")
     if options.search:
-        for name in SEARCHED:
-            if name in fields:
+        for name in fields:
+            if name in SEARCHED:
                 raise UserError(f"--search chooses --{name} itself; omit one of the two")
         if "global_batch_size" not in fields:
             raise UserError("--search needs --global_batch_size; specify the number of samples per step")
@@ -99,13 +96,17 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
     fields["fused"] = frozenset() if options.disable_fused_options else FUSED - off
     card = cards.card(options.card, "float16" if options.fp16 else "bfloat16")
-    overlaps = OVERLAPS if options.search and not options.overlap and has_overlaps(shape) else ()
+    overlaps = OVERLAPS if options.search and not options.overlap and not with_paddleformers(shape) else ()
     return options, answers.planned(shape, Layout(**fields), card, options.search, overlaps)
 
 
 def as_json(answer: answers.Answer) -> dict[str, object]:
     """The output of ``--json`` in seconds, bytes, and tokens per second per card."""
     layout = {**dataclasses.asdict(answer.layout), "fused": sorted(answer.layout.fused)}
+
+    def arguments(layout: Layout) -> list[str] | None:
+        return None if answer.shape.planned_only else table.arguments(answer.shape, layout)
+
     change = None
     if answer.change:
         change = {
@@ -113,7 +114,7 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "step_time_s": answer.change.seconds,
             "peak_memory_bytes": answer.change.memory.peak_memory_bytes,
             "close_to_limit": answer.close_with(answer.change),
-            "arguments": _script_arguments(answer, answer.change.layout),
+            "arguments": arguments(answer.change.layout),
         }
     return {
         "tokens_per_second_per_card": answer.time.tokens_per_second_per_card,
@@ -140,15 +141,11 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "close_to_limit": answer.close,
             "limit_bytes": answer.limit,
             "layout": layout,
-            "arguments": _script_arguments(answer, answer.layout),
+            "arguments": arguments(answer.layout),
             "cheapest_change": change,
             "notes": table.notes(answer),
         },
     }
-
-
-def _script_arguments(answer: answers.Answer, layout: Layout) -> list[str] | None:
-    return None if answer.shape.planned_only else table.arguments(answer.shape, layout)
 
 
 def main(argv: list[str]) -> int:

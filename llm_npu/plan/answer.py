@@ -12,7 +12,7 @@ from llm_npu.core.errors import UserError
 
 from . import cost, trainer
 from .interval import LONG, OWN_MEMORY, Interval, around, close_to, interval, may_fit
-from .layout import MASKS, OVERLAPS, Layout
+from .layout import FUSED, MASKS, OVERLAPS, Layout
 from .memory_model.memory import Memory, peak
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
@@ -135,7 +135,7 @@ def planned(
             overlaps=overlaps or (layout.overlap,),
         )  # fmt: skip
         if not result.best:
-            more = "".join(f". {sentence}" for sentence in left_out_sentences(shape, layout))
+            more = "".join(f". {sentence}" for sentence in left_out(shape, layout).values())
             raise UserError(
                 f"{shape.name} does not fit on {layout.cards} {'card' if layout.cards == 1 else 'cards'} "
                 f"with {limit / GIB:.1f} GiB for a program: the smallest of {result.considered} layouts "
@@ -164,26 +164,24 @@ def planned(
 
 
 def left_out(shape: ModelShape, layout: Layout) -> dict[str, str]:
-    """The kinds of parallelism that a search on the cards of ``layout`` skips, with the reasons."""
+    """What a search on the cards of ``layout`` skips, and why, as a sentence without a full stop."""
     reasons = {
         "pipeline parallelism": trainer.no_pipeline(shape),
         "tensor parallelism": trainer.no_tensor_parallelism(shape),
+        "experts over cards": trainer.no_shared_experts(shape),
     }
     if layout.max_seq_length >= LONG:
         reasons["sequences split over cards"] = trainer.no_split_sequences(shape)
-    return {kind: reason for kind, reason in reasons.items() if reason and layout.cards > 1}
-
-
-def left_out_sentences(shape: ModelShape, layout: Layout) -> list[str]:
-    """`left_out` as sentences without a full stop."""
-    return [f"The search skipped {kind}: {reason}" for kind, reason in left_out(shape, layout).items()]
+    skipped = {kind: reason for kind, reason in reasons.items() if reason and layout.cards > 1}
+    return {kind: f"The search skipped {kind}: {reason}" for kind, reason in skipped.items()}
 
 
 def usable(card: Card, layout: Layout) -> int:
     """The bytes of a card available to tensors: its memory minus the system's and HCCL's buffers."""
     kinds = ("tensor", "pipeline", "data")
     groups = (layout.cards > 1) + sum(getattr(layout, f"{kind}_parallel_degree") > 1 for kind in kinds)
-    groups += layout.sequence_degree > 1
+    groups += (layout.sequence_degree > 1) + (layout.expert_parallel_degree > 1)
+    groups += 1 < layout.expert_parallel_degree < layout.cards  # replicas
     if layout.context_parallel_degree > 1:  # two directions, and the neighbours that share heads
         groups += 2 + (layout.sep_parallel_degree > 1)
     return card.memory - SYSTEM - groups * HCCL_BUFFERS
@@ -220,10 +218,10 @@ def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | No
 def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
     """The cost with each fused operator toggled, each other mask, and each other overlap mode."""
     others = []
-    for name in sorted(layout.fused | set(OPERATORS)):
-        if name == "moe" and not shape.num_experts:
+    for name in sorted(FUSED):
+        if name == "moe" and (not shape.num_experts or layout.expert_parallel_degree > 1):
             continue
-        if name == "attention" and layout.sequence_degree > 1:
+        if name == "attention" and (layout.sequence_degree > 1 or layout.in_v):
             continue
         used = name in layout.fused
         others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))
@@ -248,6 +246,3 @@ def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-OPERATORS = ("attention", "rms_norm", "rope", "swiglu")

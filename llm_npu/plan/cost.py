@@ -16,6 +16,7 @@ from .step_model.program import TRAINER, Program, distinct_stages, micro_batch, 
 from .step_model.roofline import Efficiencies, collective_seconds
 
 DATA = Path(__file__).parent / "data"
+LATE = ".weight_gradient"
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,17 @@ def fitted() -> Efficiencies:
 
 @dataclass
 class Tally:
-    """Seconds of a list of operations on one rank, before streams and schedule."""
+    """Seconds of a list of operations on one rank, before streams and schedule.
+
+    Attributes:
+        forward: of the forward pass.
+        weight_gradients: of those that DualPipeV computes where a stage would wait.
+    """
 
     compute: dict[str, float]
     exposed: dict[str, float]
+    forward: float = 0.0
+    weight_gradients: float = 0.0
     hidden: float = 0.0
     kernels: int = 0
     beside_backward: float = 0.0
@@ -91,6 +99,9 @@ def tally(
             spent = program.seconds(operation, card, efficiencies)
             kind = "recompute" if operation.phase == "recompute" else operation.kind
             total.compute[kind] = total.compute.get(kind, 0.0) + spent
+            total.forward += spent * (operation.phase == "forward")
+            if layout.tensor_parallel_degree == 1 and operation.name.endswith(LATE):
+                total.weight_gradients += spent * (operation.name != f"lm_head{LATE}")
             if operation.kind == "attention":
                 attention = spent
             if operation.kind == "matmul":
@@ -133,6 +144,19 @@ def pipeline(stages: Sequence[float], micro_batches: int, chunks: int = 1) -> tu
     return micro_batches * slowest + bubble, bubble
 
 
+def bubble_in_v(others: Sequence[Tally]) -> float:
+    """The bubble of DualPipeV, exact for P equal stages, of which ``others`` are all but the slowest:
+
+        max((P - 1) (F + B - 2 W), (P - 1) (2 B - 3 W) - F)
+
+    F, B, W: the seconds of the forward pass, the backward pass and its weight gradients in one of two chunks.
+    """
+    forward = sum(stage.forward for stage in others)
+    backward = sum(stage.device for stage in others) - forward
+    late = sum(stage.weight_gradients for stage in others)
+    return max(forward + backward - 2 * late, 2 * backward - 3 * late - forward / len(others)) / 2
+
+
 def step_time(
     shape: ModelShape,
     layout: Layout,
@@ -155,9 +179,12 @@ def step_time(
     waits = {stage: max(0.0, total.kernels * host - total.device) for stage, total in tallies.items()}
     seconds = [tallies[stage].device + waits[stage] for stage in same_as]
     times = layout.micro_batches
-    pipelined, bubble = pipeline(seconds, times, layout.virtual_pp_degree)
     slowest = max(tallies, key=lambda stage: tallies[stage].device + waits[stage])
     main = tallies[slowest]
+    if layout.in_v:
+        bubble = bubble_in_v(sorted((tallies[stage] for stage in same_as), key=lambda one: one.device)[:-1])
+    else:
+        _, bubble = pipeline(seconds, times, layout.chunks)
     ends = {
         stage: tally(once_a_step(shape, layout, stage, program), layout, card, efficiencies, program)
         for stage in sorted(set(same_as))
@@ -169,7 +196,7 @@ def step_time(
         end.exposed[group] = end.exposed.get(group, 0.0) + free
         end.hidden += end.beside_backward - free
     end = max(ends.values(), key=lambda total: total.device)
-    whole = pipelined + end.device
+    whole = times * max(seconds) + bubble + end.device
     communication = {group: times * spent for group, spent in main.exposed.items()}
     for group, spent in end.exposed.items():
         communication[group] = communication.get(group, 0.0) + spent

@@ -8,7 +8,7 @@ run of this trainer is published.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from llm_npu.core.cards import Card, read
@@ -88,24 +88,22 @@ def interval(shape: ModelShape, layout: Layout, card: Card) -> Interval:
     return Interval(width, family, known[family]["runs"], unlike)
 
 
-def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> Iterator[str]:
+def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> list[str]:
     """The properties of a run that no published run has, in words."""
-    if shape.num_experts > MOST_EXPERTS:
-        yield f"more than {MOST_EXPERTS} experts"
-    if card.name not in CARDS:
-        yield f"the card {card.name}"
-    if layout.sharding in ("stage2", "stage3"):
-        yield f"sharding {layout.sharding}"
-    if "attention" not in layout.fused:  # each other operator is unfused in some published run
-        yield "attention that is not fused"
-    for name, most in MOST.items():
-        if getattr(layout, f"{name}_parallel_degree") > most:
-            yield f"{name} parallelism of more than {most} cards"
-    if layout.sep_parallel_degree > 1:
-        yield "Ulysses"
-    if layout.cards > MOST_CARDS:
-        yield f"more than {MOST_CARDS} cards"
-    if layout.cards == 1:
-        yield "a single card"
-    if layout.mask == "documents":
-        yield "documents in packed samples"
+    properties = {
+        f"more than {MOST_EXPERTS} experts": shape.num_experts > MOST_EXPERTS,
+        f"the card {card.name}": card.name not in CARDS,
+        f"sharding {layout.sharding}": layout.sharding in ("stage2", "stage3"),
+        # Each other operator is unfused in some published run.
+        "attention that is not fused": "attention" not in layout.fused,
+        **{
+            f"{name} parallelism of more than {most} cards": getattr(layout, f"{name}_parallel_degree") > most
+            for name, most in MOST.items()
+        },
+        "Ulysses": layout.sep_parallel_degree > 1,
+        "DualPipeV": layout.in_v,
+        f"more than {MOST_CARDS} cards": layout.cards > MOST_CARDS,
+        "a single card": layout.cards == 1,
+        "documents in packed samples": layout.mask == "documents",
+    }
+    return [words for words, holds in properties.items() if holds]

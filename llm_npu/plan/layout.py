@@ -5,13 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import SimpleNamespace
 from typing import ClassVar
 
-from llm_npu.config import DataArguments, ModelArguments, check_model
+from llm_npu.config import DataArguments, ModelArguments, check_model, schedules
 from llm_npu.config import flags as script_flags
+from llm_npu.config.flag import written
 from llm_npu.config.library_flags import library_flags
-from llm_npu.config.parallel_checks import SPLIT_SEQUENCES, check_split_sequences
+from llm_npu.config.parallel_checks import SPLIT_SEQUENCES, check_expert_parallel, check_split_sequences
 from llm_npu.core.errors import UserError
 from llm_npu.models import logits
 from llm_npu.models.families import FAMILIES
@@ -21,35 +23,31 @@ from paddle_fused import registry
 from .shape import ModelShape
 
 # Fused operators by the planner's names, and the script's switches for them.
-_REGISTERED = {
-    "attention": "flash_attention",
-    "rms_norm": "rms_norm",
-    "rope": "apply_rotary",
-    "swiglu": "swiglu",
-    "moe": "grouped_matmul",
+_OPERATORS = {"attention": "flash_attention", "rope": "apply_rotary", "moe": "grouped_matmul"}
+SWITCHES = {
+    name: registry.find(_OPERATORS.get(name, name)).switch
+    for name in ("attention", "rms_norm", "rope", "swiglu", "moe")
 }
-SWITCHES = {name: registry.find(operator).switch for name, operator in _REGISTERED.items()}
 FUSED = frozenset(SWITCHES)
 SHARDING = ("", "stage1", "stage2", "stage3")
 # Recompute granularities. With PaddleFormers the script has no flag for them and recomputes whole layers.
 _GRANULARITY = library_flags().get("recompute_granularity")
 GRANULARITIES = _GRANULARITY.choices if _GRANULARITY else ("full",)
+SCHEDULES = ("", *script_flags()["pipeline_schedule"].choices)
 OFFLOADS = ("", "device", "host")
 OVERLAPS = ("serial", "pipelined", "mc2")
 MASKS = ("causal", "documents")
 # Their product is a replica.
 DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree", *SPLIT_SEQUENCES)
-COUNTS = (
-    "cards",
-    *DEGREES,
-    "virtual_pp_degree",
-    "max_seq_length",
-    "per_device_train_batch_size",
-    "global_batch_size",
+# Fields that the script has under the same name and with the same meaning.
+PASSED_ON = (
+    *(*DEGREES, "expert_parallel_degree", "pipeline_schedule", "virtual_pp_degree"),
+    *("sequence_parallel", "sharding", "recompute", "fp16", "offload_optimizer"),
 )
 # Larger numbers are treated as typing errors: 8 times the cards of the largest published training run
 # (Llama 3 405B on 16,384 cards, arXiv 2407.21783), and 1000 times its samples per step.
 MOST = {"cards": 1 << 17, "per_device_train_batch_size": 1 << 21, "global_batch_size": 1 << 21}
+COUNTS = (*MOST, *DEGREES, "expert_parallel_degree", "virtual_pp_degree", "max_seq_length")
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,8 @@ class Layout:
     Attributes:
         sep_parallel_degree, context_parallel_degree: the cards of Ulysses and of a ring; their product shares
             every sequence.
+        expert_parallel_degree: the cards with different samples that share the experts of every mixture.
+        pipeline_schedule: the order of micro batches, or "" for 1F1B or, with chunks, interleaved.
         sharding: the stage of sharding over all data-parallel replicas, or "" for none.
         per_device_train_batch_size: samples per micro batch.
         global_batch_size: samples per optimizer step on all cards; 0 for one micro batch per replica.
@@ -72,6 +72,7 @@ class Layout:
 
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "sharding": SHARDING,
+        "pipeline_schedule": SCHEDULES,
         "recompute_granularity": GRANULARITIES,
         "overlap": OVERLAPS,
         "offload_optimizer": OFFLOADS,
@@ -83,6 +84,8 @@ class Layout:
     pipeline_parallel_degree: int = 1
     sep_parallel_degree: int = 1
     context_parallel_degree: int = 1
+    expert_parallel_degree: int = 1
+    pipeline_schedule: str = ""
     virtual_pp_degree: int = 1
     sharding: str = ""
     sequence_parallel: bool = False
@@ -118,55 +121,32 @@ class Layout:
             raise UserError(f"{unknown[0]!r} is not a fused operator; accepted: {', '.join(sorted(FUSED))}")
         if self.cards % degree:
             flags = [f"--{name} {value}" for name in DEGREES if (value := getattr(self, name)) > 1]
-            product, choose = f"{' times '.join(flags)} is {degree}", "choose degrees whose product does"
-            if len(flags) == 1:
-                product, choose = flags[0].replace(" ", " is "), "choose one that does"
-            raise UserError(f"{product}, which does not divide --cards {self.cards}; {choose}")
+            raise UserError(
+                f"{' times '.join(flags)} is {degree}, which does not divide --cards {self.cards}; choose "
+                "degrees whose product does"
+            )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
-            replicas, samples = self.data_parallel_degree, self.per_device_train_batch_size
-            per_replica = f" ({samples} each, from --per_device_train_batch_size)" if samples > 1 else ""
             raise UserError(
-                f"--global_batch_size is {self.global_batch_size}, but {replicas} data-parallel "
-                f"{'replica takes' if replicas == 1 else 'replicas take'} {rows} "
-                f"{'sample' if rows == 1 else 'samples'} at a time{per_replica}; choose a multiple of {rows}"
+                f"--global_batch_size is {self.global_batch_size}, but must be a multiple of {rows}: "
+                f"{self.data_parallel_degree} data-parallel replicas times --per_device_train_batch_size"
             )
-        if self.pipeline_parallel_degree > 1 and self.sharding in ("stage2", "stage3"):
-            raise UserError(
-                f"--sharding {self.sharding} cannot be combined with a pipeline; use stage1, or omit "
-                "--pipeline_parallel_degree"
-            )
-        if self.tensor_parallel_degree > 1 and self.sharding == "stage3":
-            raise UserError(
-                "--sharding stage3 cannot be combined with tensor parallelism; use stage1 or stage2, or "
-                "omit --tensor_parallel_degree"
-            )
+        for name, refused in {"pipeline": ("stage2", "stage3"), "tensor": ("stage3",)}.items():
+            if getattr(self, degree := f"{name}_parallel_degree") > 1 and self.sharding in refused:
+                raise UserError(
+                    f"--sharding {self.sharding} cannot be combined with --{degree}; use stage1, or omit one "
+                    "of the two"
+                )
         if self.sequence_parallel and self.tensor_parallel_degree == 1:
             raise UserError("--sequence_parallel needs tensor-parallel layers; set --tensor_parallel_degree")
-        self._check_offload()
-        if self.virtual_pp_degree > 1:
-            self._check_interleaved()
-
-    def _check_offload(self) -> None:
         name = "offload_optimizer" if self.offload_optimizer else "offload_activations"
         if (self.offload_optimizer or self.offload_activations) and self.sharding in ("stage2", "stage3"):
             raise UserError(f"--{name} does not support --sharding {self.sharding}; use stage1")
         if self.offload_activations and not (self.recompute and self.recompute_granularity == "full"):
             raise UserError("--offload_activations keeps the inputs of recomputed layers; set --recompute")
-
-    def _check_interleaved(self) -> None:
-        """Check Paddle's constraints on interleaved pipelines.
-
-        The planner models only the schedule with complete groups of micro batches.
-        """
         stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
-        if stages < 3:
-            now = f"--pipeline_parallel_degree is {stages}" if stages > 1 else "this run has no pipeline"
-            raise UserError(
-                f"--virtual_pp_degree is {self.virtual_pp_degree}, which needs a pipeline of 3 stages or "
-                f"more, but {now}; set --pipeline_parallel_degree 3 or more"
-            )
-        if micro_batches % stages or micro_batches < 2 * stages:
+        # Of interleaved pipelines, the planner models only those with complete groups of micro batches.
+        if self.chunks > 1 and not self.in_v and (micro_batches % stages or micro_batches < 2 * stages):
             raise UserError(
                 f"--virtual_pp_degree needs micro batches in groups of {stages}, the number of stages, and "
                 f"at least two groups; a step has {micro_batches}; choose another --global_batch_size, or "
@@ -182,6 +162,22 @@ class Layout:
     def sequence_degree(self) -> int:
         """The cards that share the tokens of a sequence, without sequence parallelism."""
         return self.sep_parallel_degree * self.context_parallel_degree
+
+    @property
+    def in_v(self) -> bool:
+        """Whether stages have two chunks in V shape (DualPipeV), so that the first computes the loss."""
+        return self.pipeline_schedule == schedules.DUALPIPEV and self.pipeline_parallel_degree > 1
+
+    @property
+    def chunks(self) -> int:
+        """The chunks of layers of a pipeline stage."""
+        own = self.virtual_pp_degree if self.pipeline_parallel_degree > 1 else 1
+        return schedules.CHUNKS if self.in_v else own
+
+    @property
+    def loss_stage(self) -> int:
+        """The stage with the last chunk."""
+        return 0 if self.in_v else self.pipeline_parallel_degree - 1
 
     @property
     def data_parallel_degree(self) -> int:
@@ -218,6 +214,7 @@ class Layout:
             self,
             cards=self.tensor_parallel_degree * self.sequence_degree,
             pipeline_parallel_degree=1,
+            pipeline_schedule="",
             virtual_pp_degree=1,
             sharding="",
             global_batch_size=0,
@@ -264,34 +261,27 @@ class Layout:
                 f"--mask documents cannot be combined with --pipeline_parallel_degree {stages}: a pipeline "
                 "passes no masks from stage to stage; omit one of the two"
             )
-        training = SimpleNamespace(
-            world_size=self.cards,
-            tensor_parallel_degree=self.tensor_parallel_degree,
-            pipeline_parallel_degree=stages,
-            pipeline_schedule=None,
-            virtual_pp_degree=self.virtual_pp_degree,
-            sequence_parallel=self.sequence_parallel,
-            sep_parallel_degree=self.sequence_degree,  # as in the script, with the ranks of the ring
-            context_parallel_degree=-1,
-            expert_parallel_degree=-1,
-            use_expert_parallel=False,
-            sharding=[],
-            no_recompute_layers=None,
-            offload_activations=None,
-            recompute=False,
-        )
+        flags = _defaults() | vars(self) | {flag: name in self.fused for name, flag in SWITCHES.items()}
+        flags |= {"overlap": self.overlap != "serial", "processes": self.cards}
+        flags["gradient_accumulation_steps"] = self.micro_batches
+        # As in the script, with the ranks of the ring; the constructor has checked offload and sharding.
+        checked = {"sep_parallel_degree": self.sequence_degree, "offload_activations": None, "sharding": []}
         data = DataArguments(
             max_seq_length=self.max_seq_length, reset_attention_mask=self.mask == "documents"
         )
-        model = ModelArguments(model_name_or_path=shape.name)
-        ranks = {"ring": self.context_parallel_degree, "expert_ranks": 1}
-        run = SimpleNamespace(training=training, data=data, model=model, **ranks)
+        run = SimpleNamespace(
+            training=SimpleNamespace(**flags | checked),
+            data=data,
+            model=ModelArguments(model_name_or_path=shape.name),
+            ring=self.context_parallel_degree,
+            expert_ranks=self.expert_parallel_degree,
+        )
+        degrees = {name: degree for name in DEGREES if (degree := getattr(self, name)) > 1}
         if self.sequence_degree > 1:
-            flags = {name: flag.default for name, flag in script_flags().items()} | vars(self)
-            flags[SWITCHES["attention"]] = "attention" in self.fused
-            flags["overlap"] = self.overlap != "serial"
-            degrees = {name: degree for name in DEGREES if (degree := getattr(self, name)) > 1}
             check_split_sequences(Namespace(**flags), degrees)
+        if self.expert_parallel_degree > 1:
+            check_expert_parallel(Namespace(**flags), degrees)
+        schedules.check(Namespace(**flags), stages)
         check_model(run, shape.configuration(family), family)
         if min(self.stage_layers(shape)) < 1:
             raise UserError(
@@ -308,21 +298,11 @@ class Layout:
             "per_device_train_batch_size": self.per_device_train_batch_size,
             "gradient_accumulation_steps": self.micro_batches,
         }
-        for name in (*DEGREES, "virtual_pp_degree"):
-            if (degree := getattr(self, name)) > 1:
-                flags[name] = degree
-        if self.sequence_parallel:
-            flags["sequence_parallel"] = "true"
-        if self.sharding:
-            flags["sharding"] = self.sharding
-        if self.recompute:
-            flags["recompute"] = "true"
-            if len(GRANULARITIES) > 1:
-                flags["recompute_granularity"] = self.recompute_granularity
-        if self.fp16:
-            flags["fp16"] = "true"
-        if self.offload_optimizer:
-            flags["offload_optimizer"] = self.offload_optimizer
+        for name in PASSED_ON:
+            if (value := getattr(self, name)) != getattr(Layout, name):
+                flags[name] = written(value)
+        if self.recompute and len(GRANULARITIES) > 1:
+            flags["recompute_granularity"] = self.recompute_granularity
         if self.offload_activations:
             flags["offload_activations"] = "all"
         if self.mask == "documents":
@@ -337,3 +317,9 @@ class Layout:
             {"disable_fused_options": "true"} if len(off) == len(switches) else dict.fromkeys(off, "false")
         )
         return [text for name, value in flags.items() for text in (f"--{name}", str(value))]
+
+
+@cache
+def _defaults() -> dict[str, object]:
+    """The defaults of the script's flags."""
+    return {name: flag.default for name, flag in script_flags().items()}

@@ -8,13 +8,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from llm_npu.config.schedules import DUALPIPEV
 from llm_npu.core.errors import UserError
 
 from .interval import LONG
 from .layout import DEGREES, SHARDING, Layout
 from .memory_model.memory import Memory, peak
 from .shape import ModelShape
-from .trainer import check, granularities, may_overlap, no_pipeline, no_split_sequences
+from .trainer import (
+    check,
+    granularities,
+    may_overlap,
+    no_pipeline,
+    no_shared_experts,
+    no_split_sequences,
+    with_paddleformers,
+)
 
 
 @dataclass(frozen=True)
@@ -48,20 +57,23 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
 
     Groups of tensor parallelism and Ulysses stay within a server because every layer has their collectives.
     """
+    schedules = [("", 1), ("", 2), ("", 4), *([] if with_paddleformers(shape) else [(DUALPIPEV, 1)])]
     for tensor, sep, ring in _inner_degrees(shape, like, cards_per_server):
         inner = tensor * sep * ring
         for stages in (1,) if no_pipeline(shape) or sep * ring > 1 else _divisors(like.cards // inner):
             replicas = like.cards // (inner * stages)
-            for rows in _divisors(like.global_batch_size // replicas):
-                for chunks in (1, 2, 4) if stages > 1 else (1,):
-                    fields = dict(zip(DEGREES, (tensor, stages, sep, ring), strict=True)) | {
-                        "virtual_pp_degree": chunks,
-                        "per_device_train_batch_size": rows,
-                        "sharding": "",
-                        "sequence_parallel": False,
-                        "recompute": False,
-                    }
-                    yield from _variants(shape, like, fields, replicas)
+            alone = shape.num_experts and replicas == like.cards and not no_shared_experts(shape)
+            experts = _divisors(math.gcd(replicas, shape.num_experts)) if alone else [1]
+            rows = _divisors(like.global_batch_size // replicas)
+            orders = schedules if stages > 1 else schedules[:1]
+            for row, (schedule, chunks), ranks in product(rows, orders, experts):
+                fields = dict(zip(DEGREES, (tensor, stages, sep, ring), strict=True)) | {
+                    "expert_parallel_degree": ranks,
+                    "pipeline_schedule": schedule,
+                    "virtual_pp_degree": chunks,
+                    "per_device_train_batch_size": row,
+                }
+                yield from _variants(shape, like, fields, replicas)
 
 
 def _inner_degrees(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[tuple[int, int, int]]:
@@ -77,7 +89,7 @@ def _inner_degrees(shape: ModelShape, like: Layout, cards_per_server: int) -> It
 def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> Iterator[Layout]:
     """``fields`` with and without sharding, sequence parallelism and recompute; nothing if the trainer
     refuses the degrees."""
-    without: dict = {"recompute": False, "offload_activations": False}
+    without: dict = {"recompute": False, "offload_activations": False, "sharding": ""}
     recomputes: list[dict] = [without]
     for granularity in reversed(granularities(shape)):
         variant = {"recompute": True, "recompute_granularity": granularity}
@@ -95,8 +107,8 @@ def _variants(shape: ModelShape, like: Layout, fields: dict, replicas: int) -> I
     kinds = SHARDING if replicas > 1 else ("",)
     for kind, layout, recompute in product(kinds, plain, recomputes):
         try:
-            variant = dataclasses.replace(layout, sharding=kind, **recompute)
-            if kind and layout.sequence_degree > 1:
+            variant = dataclasses.replace(layout, **recompute | {"sharding": kind})
+            if kind and max(layout.sequence_degree, layout.expert_parallel_degree) > 1:
                 check(shape, variant)
         except ValueError:
             continue

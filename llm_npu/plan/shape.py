@@ -76,10 +76,6 @@ class ModelShape:
         """The number of columns of the key projection."""
         return self.num_key_value_heads * self.head_dim
 
-    def has_band(self, length: int) -> bool:
-        """Whether the sliding window is shorter than rows of ``length`` tokens."""
-        return bool(self.sliding_window) and self.sliding_window < length
-
     @property
     def dense(self) -> ModelShape:
         """The model as if all its layers were like the first ``dense_layers``."""

@@ -8,7 +8,7 @@ from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
 from llm_npu.report.table import Table, share
 
-from .answer import GIB, Answer, left_out_sentences, usable
+from .answer import GIB, Answer, left_out, usable
 from .interval import OTHER, around
 from .layout import Layout
 from .shape import ModelShape
@@ -55,7 +55,7 @@ def sentences(answer: Answer) -> list[str]:
     if not change:
         return [
             *speeds,
-            f"It does not fit: {size} No layout of {_cards(answer.layout.cards)} fits; increase --cards.",
+            f"It does not fit: {size} No layout fits on --cards {answer.layout.cards}; increase it.",
         ]
     words = ", ".join(_changed(name, value) for name, value in answer.to_change.items())
     limit = f"{usable(answer.card, change.layout) / GIB:.1f} GiB"
@@ -78,10 +78,12 @@ def assumed(answer: Answer) -> str:
             ("pipeline", layout.pipeline_parallel_degree),
             ("Ulysses", layout.sep_parallel_degree),
             ("ring", layout.context_parallel_degree),
+            ("experts", layout.expert_parallel_degree),
             ("data parallel", layout.data_parallel_degree),
         )
         if degree > 1
     ]
+    degrees += ["DualPipeV"] * layout.in_v
     text = (
         f"Layout: {', '.join(degrees) or 'one card'}; {layout.global_batch_size} "
         f"{'sample' if layout.global_batch_size == 1 else 'samples'} of "
@@ -124,10 +126,6 @@ def _changed(name: str, value: object) -> str:
     return f"--{name} {str(value).lower() if isinstance(value, bool) else value}"
 
 
-def _cards(number: int) -> str:
-    return "1 card" if number == 1 else f"{number} cards"
-
-
 def command(answer: Answer) -> str:
     """The command line of the layout that fits; "" if none fits, or if the model has no preset."""
     layout = answer.change.layout if answer.change else answer.layout
@@ -148,7 +146,7 @@ def notes(answer: Answer) -> list[str]:
     layout = answer.layout
     lines = [SOURCE]
     if answer.search:
-        lines += [f"{sentence}." for sentence in left_out_sentences(answer.shape, layout)]
+        lines += [f"{sentence}." for sentence in left_out(answer.shape, layout).values()]
     if layout.overlap != "serial" and layout.tensor_parallel_degree == 1:
         lines.append(f"--overlap {layout.overlap} has no effect without --tensor_parallel_degree.")
     if answer.shape.planned_only:

@@ -16,23 +16,19 @@ def family(shape: ModelShape) -> Family:
     return FAMILIES.get(shape.model_type) or other_library.family(shape.model_type)
 
 
-def has_overlaps(shape: ModelShape) -> bool:
-    """Whether the trainer supports ``--overlap`` for the model."""
-    return not _with_paddleformers(shape)
+def with_paddleformers(shape: ModelShape) -> bool:
+    """Whether PaddleFormers trains the model, without ``--overlap`` and ``--pipeline_schedule dualpipev``."""
+    return other_library.has_flag("overlap") or shape.model_type not in FAMILIES
 
 
 def may_overlap(shape: ModelShape, layout: Layout) -> bool:
     """Whether tensor-parallel layers of the layout can overlap communication with compute."""
-    return layout.tensor_parallel_degree > 1 and layout.sequence_degree == 1 and has_overlaps(shape)
+    return layout.tensor_parallel_degree > 1 and layout.sequence_degree == 1 and not with_paddleformers(shape)
 
 
 def granularities(shape: ModelShape) -> tuple[str, ...]:
     """The recompute granularities that the trainer supports for the model."""
-    return ("full",) if _with_paddleformers(shape) else GRANULARITIES
-
-
-def _with_paddleformers(shape: ModelShape) -> bool:
-    return other_library.has_flag("overlap") or shape.model_type not in FAMILIES
+    return ("full",) if with_paddleformers(shape) else GRANULARITIES
 
 
 def no_pipeline(shape: ModelShape) -> str:
@@ -47,10 +43,17 @@ def no_pipeline(shape: ModelShape) -> str:
 
 def no_split_sequences(shape: ModelShape) -> str:
     """Why no cards can share a sequence, as the end of a sentence; "" if they can."""
-    if family(shape).splits_sequences and not _with_paddleformers(shape):
+    if family(shape).splits_sequences and not with_paddleformers(shape):
         return ""
-    library = " with PaddleFormers" if _with_paddleformers(shape) else ""
+    library = " with PaddleFormers" if with_paddleformers(shape) else ""
     return f"this trainer does not split the sequences of {shape.name}{library}"
+
+
+def no_shared_experts(shape: ModelShape) -> str:
+    """Why cards cannot share the experts of a mixture, as the end of a sentence; "" if they can."""
+    if not shape.num_experts or (family(shape).distributes_experts and not with_paddleformers(shape)):
+        return ""
+    return f"this trainer does not distribute the experts of {shape.name} over ranks"
 
 
 def no_tensor_parallelism(shape: ModelShape) -> str:
@@ -70,11 +73,12 @@ def check(shape: ModelShape, layout: Layout) -> None:
     stages, tensor = layout.pipeline_parallel_degree, layout.tensor_parallel_degree
     if stages > 1 and (reason := no_pipeline(shape)):
         raise UserError(f"--pipeline_parallel_degree is {stages}, but {reason}; omit it")
-    if layout.overlap != "serial" and not has_overlaps(shape):
-        raise UserError(
-            f"--overlap is {layout.overlap}, but this trainer runs {shape.name} with PaddleFormers, which "
-            "does not support it; omit --overlap"
-        )
+    for name, is_used in {"overlap": layout.overlap != "serial", "pipeline_schedule": layout.in_v}.items():
+        if is_used and with_paddleformers(shape):
+            raise UserError(
+                f"--{name} is {getattr(layout, name)}, but this trainer runs {shape.name} with "
+                "PaddleFormers, which does not support it; omit it"
+            )
     layout.check(shape, family(shape))
     if tensor > 1 and (reason := no_tensor_parallelism(shape)):
         raise UserError(f"--tensor_parallel_degree is {tensor}, but {reason}; omit it")

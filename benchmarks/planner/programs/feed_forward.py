@@ -22,7 +22,6 @@ class FeedForward(Stage):
     def __init__(self, shape, layout: PublishedLayout, software: Software):
         super().__init__(shape, layout)
         self.software, self.accumulate = software, software.accumulate
-        self.ep = layout.expert_parallel_degree
 
     def experts(self) -> Layer:
         number = self.shape.num_experts

@@ -13,10 +13,9 @@ from llm_npu.plan.shape import ModelShape
 class PublishedLayout(Layout):
     """The layout of another program's run.
 
-    ``expert_parallel_degree``: the data-parallel cards that share a layer's experts. ``mask``: also the
-    "band" of a sliding window. ``recompute_granularity``: also "activation", that function alone.
-    ``layers_of_stages``: of pipeline stages, None for PaddleNLP's rule; ``recomputed``: in how many layers of
-    each stage, None for all.
+    ``mask``: also the "band" of a sliding window. ``recompute_granularity``: also "activation", that function
+    alone. ``layers_of_stages``: of pipeline stages, None for PaddleNLP's rule; ``recomputed``: in how many
+    layers of each stage, None for all.
     """
 
     CHOICES: ClassVar = Layout.CHOICES | {
@@ -24,7 +23,6 @@ class PublishedLayout(Layout):
         "recompute_granularity": ("full", "full_attn", "core_attn", "activation"),
     }
 
-    expert_parallel_degree: int = 1
     layers_of_stages: tuple[int, ...] | None = None
     recomputed: tuple[int, ...] | None = None
 

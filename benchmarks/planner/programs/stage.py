@@ -25,7 +25,7 @@ class ProgramStage(FeedForward):
 
     def attended(self) -> float:
         window, length = self.shape.sliding_window, self.length
-        if self.layout.mask != "band" or not self.shape.has_band(length):
+        if self.layout.mask != "band" or not 0 < (self.shape.sliding_window or 0) < length:
             return super().attended()
         return min(super().attended(), (window * (length - window / 2) + BLOCK * length / 2) / length**2)
 
@@ -85,10 +85,6 @@ class ProgramStage(FeedForward):
             last = max(index for index, operation in enumerate(operations) if operation.kind == "matmul")
             operations = operations[:last]
         yield from operations
-
-    def layer_weights(self) -> float:
-        experts = self.shape.expert_parameters
-        return super().layer_weights() - (experts - experts / self.ep) / self.tp
 
     def embedding(self) -> Iterator[Operation]:
         scatters = self.layout.sequence_parallel and self.software.scatters

@@ -6,6 +6,8 @@ import functools
 
 import paddle
 
+from paddle_fused import paddle_release
+
 from .without_cuda import supply
 
 NPU_OPERATORS = "paddleformers.nn.moe.npu_fusion_ops"
@@ -54,7 +56,7 @@ def supply_router_losses() -> None:
 
 def int_bincount(x, low, high, dtype):
     """The number of occurrences of each of low, ..., high - 1 in the integers ``x``."""
-    return paddle.bincount(x.flatten() - low, minlength=high - low).astype(dtype)
+    return paddle_release.counts_of(x - low, high - low).astype(dtype)
 
 
 def cal_aux_loss(

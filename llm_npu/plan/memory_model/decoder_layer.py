@@ -6,8 +6,6 @@ tensors that a forward pass saves for its backward pass begin with ``kept``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paddle_fused.context_parallel.heads import distribute
 
 from ..layout import Layout
@@ -19,7 +17,6 @@ STATISTICS = 8  # float32 copies that flash attention saves of each row's maximu
 WORKING = "temporary"
 
 
-@dataclass(frozen=True)
 class Sizes:
     """Bytes of a micro batch's tensors in one process.
 
@@ -27,35 +24,39 @@ class Sizes:
         whole: hidden states of all tokens.
         hidden: hidden states between layers.
         queries, keys: query and key that a rank's attention takes, with Ulysses all tokens of some heads.
-        sep, ring: the ranks of Ulysses and of the ring.
+        routed, routing: rows sent to experts; the router's scores, and indices, orders and probabilities.
         columns, out, up, down: elements of the weight of each matmul of the layer; the largest one if there
             are several, because their gradients are computed one after the other.
     """
 
-    whole: int
-    hidden: int
-    query: int
-    key: int
-    queries: int
-    keys: int
-    statistics: int
-    middle: int
-    rstd: int
-    table: int
-    scores: int
-    routed: int
-    columns: int
-    out: int
-    up: int
-    down: int
-    key_value_groups: int
-    sep: int
-    ring: int
-    split: bool
-    sequence: bool
-    one_product: bool
-    experts: bool
-    gathered: Gathered
+    def __init__(self, shape: ModelShape, layout: Layout):
+        tensor, tokens = layout.tensor_parallel_degree, layout.tokens_per_rank
+        own = tokens // tensor if layout.sequence_parallel else tokens
+        hidden, width = shape.hidden_size, shape.intermediate_size // tensor
+        query, key = shape.query_size // tensor, shape.key_value_size // tensor
+        copies = max(shape.experts_per_token, 1)
+        heads, key_heads = shape.num_attention_heads // tensor, key // shape.head_dim
+        sep, ring = layout.sep_parallel_degree, layout.context_parallel_degree
+        if sep > 1:  # rank 0 has the most heads
+            heads, key_heads = distribute(heads, key_heads, sep).of(0)
+        row = tokens * sep * shape.head_dim * HALF
+        self.sep, self.ring, self.split, self.sequence = sep, ring, tensor > 1, layout.sequence_parallel
+        self.one_product, self.experts = shape.fuses_projections, shape.num_experts > 0
+        self.gathered = Gathered(shape, layout)
+        self.whole, self.hidden = tokens * hidden * HALF, own * hidden * HALF
+        self.query, self.key = tokens * query * HALF, tokens * key * HALF
+        self.queries, self.keys = row * heads, row * key_heads
+        self.statistics = tokens * sep * heads * (1 if ring > 1 else STATISTICS) * SINGLE
+        self.middle = copies * tokens * width * HALF
+        self.rstd, self.table = own * SINGLE, tokens * shape.head_dim * HALF
+        self.scores = tokens * layout.max_seq_length * heads
+        self.routed = copies * tokens * hidden * HALF if shape.num_experts else 0
+        orders = 2 if layout.expert_parallel_degree > 1 else 1  # by expert; also by expert of the rank
+        self.routing = tokens * SINGLE * (shape.num_experts + copies * (5 + 3 * orders))
+        self.columns = hidden * (query + 2 * key if self.one_product else query)
+        self.out, self.up = query * hidden, (2 if self.one_product else 1) * hidden * width
+        self.down = width * hidden
+        self.key_value_groups = shape.num_attention_heads // shape.num_key_value_heads
 
     @property
     def columns_outputs(self) -> tuple[int, ...]:
@@ -66,47 +67,6 @@ class Sizes:
     @property
     def up_outputs(self) -> tuple[int, ...]:
         return (2 * self.middle,) if self.one_product else (self.middle, self.middle)
-
-    @classmethod
-    def of(cls, shape: ModelShape, layout: Layout) -> Sizes:
-        tensor = layout.tensor_parallel_degree
-        tokens = layout.tokens_per_rank
-        own = tokens // tensor if layout.sequence_parallel else tokens
-        hidden, width = shape.hidden_size, shape.intermediate_size // tensor
-        query, key = shape.query_size // tensor, shape.key_value_size // tensor
-        copies = max(shape.experts_per_token, 1)
-        heads, key_heads = shape.num_attention_heads // tensor, key // shape.head_dim
-        sep, ring = layout.sep_parallel_degree, layout.context_parallel_degree
-        if sep > 1:  # rank 0 has the most heads
-            heads, key_heads = distribute(heads, key_heads, sep).of(0)
-        row = tokens * sep * shape.head_dim * HALF
-        one_product = shape.fuses_projections
-        return cls(
-            whole=tokens * hidden * HALF,
-            hidden=own * hidden * HALF,
-            query=tokens * query * HALF,
-            key=tokens * key * HALF,
-            queries=row * heads,
-            keys=row * key_heads,
-            statistics=tokens * sep * heads * (1 if ring > 1 else STATISTICS) * SINGLE,
-            middle=copies * tokens * width * HALF,
-            rstd=own * SINGLE,
-            table=tokens * shape.head_dim * HALF,
-            scores=tokens * layout.max_seq_length * heads,
-            routed=copies * tokens * hidden * HALF if shape.num_experts else 0,
-            columns=hidden * (query + 2 * key if one_product else query),
-            out=query * hidden,
-            up=(2 if one_product else 1) * hidden * width,
-            down=width * hidden,
-            key_value_groups=shape.num_attention_heads // shape.num_key_value_heads,
-            sep=sep,
-            ring=ring,
-            split=tensor > 1,
-            sequence=layout.sequence_parallel,
-            one_product=one_product,
-            experts=shape.num_experts > 0,
-            gathered=Gathered.of(shape, layout),
-        )
 
 
 def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
@@ -161,7 +121,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     take("kept gate and up", 2 * z.middle)
     take("kept product", z.middle)
     if z.experts:
-        take("kept routed", 3 * z.routed)
+        take("kept routed", 4 * z.routed + z.routing)
         take("experts together", 4 * z.routed, WORKING)
     gathered.forward(ledger, "down", (z.whole,))
     _rows_output(ledger, z, "feed-forward output")

@@ -12,8 +12,7 @@ Small weights stay whole and share one buffer for their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from ..layout import Layout
 from ..shape import ModelShape
@@ -25,7 +24,6 @@ SEGMENT = 1 << 20  # largest unsharded weight in elements: default of Paddle's g
 ALIGNED = CHUNK // HALF
 
 
-@dataclass(frozen=True)
 class Gathered:
     """The sharded weights of a layer.
 
@@ -36,13 +34,7 @@ class Gathered:
         keeps: whether gradient shards stay allocated because several micro batches accumulate into them.
     """
 
-    products: Mapping[str, tuple[int, ...]]
-    degree: int
-    experts: int
-    keeps: bool
-
-    @classmethod
-    def of(cls, shape: ModelShape, layout: Layout) -> Gathered:
+    def __init__(self, shape: ModelShape, layout: Layout):
         hidden, width = shape.hidden_size, shape.intermediate_size
         query, key, up, table = (
             hidden * size for size in (shape.query_size, shape.key_value_size, width, shape.vocab_size)
@@ -52,8 +44,9 @@ class Gathered:
             products |= {"columns": (query + 2 * key,), "up": (2 * up,)}
         else:
             products |= {"columns": (query, key, key), "up": (up, up)}
-        degree = layout.sharding_degree if layout.sharding == "stage3" else 1
-        return cls(products, degree, max(shape.num_experts, 1), layout.micro_batches > 1)
+        self.products, self.experts = products, max(shape.num_experts, 1)
+        self.degree = layout.sharding_degree if layout.sharding == "stage3" else 1
+        self.keeps = layout.micro_batches > 1
 
     def is_cut(self, size: int) -> bool:
         """Whether a weight of ``size`` elements is sharded."""

@@ -59,7 +59,7 @@ class Memory:
 
 def peak(shape: ModelShape, layout: Layout) -> Memory:
     """The memory of a step of ``shape`` with ``layout``, which must be valid for it (``Layout.check``)."""
-    z = Sizes.of(shape, layout)
+    z = Sizes(shape, layout)
     layers = layout.stage_layers(shape)
     stages = range(len(layers))
     # Middle stages differ only in the number of micro batches in flight, which is highest on stage 1.
@@ -69,37 +69,36 @@ def peak(shape: ModelShape, layout: Layout) -> Memory:
 
 def weights(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ...]:
     """The elements of each weight on a card of ``stage``, in the order of PaddleNLP's parameters."""
-    return _weights(shape, layout.tensor_parallel_degree, layout.stage_layers(shape), stage)
+    ranks = layout.tensor_parallel_degree, layout.expert_parallel_degree
+    return _weights(shape, *ranks, layout.stage_layers(shape), stage, layout.loss_stage)
 
 
 @lru_cache(1024)  # a search asks for the same stage many times
-def _weights(shape: ModelShape, tensor: int, layers: tuple[int, ...], stage: int) -> tuple[int, ...]:
+def _weights(
+    shape: ModelShape, tensor: int, experts: int, layers: tuple[int, ...], stage: int, loss_stage: int
+) -> tuple[int, ...]:
     hidden = shape.hidden_size
     matrix = shape.vocab_size // tensor * hidden
-    first, last = stage == 0, stage == len(layers) - 1
+    first, last = stage == 0, stage == loss_stage
     head = [hidden] + ([] if shape.tie_word_embeddings and first else [matrix])
     dense = shape.dense_of(layers, stage)
-    of_layers = _of_layer(shape.dense, tensor) * dense if dense else []
-    of_layers += _of_layer(shape, tensor) * (layers[stage] - dense)
+    of_layers = _of_layer(shape.dense, tensor, experts) * dense if dense else []
+    of_layers += _of_layer(shape, tensor, experts) * (layers[stage] - dense)
     return (*[matrix] * first, *of_layers, *head * last)
 
 
-def _of_layer(shape: ModelShape, tensor: int) -> list[int]:
+def _of_layer(shape: ModelShape, tensor: int, experts: int) -> list[int]:
     """The elements of each weight of a decoder layer on a card."""
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
     query = shape.query_size // tensor
-    width = shape.intermediate_size // tensor
-    if shape.fuses_projections:
-        attention, feed_forward = [hidden * (query + 2 * key)], [2 * hidden * width, width * hidden]
-        biases = [query + 2 * key]
-    else:
-        attention, feed_forward = [hidden * query, hidden * key, hidden * key], [hidden * width] * 3
-        biases = [query, key, key]
-    layer = attention + (biases if shape.attention_bias else []) + [query * hidden]
+    columns = [query + 2 * key] if shape.fuses_projections else [query, key, key]
+    feed_forward = _feed_forward(shape, tensor)
+    biases = columns if shape.attention_bias else []
+    layer = [*(hidden * column for column in columns), *biases, query * hidden]
     if shape.attention_parameters:
         layer = [shape.attention_parameters // tensor]
     if shape.num_experts:
-        layer += [hidden * shape.num_experts, *feed_forward * shape.num_experts]
+        layer += [hidden * shape.num_experts, *feed_forward * (shape.num_experts // experts)]
         if shared := shape.shared_expert_intermediate_size // tensor:
             layer += [2 * hidden * shared, shared * hidden, hidden]
     else:
@@ -107,10 +106,17 @@ def _of_layer(shape: ModelShape, tensor: int) -> list[int]:
     return [*layer, hidden, hidden]
 
 
+def _feed_forward(shape: ModelShape, tensor: int) -> list[int]:
+    """The elements of each weight of a dense feed-forward layer, or of an expert."""
+    matrix = shape.hidden_size * (shape.intermediate_size // tensor)
+    return [2 * matrix, matrix] if shape.fuses_projections else [matrix] * 3
+
+
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
     ledger, gathered = Ledger(), z.gathered
-    sizes = weights(shape, layout, stage)
-    _states(ledger, sizes, layout, gathered)
+    sizes, experts = weights(shape, layout, stage), _own_experts(shape, layout)
+    owned = _owned(sizes, experts, layout)
+    _states(ledger, sizes, owned, layout, gathered)
     tokens = layout.tokens_per_rank
     tables = shape.max_position_embeddings * shape.head_dim * HALF
     ledger.take("rotary tables", 2 * layers * tables, "rotary tables")
@@ -127,9 +133,10 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     entry = z.whole if stage == 0 else z.hidden
     if layout.offload_activations:  # of the inputs, only the current layer's is on the card
         kept, entry = 0, z.hidden
-    part = layers // layout.virtual_pp_degree  # the layers that a micro batch passes at a time
+    part = layers // layout.chunks  # the layers that a micro batch passes at a time
     others = in_flight(layout, stage) - 1
     waiting = 0 if layout.offload_activations else part * kept + entry
+    waiting -= z.hidden if layout.in_v else 0  # the output, freed when it is sent
     ledger.take("micro batches", others * waiting, "micro batches in flight")
     if stages > 1:
         ledger.take("received", z.hidden, WORKING)
@@ -138,8 +145,11 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     ledger.take("layers before", (part - 1) * kept)
     forward(ledger, z, layout, mode)
     ledger.end("forward, last layer")
-    if stage == stages - 1:
+    if stage == layout.loss_stage:
         _loss(ledger, shape, layout, z, tokens)
+        if layout.in_v and layout.has_logits(shape):  # of the next micro batch, which ends in another chunk
+            softmax = SINGLE * tokens * shape.vocab_size // layout.tensor_parallel_degree
+            ledger.take("next softmax", softmax, "logits and loss")
     else:
         ledger.take("gradient", z.hidden, WORKING)
     gradients = 0 if gathered.keeps else gathered.gradients("columns", "out", "up", "down")
@@ -159,13 +169,13 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         ledger.take("wide embedding", SINGLE * matrix, WORKING)
         ledger.end("gradient of the embedding")
         ledger.give("embedding", "wide embedding")
-    ledger.give("gradient", "entry", "micro batches")
+    ledger.give("gradient", "entry", "micro batches", "next softmax")
     if layout.replicas > layout.sharding_degree:
-        ledger.take("joined", SINGLE * sum(sizes), "fused gradient buffer")
+        ledger.take("joined", SINGLE * (sum(sizes) - sum(experts)), "fused gradient buffer")
         ledger.end("gradients sent")
     if layout.offload_optimizer == "device":
         ledger.give("joined")
-        ledger.take("states", _largest_groups(_owned(sizes, layout)), "optimizer")
+        ledger.take("states", _largest_groups(owned), "optimizer")
         ledger.end("update")
     return StageMemory(stage, tuple(ledger.moments))
 
@@ -194,15 +204,20 @@ def _kept(z: Sizes, layout: Layout, mode: str) -> int:
 def in_flight(layout: Layout, stage: int) -> int:
     """The number of micro batches in flight (not yet through the backward pass) in a stage of 1F1B.
 
-    With V model chunks per stage, the number of chunks in flight: 2 (P - s - 1) + (V - 1) P + 1.
+    With V model chunks per stage, the number of chunks in flight: 2 (P - s - 1) + (V - 1) P + 1, and in V
+    shape 2 P + 1 on every stage.
     """
-    stages, parts = layout.pipeline_parallel_degree, layout.virtual_pp_degree
+    stages, parts = layout.pipeline_parallel_degree, layout.chunks
+    if layout.in_v:
+        return 2 * stages + 1
     if parts == 1:
         return min(stages - stage, layout.micro_batches)
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts)
 
 
-def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Gathered) -> None:
+def _states(
+    ledger: Ledger, sizes: tuple[int, ...], owner: Sequence[int], layout: Layout, gathered: Gathered
+) -> None:
     """Weights, gradients, master weights and moments of the card with the most of them."""
     degree = layout.sharding_degree
     counted = _counted(sizes)
@@ -210,7 +225,7 @@ def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Ga
     for size, number in counted.items():
         parts[gathered.part(size)] += number
     if layout.sharding in ("stage1", "stage2") and degree > 1:
-        owned = Counter(_owned(sizes, layout))
+        owned = _counted(tuple(owner))
     ledger.take("weights", _allocated(parts, HALF), "weights")
     if not layout.offload_optimizer:
         wide = _allocated(owned, SINGLE)
@@ -230,10 +245,22 @@ def _states(ledger: Ledger, sizes: tuple[int, ...], layout: Layout, gathered: Ga
     ledger.take("gradients", gradients, "gradients")
 
 
-def _owned(sizes: tuple[int, ...], layout: Layout) -> Sequence[int]:
+def _own_experts(shape: ModelShape, layout: Layout) -> tuple[int, ...]:
+    """The elements of each weight of a card's experts if other cards have other experts."""
+    ranks = layout.expert_parallel_degree
+    if ranks == 1:
+        return ()
+    layers = shape.num_hidden_layers - shape.dense_layers
+    return tuple(_feed_forward(shape, 1) * (layers * shape.num_experts // ranks))
+
+
+def _owned(sizes: tuple[int, ...], experts: tuple[int, ...], layout: Layout) -> Sequence[int]:
     """The weights whose states the fullest card has in sharding stages 1 and 2; all without sharding."""
     degree = layout.sharding_degree
-    return shares(sizes, degree, largest_first=layout.sharding == "stage1") if degree > 1 else sizes
+    if degree == 1:
+        return sizes
+    shared = tuple((Counter(sizes) - Counter(experts)).elements()) if experts else sizes
+    return [*shares(shared, degree, largest_first=layout.sharding == "stage1"), *experts]
 
 
 @lru_cache(1024)  # a stage of many experts has thousands of weights of a few sizes

@@ -16,7 +16,8 @@ KINDS = ("matmul", "attention", "vector", "collective", "optimizer", "host", OFF
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcast", "send")
 # tp, pp, dp: tensor, pipeline and data parallelism. sharding: the data-parallel ranks that share states.
 # heads, ring: the ranks of Ulysses and of the ring. sep: both, when they sum gradients.
-GROUPS = ("tp", "pp", "dp", "sharding", "heads", "ring", "sep")
+# experts: the ranks that share the experts of a mixture. replicas: the ranks with the same experts.
+GROUPS = ("tp", "pp", "dp", "sharding", "heads", "ring", "sep", "experts", "replicas")
 PHASES = ("forward", "backward", "recompute", "step")
 # What a collective may overlap with. "matmul": the matmul before or after it, in chunks. "": nothing; the
 # compute stream waits. "attention": the attention before it. "backward", only in the study of published runs:

@@ -12,7 +12,7 @@ from ..layout import Layout
 from ..shape import ModelShape
 from .operations import OFFLOAD, Operation, collective
 from .roofline import Efficiencies, compute_seconds
-from .stage import ADAM, CLIP, SINGLE, WIDTH, Stage
+from .stage import ADAM, CLIP, EXPERTS, SINGLE, WIDTH, Stage
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,10 @@ class Program:
 
     def exchange(self, parts: Stage, weights: float) -> Iterator[Operation]:
         """The collectives of a step among the cards that hold the same ``weights``."""
-        sharding = parts.layout.sharding
+        sharding, own = parts.layout.sharding, parts.own_experts()
+        weights -= own
+        if own and (replicas := parts.layout.replicas // parts.ep) > 1:
+            yield collective(EXPERTS, "all_reduce", SINGLE * own, "replicas", replicas, "step")
         if not sharding:
             yield parts.shard("all_reduce", SINGLE * weights, "step")
         elif sharding == "stage1":
@@ -56,7 +59,8 @@ class Program:
         inside = layout.data_parallel_degree if layout.sharding else 1
         replicas = tensor * layout.pipeline_parallel_degree
         own = {"heads": tensor, "ring": tensor * layout.sep_parallel_degree, "sep": tensor}
-        return own | {"tp": 1, "sharding": tensor * sequence, "pp": tensor * inside, "dp": replicas}
+        own |= {"tp": 1, EXPERTS: 1, "replicas": layout.expert_parallel_degree}
+        return own | {"sharding": tensor * sequence, "pp": tensor * inside, "dp": replicas}
 
     def most_hidden(self, layout: Layout) -> float:
         """The largest share of a collective that chunked overlap can hide, 0 to 1."""
@@ -92,11 +96,11 @@ def micro_batch(
             operations += _decoder_layers(kind, layout.of_layers, program, layers, recomputed)
     if stage == 0:
         operations += parts.embedding()
-    if stage == last:
+    if stage == layout.loss_stage:
         operations += parts.head()
     if last:
         payload = parts.spread / parts.tp
-        sends = layout.virtual_pp_degree * (2 if 0 < stage < last else 1)
+        sends = layout.chunks * (2 if 0 < stage < last else 1)
         operations += [
             collective("pipeline", "send", payload, "pp", last + 1, phase, times=sends)
             for phase in ("forward", "backward")
@@ -133,15 +137,14 @@ def once_a_step(
     """The operations of stage ``stage`` once per step: synchronize gradients, clip, update, broadcast."""
     parts = program.parts(shape, layout)
     weights = parts.weights(stage)
-    owned = parts.owned(stage)
     operations = [
-        *program.update(parts, owned),
+        *program.update(parts, parts.owned(stage)),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
     if layout.replicas > 1:
         operations += program.exchange(parts, weights)
     stages = layout.pipeline_parallel_degree
-    if shape.tie_word_embeddings and stages > 1 and stage in (0, stages - 1):
+    if shape.tie_word_embeddings and layout.loss_stage > 0 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden
         operations.append(collective("embedding", "all_reduce", table, "pp", 2, "step"))
     return tuple(operations)
@@ -150,15 +153,8 @@ def once_a_step(
 def distinct_stages(shape: ModelShape, layout: Layout) -> Sequence[int]:
     """For each stage, the first stage with the same operations."""
     layers = layout.stage_layers(shape)
-    last, first_with = len(layers) - 1, {}
-    kinds = [
-        (
-            count,
-            shape.dense_of(layers, stage),
-            layout.recompute_layers(shape, stage),
-            stage == 0,
-            stage == last,
-        )
-        for stage, count in enumerate(layers)
-    ]
+    last, first_with, kinds = len(layers) - 1, {}, []
+    for stage, count in enumerate(layers):
+        inside = shape.dense_of(layers, stage), layout.recompute_layers(shape, stage)
+        kinds.append((count, *inside, stage == 0, stage == last))
     return [first_with.setdefault(kind, stage) for stage, kind in enumerate(kinds)]

@@ -85,7 +85,7 @@ class Stage:
         self.sep, self.context = layout.sep_parallel_degree, layout.context_parallel_degree
         self.tokens, self.queries = layout.tokens_per_rank, self.length // self.context
         self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
-        self.hidden = shape.hidden_size
+        self.ep, self.hidden = layout.expert_parallel_degree, shape.hidden_size
         self.heads, self.key_heads = shape.num_attention_heads // tp, max(shape.num_key_value_heads // tp, 1)
         if self.sep > 1:  # rank 0 has the most heads
             shared = distribute(self.heads, self.key_heads, self.sep)
@@ -249,8 +249,8 @@ class Stage:
         return layers
 
     def experts(self) -> Layer:
-        """All experts, each with an equal share of the tokens."""
-        number = self.shape.num_experts
+        """The experts of a rank, each with an equal share of the tokens of all ranks with other experts."""
+        number = self.shape.num_experts // self.ep
         rows = max(1, round(self.tokens * self.shape.experts_per_token / number))
         many = {"groups" if "moe" in self.layout.fused else "times": number}
         return Layer(EXPERTS, rows, self.inner, **many)
@@ -265,6 +265,11 @@ class Stage:
         moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * number)
         routed = self.tokens * self.shape.experts_per_token * self.hidden
         yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
+        if self.ep > 1:
+            # Rows and results in rounds of a send and a receive, permuted once more by the experts' owners.
+            times, part = 2 * 2 * (self.ep - 1 + self.ep % 2), WIDTH * routed / self.ep
+            yield collective("experts", "send", part, EXPERTS, self.ep, phase, times=times)
+            yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
 
     def swiglu(self, layer: Layer, backward: bool = False) -> Operation:
         cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
@@ -321,7 +326,8 @@ class Stage:
 
     def layer_weights(self) -> float:
         """Weights of a decoder layer on one rank."""
-        return self.shape.layer_parameters / self.tp
+        away = self.shape.expert_parameters * (1 - 1 / self.ep)
+        return (self.shape.layer_parameters - away) / self.tp
 
     def embedding(self) -> Iterator[Operation]:
         size = self.tokens * self.hidden
@@ -348,15 +354,18 @@ class Stage:
 
     def owned(self, stage: int) -> float:
         """Weights of the stage whose optimizer states one rank holds."""
-        return self.weights(stage) / self.layout.sharding_degree
+        own = self.own_experts()
+        return (self.weights(stage) - own) / self.layout.sharding_degree + own
+
+    def own_experts(self) -> float:
+        """Weights of experts that only some ranks have."""
+        layers = self.shape.num_hidden_layers - self.shape.dense_layers
+        return layers * self.shape.expert_parameters / self.ep if self.ep > 1 else 0.0
 
     def weights(self, stage: int) -> float:
         """Weights of the stage on one rank."""
-        stages, tables = self.layout.pipeline_parallel_degree, 0
-        if stages == 1:
-            tables = 1 if self.shape.tie_word_embeddings else 2
-        elif stage in (0, stages - 1):
-            tables = 1
+        first, last = stage == 0, stage == self.layout.loss_stage
+        tables = first + last - (first and last and self.shape.tie_word_embeddings)
         layers = self.layout.stage_layers(self.shape)
         dense = self.shape.dense_of(layers, stage)
         total = (layers[stage] - dense) * self.layer_weights()

@@ -1,6 +1,7 @@
 """Seconds of operations, collectives, pipelines and steps, against single measurements and by hand."""
 
 import dataclasses
+from collections import Counter
 
 import pytest
 
@@ -142,6 +143,87 @@ def test_a_pipeline_takes_as_long_as_its_simulation(stages):
         assert whole == pytest.approx(simulated(stages, 16))
     assert bubble == pytest.approx(sum(stages) - max(stages))
     assert cost.pipeline(stages, 16, 2)[1] == pytest.approx(bubble / 2)
+
+
+def in_v(stage: int, stages: int, micro_batches: int) -> list[tuple[str, int]]:
+    """The operations of a stage of DualPipeV in Paddle's order, each with its chunk.
+
+    F: forward pass; B: backward pass; I, W: without weight gradients, and only these.
+    """
+    later, half = stages - stage - 1, (stage + 1) // 2
+    order = [("F", 0)] * 2 * later + [("F", 0), ("F", 1)] * (stage + 1)
+    order += [("I", 1), ("W", 1), ("F", 1)] * later
+    order += [("F", 0), ("B", 1), ("F", 1), ("B", 0)] * (micro_batches - 2 * stages + stage + 1)
+    order += [("B", 1), ("F", 1), ("B", 0)] * later
+    for number in range(stage + 1):
+        order.append(("I" if number >= half + (stage + 1) % 2 else "B", 1))
+        order.append(("I" if number >= half else "B", 0))
+    return order + [("W", 0), ("I", 0)] * later + [("W", 0)] * (stage + 1)
+
+
+def simulated_in_v(stages: int, micro_batches: int, forward: float, backward: float, late: float) -> float:
+    """Seconds until all stages are done; an operation starts when its stage is free and its input there."""
+    seconds = {"F": forward, "B": backward, "I": backward - late, "W": late}
+    orders = [in_v(stage, stages, micro_batches) for stage in range(stages)]
+    free, done, counts = [0.0] * stages, {}, [Counter() for _ in range(stages)]
+    while any(orders):
+        for stage, order in enumerate(orders):
+            while order:
+                what, chunk = order[0]
+                kind = "F" if what == "F" else "B"
+                number = counts[stage][kind, chunk]
+                towards_last = (kind == "F") == (chunk == 0)
+                before = stage - 1 if towards_last else stage + 1
+                needed = (kind, chunk, before, number)
+                if before in (-1, stages):  # at an end of the V, the other chunk; or the loss; or the tokens
+                    same = {("F", 1): ("F", 0), ("B", 0): ("B", 1), ("B", 1): ("F", 1)}.get((kind, chunk))
+                    needed = same and (*same, stage, number)
+                if what != "W" and needed and needed not in done:
+                    break
+                start = max(free[stage], done[needed]) if what != "W" and needed else free[stage]
+                free[stage] = start + seconds[what]
+                if what != "W":
+                    done[kind, chunk, stage, number] = free[stage]
+                    counts[stage][kind, chunk] += 1
+                order.pop(0)
+    return max(free)
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (3, 8), (4, 8), (8, 24)])
+@pytest.mark.parametrize("times", [(1.0, 2.0, 1.0), (1.0, 2.0, 0.5), (2.0, 3.0, 0.0), (2.0, 4.0, 1.9)])
+def test_a_pipeline_in_v_takes_as_long_as_its_simulation(stages, micro_batches, times):
+    forward, backward, late = times
+    stage = cost.Tally({"matmul": 2 * (forward + backward)}, {}, 2 * forward, 2 * late)  # of two chunks
+    whole = micro_batches * stage.device + cost.bubble_in_v([stage] * (stages - 1))
+    assert whole == pytest.approx(simulated_in_v(stages, micro_batches, *times))
+
+
+@pytest.mark.paddlenlp
+def test_a_pipeline_in_v_idles_less():
+    layout = Layout(4, pipeline_parallel_degree=4, pipeline_schedule="dualpipev", global_batch_size=16)
+    in_v, usual = (
+        cost.step_time(LLAMA, dataclasses.replace(layout, pipeline_schedule=schedule), CARD)
+        for schedule in ("dualpipev", "")
+    )
+    assert in_v.bubble < usual.bubble / 2 and in_v.step_time_s < usual.step_time_s
+    assert sum(in_v.compute.values()) == pytest.approx(sum(usual.compute.values()), rel=0.1)
+
+
+@pytest.mark.paddlenlp
+def test_experts_over_cards_move_tokens_instead_of_gradients():
+    mixtral, whole = ModelShape.of("mixtral-8x7b"), Layout(8)
+    shared = dataclasses.replace(whole, expert_parallel_degree=8)
+    alone, spread = (cost.step_time(mixtral, layout, CARD) for layout in (whole, shared))
+    assert alone.communication.keys() == {"dp"} and spread.communication.keys() == {"dp", "experts"}
+    assert spread.communication["dp"] < alone.communication["dp"] / 10
+    sent = [
+        operation
+        for operation in program.micro_batch(mixtral, shared)
+        if operation.group == "experts" and operation.phase == "forward"
+    ]
+    routed = 4096 * 2 * mixtral.hidden_size * 2  # bytes of the rows, each of two experts
+    assert sum(one.payload * one.times for one in sent) == 2 * 2 * 32 * 7 / 8 * routed
+    assert memory.peak(mixtral, shared).peak_memory_bytes < memory.peak(mixtral, whole).peak_memory_bytes / 4
 
 
 # All weights, of the models' cards; those of them that are in no product with a token (embedding

@@ -111,15 +111,13 @@ def test_layers_are_shared_as_paddlenlp_shares_them():
         ({"cards": 30}, "--pipeline_parallel_degree 4 is 32, .* --cards 30"),
         ({"cards": 64, "global_batch_size": 3}, "--global_batch_size is 3, .* a multiple of 2"),
         ({"sharding": "stage4"}, "--sharding is 'stage4', .* stage1, stage2, stage3"),
-        ({"sharding": "stage2"}, "stage2 cannot be combined with a pipeline"),
-        (
-            {"pipeline_parallel_degree": 1, "sharding": "stage3"},
-            "stage3 cannot be combined with tensor parallelism",
-        ),
+        ({"sharding": "stage2"}, "stage2 cannot be combined with --pipeline"),
+        ({"pipeline_parallel_degree": 1, "sharding": "stage3"}, "stage3 cannot be combined with --tensor"),
+        ({"pipeline_schedule": "zero"}, "--pipeline_schedule is 'zero', .* interleaved, dualpipev"),
+        ({"expert_parallel_degree": 0}, "--expert_parallel_degree is 0"),
         ({"overlap": "much"}, "--overlap is 'much'"),
         ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is not a fused operator"),
         ({"virtual_pp_degree": 2, "global_batch_size": 6}, "in groups of 4, .* a step has 6"),
-        ({"pipeline_parallel_degree": 2, "virtual_pp_degree": 2}, "a pipeline of 3 stages or more"),
         ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "set --tensor_parallel_degree"),
     ],
 )
@@ -158,6 +156,37 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
             "llama2-7b",
             {"pipeline_parallel_degree": 4, "virtual_pp_degree": 16, "global_batch_size": 32},
             "is 64, .* 32 layers",
+        ),
+        (
+            "llama2-7b",
+            {"pipeline_parallel_degree": 2, "virtual_pp_degree": 2, "cards": 16, "global_batch_size": 8},
+            "a pipeline of at least 3 stages",
+        ),
+        *(
+            pytest.param(
+                name, {"pipeline_schedule": "dualpipev"} | fields, words, marks=pytest.mark.paddlenlp
+            )
+            for name, fields, words in (
+                ("llama2-7b", {}, "needs 8 micro batches or more"),
+                ("llama2-7b", {"global_batch_size": 8, "overlap": "mc2"}, "was not tested with --overlap"),
+                ("llama3.2-3b", {"global_batch_size": 8}, "makes 8 chunks, .* 28 layers"),
+            )
+        ),
+        *(
+            pytest.param(name, {"pipeline_parallel_degree": 1} | fields, words, marks=pytest.mark.paddlenlp)
+            for name, fields, words in (
+                ("mixtral-8x7b", {"expert_parallel_degree": 2}, "remove --tensor_parallel_degree"),
+                (
+                    "mixtral-8x7b",
+                    {"tensor_parallel_degree": 1, "expert_parallel_degree": 16},
+                    "num_local_experts 8, which is not a multiple",
+                ),
+                (
+                    "llama2-7b",
+                    {"tensor_parallel_degree": 1, "expert_parallel_degree": 2},
+                    "distributes experts over ranks, but only",
+                ),
+            )
         ),
         (
             "llama2-7b",

@@ -22,7 +22,12 @@ ARGUMENTS = {
 TENSOR = {"nproc": 2, "tensor_parallel_degree": 2, "sequence_parallel": "true"}
 SHARDED = {"nproc": 2, "sharding": "stage1"}
 PIPELINE = {"nproc": 2, "pipeline_parallel_degree": 2, "gradient_accumulation_steps": 2}
-IN_V = {**PIPELINE, "pipeline_schedule": "dualpipev", "gradient_accumulation_steps": 4, "num_hidden_layers": 4}
+IN_V = {
+    **PIPELINE,
+    "pipeline_schedule": "dualpipev",
+    "gradient_accumulation_steps": 4,
+    "num_hidden_layers": 4,
+}
 
 
 @pytest.fixture(scope="module")

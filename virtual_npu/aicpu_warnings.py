@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
-from . import source_lines
+from . import group_order, source_lines
 from .activation import loaded_plugin
 from .host_fallbacks import HostFallback, warn_of_fallbacks
 from .settings import warned_kernels
@@ -282,7 +282,11 @@ def _rank() -> int:
 
 
 def start() -> None:
-    """Warns until the process exits. The plugin calls it, unless VIRTUAL_NPU_AICPU_WARNINGS=0."""
+    """Warns until the process exits, and watches the order of process groups.
+
+    The plugin calls it while paddle is imported, unless VIRTUAL_NPU_AICPU_WARNINGS=0.
+    """
+    group_order.watch()
     site_warnings = AICPUWarnings()
     atexit.register(site_warnings.print_summary)
     warn_of_fallbacks(site_warnings, every=warned_kernels() == "host")

@@ -260,6 +260,11 @@ def warned_kernels(environ: Mapping[str, str] = os.environ) -> str:
     return _value("VIRTUAL_NPU_AICPU_WARNINGS", environ)
 
 
+def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds after which a rank that cannot reach a collective is reported."""
+    return float(_value("VIRTUAL_NPU_COLLECTIVE_TIMEOUT", environ))
+
+
 def device_count(environ: Mapping[str, str] = os.environ) -> int:
     """The number of virtual devices. Raises ValueError if it is out of range."""
     check_settings(environ)

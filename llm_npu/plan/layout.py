@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -34,6 +33,7 @@ SHARDING = ("", "stage1", "stage2", "stage3")
 _GRANULARITY = library_flags().get("recompute_granularity")
 GRANULARITIES = _GRANULARITY.choices if _GRANULARITY else ("full",)
 SCHEDULES = ("", *script_flags()["pipeline_schedule"].choices)
+DEFAULTS = {name: flag.default for name, flag in script_flags().items()}
 OFFLOADS = ("", "device", "host")
 OVERLAPS = ("serial", "pipelined", "mc2")
 MASKS = ("causal", "documents")
@@ -261,11 +261,12 @@ class Layout:
                 f"--mask documents cannot be combined with --pipeline_parallel_degree {stages}: a pipeline "
                 "passes no masks from stage to stage; omit one of the two"
             )
-        flags = _defaults() | vars(self) | {flag: name in self.fused for name, flag in SWITCHES.items()}
+        flags = DEFAULTS | vars(self) | {flag: name in self.fused for name, flag in SWITCHES.items()}
         flags |= {"overlap": self.overlap != "serial", "processes": self.cards}
         flags["gradient_accumulation_steps"] = self.micro_batches
         # As in the script, with the ranks of the ring; the constructor has checked offload and sharding.
-        checked = {"sep_parallel_degree": self.sequence_degree, "offload_activations": None, "sharding": []}
+        checked = dict.fromkeys(("offload_activations", "no_recompute_layers"))
+        checked |= {"sep_parallel_degree": self.sequence_degree, "sharding": []}
         data = DataArguments(
             max_seq_length=self.max_seq_length, reset_attention_mask=self.mask == "documents"
         )
@@ -317,9 +318,3 @@ class Layout:
             {"disable_fused_options": "true"} if len(off) == len(switches) else dict.fromkeys(off, "false")
         )
         return [text for name, value in flags.items() for text in (f"--{name}", str(value))]
-
-
-@cache
-def _defaults() -> dict[str, object]:
-    """The defaults of the script's flags."""
-    return {name: flag.default for name, flag in script_flags().items()}

@@ -125,6 +125,27 @@ def test_ranks_that_wait_for_each_other(tmp_path, case):
         assert report["seconds"] < SOON
 
 
+GROUP_ORDER = Path(__file__).parent / "collectives" / "group_order.py"
+WATCHED = {"VIRTUAL_NPU_COLLECTIVE_TIMEOUT": str(TIMEOUT), "VIRTUAL_NPU_AICPU_WARNINGS": "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "processes"), [("two groups", 2), ("ring", 3)])
+def test_groups_first_used_in_different_order_are_named_on_all_ranks(tmp_path, case, processes):
+    reports = ranks.run(GROUP_ORDER, processes, tmp_path, case, **WATCHED)
+    (line,) = (n for n, text in enumerate(GROUP_ORDER.read_text().splitlines(), 1) if "all_reduce" in text)
+    for report in reports:
+        waits = re.findall(r"rank (\d) waits for .*? at \S+group_order.py:(\d+) ", report["error"])
+        assert sorted(waits) == [(str(rank), str(line)) for rank in range(processes)]
+        assert "deadlock" in report["error"] and report["seconds"] < SOON
+
+
+@pytest.mark.slow
+def test_groups_first_used_in_the_same_order_are_not_reported(tmp_path):
+    for report in ranks.run(GROUP_ORDER, 3, tmp_path, "same order", **WATCHED):
+        assert report["error"] == "" and report["total"] == 4 * 3 * 3
+
+
 @pytest.mark.slow
 def test_sends_wait_for_each_other_as_on_a_card_only_where_that_is_asked_for(tmp_path):
     assert [report["error"] for report in run(tmp_path, "sends")] == ["", "", ""]

@@ -103,7 +103,7 @@ def test_nothing_fits_on_one_card():
     answer = planned("--model_name_or_path", "llama2-70b", "--cards", "1")
     assert not answer.fits and answer.change is None
     text = table.write(answer)
-    assert all(key in text for key in ("1 card", "--cards"))
+    assert "--cards 1;" in text
     assert "run_llama_npu.py" not in text
 
 

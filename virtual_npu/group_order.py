@@ -37,13 +37,13 @@ class Wait:
         group: the number of the group that the rank uses for the first time; None if the rank does not wait.
         ranks: the ranks of that group.
         line: the line of the program.
-        made: the numbers of the groups whose communicators the rank has made.
+        communicators: the numbers of the groups whose communicators the rank has made.
     """
 
     group: int | None = None
     ranks: tuple[int, ...] = ()
     line: str = ""
-    made: tuple[int, ...] = ()
+    communicators: tuple[int, ...] = ()
 
     def describe(self, rank: int) -> str:
         return (
@@ -57,15 +57,15 @@ class Board:
 
     Attributes:
         rank: this rank.
-        made: the groups whose communicators this rank has made.
+        communicators: the groups whose communicators this rank has made.
     """
 
     store: object
     rank: int
-    made: set[int] = field(default_factory=set)
+    communicators: set[int] = field(default_factory=set)
 
     def publish(self, group: int | None = None, ranks: tuple[int, ...] = (), line: str = "") -> Wait:
-        wait = Wait(group, ranks, line, tuple(sorted(self.made)))
+        wait = Wait(group, ranks, line, tuple(sorted(self.communicators)))
         number = self.store.add(f"{KEY}/{self.rank}", 0) + 1
         self.store.set(f"{KEY}/{self.rank}/{number}", json.dumps(asdict(wait)))
         self.store.add(f"{KEY}/{self.rank}", 1)
@@ -76,12 +76,18 @@ class Board:
         if number == 0:
             return Wait()
         fields = json.loads(bytes(self.store.get(f"{KEY}/{rank}/{number}")))
-        return Wait(**fields | {"ranks": tuple(fields["ranks"]), "made": tuple(fields["made"])})
+        return Wait(
+            **fields | {"ranks": tuple(fields["ranks"]), "communicators": tuple(fields["communicators"])}
+        )
 
     def others(self, wait: Wait, rank: int) -> Iterator[tuple[int, Wait]]:
         """The ranks of the group of ``wait`` that ``rank`` waits for, and their own waits."""
         for other in wait.ranks:
-            if other != rank and wait.group not in (own := self.read(other)).made and own.group != wait.group:
+            if (
+                other != rank
+                and wait.group not in (own := self.read(other)).communicators
+                and own.group != wait.group
+            ):
                 yield other, own
 
     def cycle(self, wait: Wait, path: tuple[int, ...]) -> list[tuple[int, Wait]]:
@@ -116,7 +122,7 @@ def _watched(method: Callable, used: set[int]) -> Callable:
         wait = board.publish(number, ranks, str(source_lines.of_frame(sys._getframe(1))))
         _wait_for_ranks(board, wait)
         result = method(group, *args, **kwargs)
-        board.made.add(number)
+        board.communicators.add(number)
         board.publish()
         return result
 

@@ -182,7 +182,9 @@ def step_time(
     slowest = max(tallies, key=lambda stage: tallies[stage].device + waits[stage])
     main = tallies[slowest]
     if layout.in_v:
-        bubble = bubble_in_v(sorted((tallies[stage] for stage in same_as), key=lambda one: one.device)[:-1])
+        bubble = bubble_in_v(
+            sorted((tallies[stage] for stage in same_as), key=lambda total: total.device)[:-1]
+        )
     else:
         _, bubble = pipeline(seconds, times, layout.chunks)
     ends = {

@@ -222,7 +222,7 @@ def test_experts_over_cards_move_tokens_instead_of_gradients():
         if operation.group == "experts" and operation.phase == "forward"
     ]
     routed = 4096 * 2 * mixtral.hidden_size * 2  # bytes of the rows, each of two experts
-    assert sum(one.payload * one.times for one in sent) == 2 * 2 * 32 * 7 / 8 * routed
+    assert sum(operation.payload * operation.times for operation in sent) == 2 * 2 * 32 * 7 / 8 * routed
     assert memory.peak(mixtral, shared).peak_memory_bytes < memory.peak(mixtral, whole).peak_memory_bytes / 4
 
 

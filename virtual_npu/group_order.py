@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
+from paddle_fused import strict_json
+
 from . import source_lines
 from .settings import collective_timeout
 
@@ -67,7 +69,7 @@ class Board:
     def publish(self, group: int | None = None, ranks: tuple[int, ...] = (), line: str = "") -> Wait:
         wait = Wait(group, ranks, line, tuple(sorted(self.communicators)))
         number = self.store.add(f"{KEY}/{self.rank}", 0) + 1
-        self.store.set(f"{KEY}/{self.rank}/{number}", json.dumps(asdict(wait)))
+        self.store.set(f"{KEY}/{self.rank}/{number}", strict_json.dumps(asdict(wait)))
         self.store.add(f"{KEY}/{self.rank}", 1)
         return wait
 
@@ -134,10 +136,17 @@ def _wait_for_ranks(board: Board, wait: Wait) -> None:
 
     Raises RuntimeError if ranks wait for each other.
     """
-    end, suspected = time.monotonic() + collective_timeout(), None
-    while list(board.others(wait, board.rank)):
-        if cycle := board.cycle(wait, (board.rank,)):
-            suspected = suspected or time.monotonic()
+    start, cycle, suspected = time.monotonic(), [], 0.0
+    while True:
+        try:
+            if not list(board.others(wait, board.rank)):
+                return
+            before, cycle = cycle, board.cycle(wait, (board.rank,))
+            suspected = suspected if before else time.monotonic()
+        except (RuntimeError, ValueError):  # rank 0, which has the store, has exited
+            if not cycle:
+                raise
+        # All ranks of the cycle have time to see it before one of them exits.
         if cycle and time.monotonic() > suspected + collective_timeout() / 2:
             waits = "; ".join(own.describe(rank) for rank, own in cycle)
             raise RuntimeError(
@@ -145,7 +154,7 @@ def _wait_for_ranks(board: Board, wait: Wait) -> None:
                 "communicator together with the group's other ranks; use new groups first in the same order "
                 "on all ranks, for example in a barrier after each new_group."
             )
-        if not cycle and time.monotonic() > end:
+        if not cycle and time.monotonic() > start + collective_timeout():
             return
         time.sleep(POLL)
 

@@ -11,15 +11,13 @@ such waits is a deadlock.
 from __future__ import annotations
 
 import functools
-import json
 import os
+import pickle
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-
-from paddle_fused import strict_json
+from dataclasses import dataclass, field
 
 from . import source_lines
 from .settings import collective_timeout
@@ -69,7 +67,7 @@ class Board:
     def publish(self, group: int | None = None, ranks: tuple[int, ...] = (), line: str = "") -> Wait:
         wait = Wait(group, ranks, line, tuple(sorted(self.communicators)))
         number = self.store.add(f"{KEY}/{self.rank}", 0) + 1
-        self.store.set(f"{KEY}/{self.rank}/{number}", strict_json.dumps(asdict(wait)))
+        self.store.set(f"{KEY}/{self.rank}/{number}", pickle.dumps(wait))
         self.store.add(f"{KEY}/{self.rank}", 1)
         return wait
 
@@ -77,10 +75,7 @@ class Board:
         number = self.store.add(f"{KEY}/{rank}", 0)
         if number == 0:
             return Wait()
-        fields = json.loads(bytes(self.store.get(f"{KEY}/{rank}/{number}")))
-        return Wait(
-            **fields | {"ranks": tuple(fields["ranks"]), "communicators": tuple(fields["communicators"])}
-        )
+        return pickle.loads(bytes(self.store.get(f"{KEY}/{rank}/{number}")))
 
     def others(self, wait: Wait, rank: int) -> Iterator[tuple[int, Wait]]:
         """The ranks of the group of ``wait`` that ``rank`` waits for, and their own waits."""

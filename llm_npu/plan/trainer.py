@@ -50,10 +50,10 @@ def no_split_sequences(shape: ModelShape) -> str:
 
 
 def no_shared_experts(shape: ModelShape) -> str:
-    """Why cards cannot share the experts of a mixture, as the end of a sentence; "" if they can."""
-    if not shape.num_experts or (family(shape).distributes_experts and not with_paddleformers(shape)):
+    """Why the planner has no cards that share the experts of a mixture, as ``no_tensor_parallelism``."""
+    if not shape.num_experts or not with_paddleformers(shape):
         return ""
-    return f"this trainer does not distribute the experts of {shape.name} over ranks"
+    return f"the planner does not model the experts of {shape.name} over ranks with PaddleFormers"
 
 
 def no_tensor_parallelism(shape: ModelShape) -> str:
@@ -79,6 +79,8 @@ def check(shape: ModelShape, layout: Layout) -> None:
                 f"--{name} is {getattr(layout, name)}, but this trainer runs {shape.name} with "
                 "PaddleFormers, which does not support it; omit it"
             )
+    if layout.expert_parallel_degree > 1 and (reason := no_shared_experts(shape)):
+        raise UserError(f"--expert_parallel_degree is {layout.expert_parallel_degree}, but {reason}; omit it")
     layout.check(shape, family(shape))
     if tensor > 1 and (reason := no_tensor_parallelism(shape)):
         raise UserError(f"--tensor_parallel_degree is {tensor}, but {reason}; omit it")

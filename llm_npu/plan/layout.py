@@ -127,9 +127,11 @@ class Layout:
             )
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
+            samples = self.per_device_train_batch_size
+            each = f" with --per_device_train_batch_size {samples}" if samples > 1 else ""
             raise UserError(
-                f"--global_batch_size is {self.global_batch_size}, but must be a multiple of {rows}: "
-                f"{self.data_parallel_degree} data-parallel replicas times --per_device_train_batch_size"
+                f"--global_batch_size is {self.global_batch_size}, but {self.data_parallel_degree} "
+                f"data-parallel replicas{each} take {rows} at a time; choose a multiple of {rows}"
             )
         for name, refused in {"pipeline": ("stage2", "stage3"), "tensor": ("stage3",)}.items():
             if getattr(self, degree := f"{name}_parallel_degree") > 1 and self.sharding in refused:
@@ -145,6 +147,8 @@ class Layout:
         if self.offload_activations and not (self.recompute and self.recompute_granularity == "full"):
             raise UserError("--offload_activations keeps the inputs of recomputed layers; set --recompute")
         stages, micro_batches = self.pipeline_parallel_degree, self.micro_batches
+        if self.virtual_pp_degree > 1 and stages == 1:
+            raise UserError("--virtual_pp_degree needs a pipeline; set --pipeline_parallel_degree 3 or more")
         # Of interleaved pipelines, the planner models only those with complete groups of micro batches.
         if self.chunks > 1 and not self.in_v and (micro_batches % stages or micro_batches < 2 * stages):
             raise UserError(
@@ -171,8 +175,7 @@ class Layout:
     @property
     def chunks(self) -> int:
         """The chunks of layers of a pipeline stage."""
-        own = self.virtual_pp_degree if self.pipeline_parallel_degree > 1 else 1
-        return schedules.CHUNKS if self.in_v else own
+        return schedules.CHUNKS if self.in_v else self.virtual_pp_degree
 
     @property
     def loss_stage(self) -> int:

@@ -128,10 +128,10 @@ class Layout:
         rows = self.data_parallel_degree * self.per_device_train_batch_size
         if self.global_batch_size % rows:
             samples = self.per_device_train_batch_size
-            each = f" with --per_device_train_batch_size {samples}" if samples > 1 else ""
+            rows_each = f" with --per_device_train_batch_size {samples}" if samples > 1 else ""
             raise UserError(
                 f"--global_batch_size is {self.global_batch_size}, but {self.data_parallel_degree} "
-                f"data-parallel replicas{each} take {rows} at a time; choose a multiple of {rows}"
+                f"data-parallel replicas{rows_each} take {rows} at a time; choose a multiple of {rows}"
             )
         for name, refused in {"pipeline": ("stage2", "stage3"), "tensor": ("stage3",)}.items():
             if getattr(self, degree := f"{name}_parallel_degree") > 1 and self.sharding in refused:

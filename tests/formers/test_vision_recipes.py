@@ -1,0 +1,183 @@
+"""The published files for PaddleOCR-VL train a tiny model of its classes on npu, with ``device: npu`` added.
+
+Each run is a process of ``llm-npu formers train`` that takes ten steps.
+"""
+
+import re
+from pathlib import Path
+
+import front_ends
+import pytest
+import yaml
+from front_ends import finished, train
+from places import ROOT
+
+pytestmark = pytest.mark.slow
+
+*FUSED, _, _ = front_ends.of_page("train")
+EXAMPLE = ROOT / "examples/ocr"
+OPERATORS = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
+# PaddleFormers' paddleocr-vl_full_16k_config.yaml; then paths, sizes and rates of a short run.
+PUBLISHED = {
+    "train_dataset_type": "messages",
+    "eval_dataset_type": "messages",
+    "train_dataset_prob": "1.0",
+    "eval_dataset_prob": "1.0",
+    "padding_free": True,
+    "truncate_packing": False,
+    "mix_strategy": "concat",
+    "template_backend": "custom",
+    "template": "paddleocr_vl",
+    "_attn_implementation": "flashmask",
+    "stage": "VL-SFT",
+    "fine_tuning": "full",
+    "seed": 23,
+    "do_train": True,
+    "do_eval": True,
+    "num_train_epochs": 2,
+    "max_estimate_samples": 500,
+    "evaluation_strategy": "steps",
+    "save_strategy": "steps",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+    "eval_accumulation_steps": 16,
+    "lr_scheduler_type": "cosine",
+    "warmup_ratio": 0.01,
+    "weight_decay": 0.1,
+    "adam_epsilon": 1.0e-8,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.95,
+    "tensor_model_parallel_size": 1,
+    "pipeline_model_parallel_size": 1,
+    "sharding": "stage1",
+    "recompute_granularity": "full",
+    "recompute_method": "uniform",
+    "recompute_num_layers": 1,
+    "bf16": True,
+    "fp16_opt_level": "O2",
+    "unified_checkpoint": False,
+    "save_checkpoint_format": "flex_checkpoint",
+    "load_checkpoint_format": "flex_checkpoint",
+    "device": "npu",
+    "max_seq_len": 256,
+    "dataloader_num_workers": 1,
+    "per_device_train_batch_size": 4,
+    "per_device_eval_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "max_steps": front_ends.STEPS,
+    "eval_steps": 5,
+    "save_steps": 5,
+    "learning_rate": 2.0e-3,
+    "min_lr": 1.0e-4,
+    "output_dir": "./checkpoint",
+    "logging_dir": "./visualdl",
+}
+LORA = {"fine_tuning": "lora", "lora": True, "lora_rank": 8}
+EVALUATED = re.compile(r"eval_loss: ([\d.]+)")
+
+
+@pytest.fixture(scope="module")
+def task(run_python, tmp_path_factory):
+    """The folder of a small task: images, conversations and the model."""
+    folder = tmp_path_factory.mktemp("ocr")
+    words = ("--train_words", "64", "--eval_words", "8")
+    done = run_python("-m", "llm_npu.formers", EXAMPLE / "make_task.py", folder, *words)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(run_python, task, tmp_path_factory):
+    """A function that runs the published file with changes to its end: (process, logs, folder)."""
+
+    def of(devices: str = "0", **changes):
+        folder = tmp_path_factory.mktemp("job")
+        data = {f"{part}_dataset_path": str(task / f"{part}.jsonl") for part in ("train", "eval")}
+        content = {**PUBLISHED, **data, "model_name_or_path": str(task / "model"), **changes}
+        return *train(run_python, FUSED, folder / "run", content, ASCEND_RT_VISIBLE_DEVICES=devices), folder
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def run(start):
+    """A function that trains for ten steps with changes of the published file: (folder, Finished)."""
+
+    def of(devices: str = "0", **changes):
+        done, logs, folder = start(devices, **changes)
+        return folder, finished(done, logs)
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def full(run):
+    return run()
+
+
+def read(run_python, model: Path, task: Path) -> list[str]:
+    """The lines of ``read_words.py`` about the held-out words."""
+    words = EXAMPLE / "read_words.py"
+    done = run_python("-m", "llm_npu.formers", words, model, task / "eval.jsonl", "--max_new_tokens", "6")
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith(("./images/", "exact match"))]
+
+
+def log(folder: Path) -> str:
+    return (folder / "run/log/workerlog.0").read_text(errors="replace")
+
+
+def learns(result) -> bool:
+    return result.losses[-1] < 0.7 * result.losses[0]
+
+
+def test_full_fine_tuning_with_evaluation(run_python, full, task):
+    folder, result = full
+    assert learns(result), result.losses
+    (ran,) = result.ran
+    assert {operator for operator, _ in ran} == OPERATORS
+    assert all(how.startswith("ascend") for how in ran.values()), ran
+    assert len(EVALUATED.findall(log(folder))) >= 2
+    lines = read(run_python, folder / "run/checkpoint", task)
+    assert len(lines) == 9 and lines[-1].startswith("exact match: ")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"packing": True, "padding_free": False}, {"freeze_config": "freeze_vision freeze_aligner"}],
+    ids=["packing", "frozen vision tower and projector"],
+)
+def test_variants_of_the_published_file(run, changes):
+    _, result = run(**changes)
+    assert learns(result), result.losses
+    assert {operator for operator, _ in result.ran[0]} == OPERATORS
+
+
+def test_resume(start, full):
+    """The weights, the optimizer and the schedule of step 5; the augmentation draws other images."""
+    folder, whole = full
+    done, logs, _ = start(resume_from_checkpoint=str(folder / "run/checkpoint/checkpoint-5"))
+    text = (logs / "workerlog.0").read_text(errors="replace")
+    assert done.returncode == 0, text[-3000:]
+    losses = {int(step): float(loss) for loss, step in front_ends.LOSS.findall(text)}
+    assert sorted(losses) == [6, 7, 8, 9, 10]
+    assert losses[6] < (whole.losses[0] + whole.losses[5]) / 2, (losses, whole.losses)
+
+
+def test_two_ranks(run):
+    _, result = run("0,1", gradient_accumulation_steps=1)
+    assert learns(result), result.losses
+    assert all({operator for operator, _ in rank} == OPERATORS for rank in result.ran)
+
+
+def test_lora_and_the_merged_adapter(run_python, run, task):
+    folder, result = run(**LORA, learning_rate=2.0e-2)
+    assert result.losses[-1] < 0.9 * result.losses[0], result.losses
+    export = {"fine_tuning": "LoRA", "model_name_or_path": str(task / "model"), "device": "npu"}
+    export |= {"lora": True, "output_dir": str(folder / "run/checkpoint")}
+    export["copy_custom_file_list"] = "preprocessor_config.json"
+    (folder / "export.yaml").write_text(yaml.safe_dump(export))
+    done = run_python("-m", "llm_npu.formers", "export", folder / "export.yaml", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = read(run_python, folder / "run/checkpoint/export", task)
+    assert len(lines) == 9 and lines[-1].startswith("exact match: ")

@@ -48,6 +48,7 @@ def apply_to_trainer() -> None:
     """
     if _is_affected():
         checkpoints.fix_resume_on_one_rank()
+        without_cuda.supply_gpt_model_of_trainer()
 
 
 def _is_affected() -> bool:

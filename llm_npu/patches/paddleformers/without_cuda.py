@@ -70,6 +70,19 @@ class GPTModel:
 
 
 @functools.cache
+def supply_gpt_model_of_trainer() -> None:
+    """PaddleFormers 1.2: the evaluation of a LoRA model fails ("name 'GPTModel' is not defined").
+
+    ``Trainer.evaluation_loop`` compares the base of a LoRA model with paddlefleet's class, which its module
+    imports only with paddlefleet. The patch supplies the stub.
+    """
+    from paddleformers.trainer import trainer
+
+    if importlib.util.find_spec("paddlefleet") is None:
+        trainer.GPTModel = GPTModel
+
+
+@functools.cache
 def use_plain_classes() -> None:
     """PaddleFormers 1.1 and 1.2: ``AutoModelForCausalLM`` selects ``Qwen3ForCausalLM``, which needs
     paddlefleet, although ``Qwen3ForCausalLMDeprecated`` computes the same in plain Paddle. The same holds for

@@ -16,8 +16,9 @@ import pickle
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import source_lines
 from .settings import collective_timeout
@@ -57,19 +58,30 @@ class Board:
 
     Attributes:
         rank: this rank.
-        communicators: the groups whose communicators this rank has made.
+        own: what this rank waits for; its main thread begins and ends a wait.
+        lock: for ``own``, because every thread makes communicators.
     """
 
     store: object
     rank: int
-    communicators: set[int] = field(default_factory=set)
+    own: Wait = Wait()
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def publish(self, group: int | None = None, ranks: tuple[int, ...] = (), line: str = "") -> Wait:
-        wait = Wait(group, ranks, line, tuple(sorted(self.communicators)))
+    def publish(self, **changes) -> Wait:
+        """Publish ``own`` with these fields changed."""
+        with self.lock:
+            return self._publish(changes)
+
+    def add_communicator(self, group: int) -> None:
+        with self.lock:
+            self._publish({"communicators": (*self.own.communicators, group)})
+
+    def _publish(self, changes: dict[str, object]) -> Wait:
+        self.own = replace(self.own, **changes)
         number = self.store.add(f"{KEY}/{self.rank}", 0) + 1
-        self.store.set(f"{KEY}/{self.rank}/{number}", pickle.dumps(wait))
+        self.store.set(f"{KEY}/{self.rank}/{number}", pickle.dumps(self.own))
         self.store.add(f"{KEY}/{self.rank}", 1)
-        return wait
+        return self.own
 
     def read(self, rank: int) -> Wait:
         number = self.store.add(f"{KEY}/{rank}", 0)
@@ -101,26 +113,31 @@ def watch() -> None:
     """Watch the first use of every group of this process. The plugin calls it while paddle is imported."""
     if os.environ.get("VIRTUAL_NPU_DRY") == "1" or int(os.environ.get("PADDLE_TRAINERS_NUM") or 1) == 1:
         return
-    groups, used = sys.modules[LIBRARY].ProcessGroup, set()
+    groups, used = sys.modules[LIBRARY].ProcessGroup, weakref.WeakSet()
     for name in vars(groups):
         if not name.startswith("_") and name not in LOCAL:
             setattr(groups, name, _watched(getattr(groups, name), used))
 
 
-def _watched(method: Callable, used: set[int]) -> Callable:
+def _watched(method: Callable, used: weakref.WeakSet) -> Callable:
     @functools.wraps(method)
     def call(group, *args, **kwargs):
-        if id(group) in used:
+        if group in used:
             return method(group, *args, **kwargs)
-        used.add(id(group))
-        board, number, ranks = _board(), *_of_paddle(group)
-        if board is None or number is None or threading.current_thread() is not threading.main_thread():
+        board, (number, ranks) = _board(), _of_paddle(group)
+        if board is None or number is None:
             return method(group, *args, **kwargs)
-        wait = board.publish(number, ranks, str(source_lines.of_frame(sys._getframe(1))))
-        _wait_for_ranks(board, wait)
-        result = method(group, *args, **kwargs)
-        board.communicators.add(number)
-        board.publish()
+        is_main = threading.current_thread() is threading.main_thread()
+        try:
+            if is_main:
+                line = str(source_lines.of_frame(sys._getframe(1)))
+                _wait_for_ranks(board, board.publish(group=number, ranks=ranks, line=line))
+            result = method(group, *args, **kwargs)
+            used.add(group)
+            board.add_communicator(number)
+        finally:
+            if is_main:
+                board.publish(group=None, ranks=(), line="")
         return result
 
     return call

@@ -15,7 +15,7 @@ from llm_npu.models.library import names
 
 from . import schedules
 
-# PaddleNLP's parallelism over experts, instead of which this script has --expert_parallel_degree.
+# PaddleNLP's parallelism over experts, replaced here by --expert_parallel_degree.
 UNSUPPORTED_PARALLELISM = ("expert_tensor_parallel_degree", "use_expert_parallel")
 SPLIT_SEQUENCES = ("sep_parallel_degree", "context_parallel_degree")
 DEGREES = (

@@ -5,6 +5,7 @@ PaddleFormers skips a conversation whose image it cannot read, and trains on ano
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import warnings
@@ -72,7 +73,10 @@ def _files(settings: Mapping[str, object]) -> Iterator[Path]:
     """The files with conversations. Names of data sets on a hub are left to PaddleFormers."""
     parts = ["train", *(["eval"] if settings.get("do_eval") else [])]
     for part in parts:
-        for name in str(settings.get(f"{part}_dataset_path") or "").replace(" ", "").split(","):
+        names, shares = (_entries(settings.get(f"{part}_dataset_{field}")) for field in ("path", "prob"))
+        for name, share in itertools.zip_longest(names, shares[: len(names)]):
+            if _is_zero(share):  # not read
+                continue
             path = Path(name.partition("#")[0])  # PATH#SAMPLES
             if path.is_dir():
                 yield from (file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES)
@@ -80,6 +84,17 @@ def _files(settings: Mapping[str, object]) -> Iterator[Path]:
                 if not path.is_file():
                     raise UserError(f"{part}_dataset_path: {path} does not exist; name a .jsonl file")
                 yield path
+
+
+def _entries(text: object) -> list[str]:
+    return [entry for entry in str("" if text is None else text).replace(" ", "").split(",") if entry]
+
+
+def _is_zero(share: str | None) -> bool:
+    try:
+        return share is not None and float(share) == 0
+    except ValueError:  # PaddleFormers refuses it
+        return False
 
 
 def _named(file: Path, template: str) -> Iterator[_Image]:
@@ -110,7 +125,7 @@ def _paths(record: Mapping[str, object], where: str) -> list[str]:
     if isinstance(information := record.get("image_info"), list):  # erniekit's format
         images = [entry.get("image_url") if isinstance(entry, dict) else None for entry in information]
     if not isinstance(images, list) or not all(isinstance(path, str) for path in images):
-        raise UserError(f"{where}: images must be a list of paths")
+        raise UserError(f"{where}: images is {str(images)[:60]}; write a list of paths")
     return images
 
 

@@ -88,7 +88,9 @@ class ClipWithExperts(ClipGradBase):
         # Several stages may have a copy of a weight, such as a tied embedding.
         once = [(p, g) for p, g in params_grads if getattr(p, "is_firstly_shared", True)]
         own, others = ([(p, g) for p, g in once if is_own(p) is kind] for kind in (True, False))
-        split, whole = ([(p, g) for p, g in others if p.is_distributed is kind] for kind in (True, False))
+        split, whole = (
+            [(p, g) for p, g in others if bool(p.is_distributed) is kind] for kind in (True, False)
+        )
         total = _sum_over(_sum_of_squares(own), self._experts)
         of_shards = _sum_of_squares(whole) + _sum_over(_sum_of_squares(split), self._tensor)
         return _sum_over(total + _sum_over(of_shards, self._sharding), self._stages).reshape([])

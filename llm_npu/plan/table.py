@@ -149,6 +149,9 @@ def notes(answer: Answer) -> list[str]:
         lines += [f"{sentence}." for sentence in left_out(answer.shape, layout).values()]
     if layout.overlap != "serial" and layout.tensor_parallel_degree == 1:
         lines.append(f"--overlap {layout.overlap} has no effect without --tensor_parallel_degree.")
+    if layout.pipeline_schedule and layout.pipeline_parallel_degree == 1:
+        schedule = f"--pipeline_schedule {layout.pipeline_schedule}"
+        lines.append(f"{schedule} has no effect without --pipeline_parallel_degree.")
     if answer.shape.planned_only:
         elsewhere = "" if answer.shape.model_type in FAMILIES else other_library.hint(answer.shape.model_type)
         lines.append(

@@ -142,7 +142,7 @@ def test_several_images_of_a_conversation(write):
 
 
 def test_paths_that_are_not_text(write):
-    with pytest.raises(UserError, match="line 1: images must be a list of paths"):
+    with pytest.raises(UserError, match=r"line 1: images is \[3\]; write a list of paths"):
         images.check(write(conversation("good.png") | {"images": [3]}))
 
 
@@ -163,6 +163,19 @@ def test_the_data_of_the_evaluation_is_checked_if_it_runs(tmp_path, write):
     assert images.check(settings) == []
     with pytest.raises(UserError, match=r"eval_dataset_path: .*eval.jsonl does not exist"):
         images.check(settings | {"do_eval": True})
+
+
+def test_entries_that_are_not_read(tmp_path, monkeypatch, write):
+    (tmp_path / "other.json").write_text("no JSON")
+    monkeypatch.chdir(tmp_path)
+    settings = write(conversation("good.png"))
+    files = settings["train_dataset_path"]
+    assert images.check(settings | {"train_dataset_path": f"{files}, ,"}) == []
+    assert images.check(settings | {"do_eval": True}) == []
+    two = settings | {"train_dataset_path": f"none.jsonl,{files}"}
+    assert images.check(two | {"train_dataset_prob": "0, 1"}) == []
+    with pytest.raises(UserError, match=r"none\.jsonl does not exist"):
+        images.check(two | {"train_dataset_prob": "0.5, 0.5"})
 
 
 def test_images_that_were_not_decoded_are_counted(tmp_path, write, monkeypatch):

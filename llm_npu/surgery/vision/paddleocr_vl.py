@@ -18,7 +18,7 @@ from llm_npu.surgery import multimodal_rotary
 from llm_npu.surgery.registry import Replacement
 from paddle_fused import masks
 
-from . import grids
+from . import grids, image_tokens
 
 
 def with_image_features(model, arguments: dict) -> dict:
@@ -39,9 +39,8 @@ def with_image_features(model, arguments: dict) -> dict:
             use_rope=True,
         ).last_hidden_state
         features = model.mlp_AR(states, image_grid_thw)
-    is_image = tokens == model.config.image_token_id
-    # Under AMP O1, embeddings of float32 weights are float32, and features have 16 bits.
-    embeddings = paddle.index_put(embeddings, (is_image,), features.astype(embeddings.dtype))
+    places = image_tokens.places(tokens == model.config.image_token_id, features)
+    embeddings = image_tokens.put(embeddings, places, features)
     return {**arguments, "inputs_embeds": embeddings, "pixel_values": None}
 
 

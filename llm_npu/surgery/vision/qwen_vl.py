@@ -16,12 +16,11 @@ from dataclasses import replace
 import numpy as np
 import paddle
 
-from llm_npu.core.errors import UserError
 from llm_npu.surgery import attention_interface, multimodal_rotary
 from llm_npu.surgery.fusable_layers import FusableLayer
 from llm_npu.surgery.registry import Replacement
 
-from . import grids
+from . import grids, image_tokens
 
 DEEPSTACK = "deepstack"  # the argument in which a model passes features of images to its decoder
 
@@ -38,16 +37,9 @@ def with_image_features(model, arguments: dict) -> dict:
     features = model.visual(pixels, grid_thw=arguments["image_grid_thw"])
     features, *deepstack = features if isinstance(features, tuple) else (features,)
     is_image = tokens == model.config.image_token_id
-    places = paddle.nonzero(is_image.flatten()).flatten()
-    if places.shape[0] != features.shape[0]:
-        raise UserError(
-            f"Image features and image tokens do not match: tokens: {places.shape[0]}, features "
-            f"{features.shape[0]}; use one image token for each merged patch of image_grid_thw."
-        )
-    embeddings = model.get_input_embeddings()(tokens)
-    flat = embeddings.reshape([-1, embeddings.shape[-1]])
-    flat = paddle.index_put(flat, (places,), features.astype(flat.dtype))
-    arguments = {**arguments, "pixel_values": None, "inputs_embeds": flat.reshape(embeddings.shape)}
+    places = image_tokens.places(is_image, features)
+    embeddings = image_tokens.put(model.get_input_embeddings()(tokens), places, features)
+    arguments = {**arguments, "pixel_values": None, "inputs_embeds": embeddings}
     if deepstack:
         # With sequence parallelism, upstream selects the features of a process's tokens by the mask.
         selected = is_image if model.config.text_config.sequence_parallel else places
@@ -71,9 +63,7 @@ def add_features(self, hidden_states, visual_pos_masks, visual_embeds):
     """
     if visual_pos_masks.dtype == paddle.bool:
         return type(self)._deepstack_process(self, hidden_states, visual_pos_masks, visual_embeds)
-    flat = hidden_states.reshape([-1, hidden_states.shape[-1]])
-    features = visual_embeds.astype(flat.dtype)
-    return paddle.index_put(flat, (visual_pos_masks,), features, accumulate=True).reshape(hidden_states.shape)
+    return image_tokens.put(hidden_states, visual_pos_masks, visual_embeds, accumulate=True)
 
 
 def embed_patches(self, hidden_states):

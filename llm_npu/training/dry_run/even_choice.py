@@ -18,7 +18,7 @@ import paddle
 
 @functools.cache
 def install() -> None:
-    """From now on, ``paddle.topk`` chooses evenly. Its values stay unknown."""
+    """From now on, ``paddle.topk`` and ``Tensor.topk`` choose evenly. Their values stay unknown."""
     upstream = paddle.topk
 
     @functools.wraps(upstream)
@@ -28,4 +28,4 @@ def install() -> None:
         indices.set_value(choice.reshape(indices.shape))
         return values, indices
 
-    paddle.topk = topk
+    paddle.topk = paddle.Tensor.topk = topk

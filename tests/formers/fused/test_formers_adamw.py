@@ -7,7 +7,7 @@ from fused_models.adamw_runs import FLOAT32, OFFLOADED, SFT
 from small_runs import fields
 
 pytestmark = pytest.mark.slow
-FLOAT16 = "--fp16 --scale_loss 262144"  # which the first step is too large for
+FLOAT16 = "--fp16 --scale_loss 230000"  # too large for one of the steps; half of it is right for all
 LORA = "--finetuning_type lora --lora_rank 4"
 SHARDED = "--sharding stage1"
 TENSOR = "--tensor_parallel_degree 2"

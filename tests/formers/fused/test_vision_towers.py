@@ -65,12 +65,12 @@ def test_the_order_of_windows_is_upstreams():
     np.testing.assert_array_equal(np.cumsum([0, *lengths]) * 4, np.unique(ends))
 
 
-@every_family
+@pytest.mark.parametrize("family", vision.FAMILIES, ids=str)
 def test_images_without_their_tokens_are_refused(family):
     paddle.set_device("cpu")
     model, batch = built(family, "attention"), vision.batch(False)
     ids = np.where(batch.ids == vision.IMAGE, 5, batch.ids)
-    with pytest.raises(UserError, match="tokens: 0, features 20"):
+    with pytest.raises(UserError, match=r"tokens: 0, features \d+"):
         loss_and_logits(family, model, vision.Batch(ids, batch.labels), **vision.inputs(family, False))
 
 

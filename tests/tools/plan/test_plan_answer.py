@@ -217,3 +217,10 @@ def test_a_table_of_many_stages_has_the_first_the_fullest_and_the_last():
     kept = sorted({0, 1, memory.fullest.stage, 31})
     assert list(shown.columns) == ["component", *(f"stage {stage}" for stage in kept)]
     assert len(memory.stages) > len(kept)
+
+
+@pytest.mark.parametrize("flag", ["overlap mc2", "pipeline_schedule dualpipev"])
+def test_flags_without_their_degree_are_noted(flag):
+    name, value = flag.split()
+    answer = planned("--model_name_or_path", "llama2-7b", "--cards", "8", f"--{name}", value)
+    assert any(f"--{flag} has no effect" in line for line in table.notes(answer))

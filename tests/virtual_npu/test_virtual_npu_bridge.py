@@ -32,6 +32,16 @@ def test_record_tells_card_host_and_aicpu_apart():
     assert record() == {}
 
 
+def test_repeated_indices_are_all_added(run_program):
+    program = """
+        import paddle
+        paddle.set_device("npu")
+        x, repeated, ones = paddle.zeros([1]), paddle.zeros([64], "int64"), paddle.ones([64])
+        print({paddle.index_put(x, (repeated,), ones, accumulate=True).item() for _ in range(3000)})
+    """
+    assert run_program(program, OMP_NUM_THREADS="2").stdout.strip() == "{64.0}"
+
+
 @pytest.mark.slow
 def test_trace_and_record_name_each_operator_once_and_not_what_it_calls(run_program):
     program = """

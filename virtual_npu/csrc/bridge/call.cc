@@ -9,6 +9,7 @@
 #include "bridge/kernel_entry.h"
 #include "bridge/thunks.h"
 #include "dry/kernel.h"
+#include "kernels/one_thread_guard.h"
 #include "observe/aclop.h"
 #include "observe/host_fallback.h"
 #include "observe/launch.h"
@@ -96,6 +97,8 @@ void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compu
       return allocate_outputs(entry, *arguments.context(), outputs_of(arguments));
   }
   keep_order(entry, arguments.context());
+  std::optional<paddle_fused::kernels::OneThreadGuard> one_thread;
+  if (entry.one_thread) one_thread.emplace();
   if (!config().dry && !Launch::is_observed()) {
     const RecordPause pause;
     return compute();

@@ -46,6 +46,10 @@ bool queues_its_work(const std::string& name) {
   return never_bridged().count(name) || name.rfind("c_allreduce_", 0) == 0 || name == "mp_allreduce_sum";
 }
 
+// CPU kernels that lose additions on several threads: index_put with accumulate=True and repeated indices. A card's
+// kernel adds them all.
+bool races(const std::string& name) { return name == "index_put"; }
+
 Backend npu_backend() {
   static const Backend backend = phi::TransToPhiBackend(phi::CustomPlace("npu"));
   return backend;
@@ -123,6 +127,7 @@ class Installer {
     entry.function = cpu.fn_;
     entry.variadic_function = cpu.variadic_fn_;
     entry.promoted = promoted;
+    entry.one_thread = races(name_);
     entry.view = key.layout() == DataLayout::STRIDED;
     entry.signature = std::move(signature);
     Kernel npu(cpu);

@@ -1,11 +1,8 @@
 """What PaddleNLP's users import is there without it."""
 
-import pytest
-
 ROOMS = "config data dtypes doctor inference numerics plan profiling surgery training"
 
 
-@pytest.mark.default_run(every=True)
 def test_every_room_is_imported_without_paddlenlp(run_python):
     program = "import importlib, sys\n"
     program += f"for name in {ROOMS.split()}: importlib.import_module('llm_npu.' + name)\n"

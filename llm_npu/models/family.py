@@ -170,12 +170,14 @@ class FusableFamily:
         models: Model classes that surgery accepts; a class that ends with ``Pipe`` is split into pipeline
             stages.
         layers: Classes that surgery changes, {operator: {class: one of VARIANTS[operator]}}.
+        parts: Classes of the parts that a profile distinguishes, {class: part}.
     """
 
     model_type: str
     title: str
     models: tuple[str, ...]
     layers: Mapping[str, Mapping[str, str]]
+    parts: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,14 @@ import io
 import shutil
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import virtual_npu
 from llm_npu.core.errors import UserError
-from llm_npu.profiling import folders, msprof, timeline
+from llm_npu.profiling import folders, msprof, parts, timeline
+
+if TYPE_CHECKING:
+    import paddle
 
 TRACE, PADDLE_TRACE, SUMMARY = "trace.json", "host.paddle_trace.json", "summary.txt"
 
@@ -30,11 +34,13 @@ class Capture:
         shapes: add the kernels' shapes and dtypes to the timeline.
         memory: add the events of Paddle's allocators.
         call_sites: add the source line that called each kernel (virtual NPU only).
+        model: a vision-language model, whose vision tower, projector and text have rows in the report.
 
     Raises:
         ValueError: on entry for invalid numbers, a folder that already contains a profile, a device other
-            than npu, or another active Paddle profiler. On a card, also if msprof is missing or ``prepare``
-            was not called in time. On exit, if the first recorded step was not reached.
+            than npu, another active Paddle profiler, or a ``model`` without such parts. On a card, also if
+            msprof is missing or ``prepare`` was not called in time. On exit, if the first recorded step was
+            not reached.
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class Capture:
         shapes: bool = False,
         memory: bool = False,
         call_sites: bool = False,
+        model: paddle.nn.Layer | None = None,
     ):
         if active < 1 or warmup < 0 or skip < 0:
             raise UserError(
@@ -59,6 +66,7 @@ class Capture:
         self._skip, self._warmup, self._active = skip, warmup, active
         self._shapes, self._memory, self._call_sites = shapes, memory, call_sites
         self._steps = 0
+        self._model, self._marks = model, None
 
     def __enter__(self) -> Capture:
         self.start()
@@ -108,6 +116,8 @@ class Capture:
                 "Paddle supports one profiler at a time, and another profiler is active; stop it first"
             )
         self._wait_at_border()
+        if self._model is not None:
+            self._marks = parts.Marks(self._model)
         self.profiler.start()
 
     def step(self) -> None:
@@ -143,6 +153,8 @@ class Capture:
             paddle.device.synchronize()
 
     def _end(self) -> None:
+        if self._marks:
+            self._marks.remove()
         self.profiler.stop()
         self.profiler.profiler = None  # Paddle supports one profiler at a time
         if self._virtual:

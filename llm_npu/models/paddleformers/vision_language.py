@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from llm_npu.models.family import FusableFamily
 
+VISION_TOWER, PROJECTOR, TEXT = "vision tower", "projector", "text"
+
 PADDLEOCR_VL = FusableFamily(
     model_type="paddleocr_vl",
     title="PaddleOCR-VL",
@@ -32,6 +34,11 @@ PADDLEOCR_VL = FusableFamily(
             "PaddleOCRAttention": "vision",
         },
         "swiglu": {"MLP": "forward"},
+    },
+    parts={
+        "PaddleOCRVLForConditionalGeneration": TEXT,
+        "PaddleOCRVisionModel": VISION_TOWER,
+        "Projector": PROJECTOR,
     },
 )
 
@@ -57,8 +64,15 @@ QWEN2_5_VL = FusableFamily(
         },
         "swiglu": {"MLP": "forward"},
     },
+    parts={
+        "Qwen2_5_VLForConditionalGeneration": TEXT,
+        "Qwen2_5_VisionTransformerPretrainedModel": VISION_TOWER,
+        "Qwen2_5_VLVisionBlock": VISION_TOWER,
+        "Qwen2_5_VLPatchMerger": PROJECTOR,
+    },
 )
 
+# Without parts: the backward passes of its text's first layers and of its vision tower are interleaved.
 QWEN3_VL = FusableFamily(
     model_type="qwen3_vl",
     title="Qwen3-VL",

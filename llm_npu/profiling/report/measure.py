@@ -71,6 +71,8 @@ class Measured:
         hidden: communication that overlaps computation; the rest is ``exposed``.
         transfers: the communication of split sequences, by the name of its profiler event, with its exposed
             time in ``alone``. Empty if the profile has no launch times.
+        parts: the tasks of each part of a vision-language model. Empty if the profile has no marks or no
+            launch times.
         launch_bound: the part of the idle time in which the device waited for the host to launch the next
             task; None if the profile has no launch times.
         machine: the machine's name in a multi-machine run.
@@ -84,6 +86,7 @@ class Measured:
     hidden: int
     exposed: int
     transfers: dict[str, Work]
+    parts: dict[str, Work]
     idle: int
     launch_bound: int | None
     data_loading: int
@@ -143,7 +146,8 @@ def measure(trace: RankTrace) -> Measured:
         communication=communication.total,
         hidden=computing.shared(communication),
         exposed=works[classes.COMMUNICATION].alone,
-        transfers=_transfers(trace, computing),
+        transfers=_during(rows[work == classes.COMMUNICATION], trace.transfers, computing),
+        parts=_during(rows, trace.parts, Spans([], [])),
         idle=int(spent[IDLE][0]),
         launch_bound=_launch_bound(rows, start, claimed, first, last),
         data_loading=int(loading.covered([first], [last])[0]),
@@ -165,19 +169,18 @@ def _spent(levels: dict[str, Spans], starts: np.ndarray, ends: np.ndarray) -> di
     return spent | {IDLE: ends - starts - before}
 
 
-def _transfers(trace: RankTrace, computing: Spans) -> dict[str, Work]:
-    """The communication that was launched during the events of ``trace.transfers``."""
-    rows = trace.tasks[trace.tasks["work"] == classes.COMMUNICATION]
+def _during(rows: pd.DataFrame, events: dict[str, tuple], hidden_by: Spans) -> dict[str, Work]:
+    """The tasks launched during the ``events`` of each name, with the time not ``hidden_by`` in ``alone``."""
     start, duration, launched = (rows[name].to_numpy() for name in ("start", "duration", "launched"))
-    transfers = {}
-    for name, (begins, ends) in trace.transfers.items():
+    works = {}
+    for name, (begins, ends) in events.items():
         last = np.searchsorted(begins, launched, "right") - 1
         chosen = (last >= 0) & (launched <= ends[last])
         if chosen.any():
             spans = Spans(start[chosen], (start + duration)[chosen])
-            exposed = spans.total - computing.shared(spans)
-            transfers[name] = Work(int(chosen.sum()), int(duration[chosen].sum()), exposed)
-    return transfers
+            exposed = spans.total - hidden_by.shared(spans)
+            works[name] = Work(int(chosen.sum()), int(duration[chosen].sum()), exposed)
+    return works
 
 
 def _launch_bound(rows: pd.DataFrame, start, busy: Spans, first: int, last: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from statistics import median
 
 import numpy as np
@@ -10,7 +11,7 @@ from llm_npu.report.table import Table, share, shortened
 
 from .. import classes
 from ..compare import Change, Comparison
-from ..measure import PRIORITY
+from ..measure import PRIORITY, Work
 from ..summary import Report
 from ..times import text
 
@@ -20,8 +21,8 @@ _STEPS = 40  # rows of a table
 
 def of(report: Report, top: int) -> list[Table]:
     """All tables of a report; ``top`` is the number of operators shown."""
-    tables = [_classes(report), _operators(report, top), _coverage(report), _steps(report), _ranks(report)]
-    return [table for table in (*tables, _memory(report)) if table.rows]
+    tables = [_classes(report), _parts(report), _operators(report, top), _coverage(report), _steps(report)]
+    return [table for table in (*tables, _ranks(report), _memory(report)) if table.rows]
 
 
 def _classes(report: Report) -> Table:
@@ -58,12 +59,36 @@ def _classes(report: Report) -> Table:
 
 def _transfers(report: Report, total: int) -> list[list[str]]:
     """The exposed transfers of split sequences, of ``total`` communication."""
-    rows = []
-    for name in dict.fromkeys(name for rank in report.ranks for name in rank.transfers):
-        works = [rank.transfers[name] for rank in report.ranks if name in rank.transfers]
-        calls, exposed = sum(work.calls for work in works), sum(work.alone for work in works)
-        rows.append([f"    {name}", str(calls), text(exposed), "", share(exposed, total) + " of it"])
-    return rows
+    return [
+        [f"    {name}", str(work.calls), text(work.alone), "", share(work.alone, total) + " of it"]
+        for name, work in _sums([rank.transfers for rank in report.ranks]).items()
+    ]
+
+
+def _sums(ranks: list[dict[str, Work]]) -> dict[str, Work]:
+    """The sum of the works of each name over all ranks."""
+    works = {name: [rank[name] for rank in ranks if name in rank] for rank in ranks for name in rank}
+    return {
+        name: Work(*(sum(getattr(work, field.name) for work in same) for field in fields(Work)))
+        for name, same in works.items()
+    }
+
+
+def _parts(report: Report) -> Table:
+    parts = _sums([rank.parts for rank in report.ranks])
+    everything = [work for rank in report.ranks for work in rank.works.values()]
+    calls, time = (sum(getattr(work, name) for work in everything) for name in ("calls", "time"))
+    rows = [
+        [shortened(name), str(work.calls), text(work.time), share(work.time, time)]
+        for name, work in parts.items()
+    ]
+    if rows:
+        calls -= sum(work.calls for work in parts.values())
+        rest = time - sum(work.time for work in parts.values())
+        rows.append(["rest of the step", str(calls), text(rest), share(rest, time)])
+    columns = ["part", "calls", "tasks", "share"]
+    remark = "forward and backward pass; the rest is the optimizer and what no part launched."
+    return Table("Time by part of the model", columns, rows, remark=remark)
 
 
 def _operators(report: Report, top: int) -> Table:

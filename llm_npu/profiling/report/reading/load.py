@@ -29,6 +29,8 @@ class RankTrace:
     data_loading: tuple[np.ndarray, np.ndarray] = (_NOTHING, _NOTHING)  # starts, ends
     # Calls that start transfers, by name: starts, ends
     transfers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    # The times of the parts of a model: starts, ends
+    parts: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     memory: tuple[np.ndarray, np.ndarray, np.ndarray] = (_NOTHING,) * 3  # times, allocated, reserved bytes
     sources: list[str] = field(default_factory=list)  # remarks on files, for the report
     machine: str = ""
@@ -228,9 +230,10 @@ def _add_paddle(ranks: dict[int, RankTrace], rank: int | None, path: Path, notes
     shift = _shift(trace.tasks, line, path, notes)
     trace.steps = [(name, start + shift, end + shift) for name, start, end in line.steps]
     trace.data_loading = tuple(times + shift for times in line.data_loading)
-    trace.transfers = {
-        name: (starts + shift, ends + shift) for name, (starts, ends) in line.transfers.items()
-    }
+    trace.transfers, trace.parts = (
+        {name: (starts + shift, ends + shift) for name, (starts, ends) in events.items()}
+        for events in (line.transfers, line.parts)
+    )
     if len(line.memory[0]) and not trace.memory[1].any():
         trace.memory = (line.memory[0] + shift, *line.memory[1:])
 

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from llm_npu.core.untrusted.plain_text import printable
+from llm_npu.profiling.parts import PREFIX
 from paddle_fused.context_parallel import EXCHANGE_EVENT, RING_EVENT
 
-from ..times import LONGEST, length, moment, nanoseconds, whole
+from ..times import FARTHEST, LONGEST, length, moment, nanoseconds, whole
 from . import tasks
 from .chrome_trace import TraceFile
 
@@ -33,6 +34,8 @@ class Timeline:
     data_loading: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64),) * 2  # starts, ends
     # The program's calls that start transfers, by name: starts, ends
     transfers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    # The times of the parts of a model: starts, ends
+    parts: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     memory: tuple[np.ndarray, ...] = (np.zeros(0, np.int64),) * 3  # times, allocated and reserved bytes
     # Starts of tasks, ascending, and their launches; by device
     arrows: dict[int | None, tuple[np.ndarray, ...]] = field(default_factory=dict)
@@ -161,6 +164,13 @@ class _Events:
         for event in (RING_EVENT, EXCHANGE_EVENT):
             if event in self.codes:
                 result.transfers[event] = intervals(name == self.codes[event])[:2]
+        marks = {code: text for text, code in self.codes.items() if str(text).startswith(PREFIX)}
+        starts, _, which = intervals(np.isin(name, list(marks)))
+        _, passes, _ = intervals(category == self.codes.get("Backward", -1))
+        ends = _ends(starts, np.sort(passes))
+        for code, text in marks.items():
+            if part := _shown(text.removeprefix(PREFIX)):
+                result.parts[part] = starts[which == code], ends[which == code]
         if self.memory:
             result.memory = tuple(np.array(sorted(self.memory), dtype=np.int64).T)
         known: dict[int, list[tuple[int, int]]] = {}
@@ -210,6 +220,12 @@ class _Events:
             same = ids[at] == correlation[rows]
             launched[rows[same]] = times[at[same]]
         return launched
+
+
+def _ends(marks: np.ndarray, passes: np.ndarray) -> np.ndarray:
+    """The end of each part: the next mark, or the next of the ascending ends of backward ``passes``."""
+    marks, passes = np.append(marks, FARTHEST), np.append(passes, FARTHEST)
+    return np.minimum(marks[1:], passes[np.searchsorted(passes, marks[:-1])])
 
 
 def _shown(name: object) -> str:

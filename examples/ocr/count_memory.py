@@ -1,29 +1,40 @@
-"""Counts the memory of full fine-tuning of PaddleOCR-VL-0.9B in a dry run, which computes nothing.
+"""Counts the memory of fine-tuning PaddleOCR-VL-0.9B in a dry run, which computes nothing.
 
     VIRTUAL_NPU_DRY=1 llm-npu formers examples/ocr/count_memory.py --images 8 --rows 24 --columns 32 --text 64
 
 A batch has ``--images`` images of ``--rows`` x ``--columns`` patches, each with ``--text`` tokens of text.
-Weights and activations are bfloat16; gradients, AdamW's moments and its copy of the weights are float32. Each
-layer is recomputed in the backward pass, as in the published file.
+``--lora_rank`` and ``--freeze_config`` are the keys of the published files. As in PaddleFormers' trainer,
+weights and activations are bfloat16; gradients, AdamW's moments and its copy of the trained weights are
+float32; and each layer is recomputed in the backward pass.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 import paddle
 from paddle.base import core
+from paddle.distributed.fleet.utils import mix_precision_utils
+from paddleformers.cli.utils import llm_utils, mllm_utils
+from paddleformers.peft import LoRAConfig, LoRAModel
 from paddleformers.transformers.paddleocr_vl.configuration import PaddleOCRVLConfig
 from paddleformers.transformers.paddleocr_vl.modeling import PaddleOCRVLForConditionalGeneration
 
-IMAGE_TOKEN, TEXT_TOKEN = 100295, 7
+TEXT_TOKEN = 9
 MERGED = 2  # patches of a token of the decoder, in each direction
+AUTO_CAST = {  # as in the trainer, so that embeddings are bfloat16
+    "custom_black_list": {"reduce_sum", "c_softmax_with_cross_entropy"},
+    "custom_white_list": {"lookup_table", "lookup_table_v2"},
+    "level": "O2",
+    "dtype": "bfloat16",
+}
 
 
-def build() -> PaddleOCRVLForConditionalGeneration:
-    """The model with the sizes of the published config.json."""
-    config = PaddleOCRVLConfig(
+def published() -> PaddleOCRVLConfig:
+    """The sizes of the published config.json."""
+    return PaddleOCRVLConfig(
         vocab_size=103424,
         hidden_size=1024,
         intermediate_size=3072,
@@ -33,7 +44,7 @@ def build() -> PaddleOCRVLForConditionalGeneration:
         head_dim=128,
         rope_theta=500000,
         rope_scaling={"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
-        image_token_id=IMAGE_TOKEN,
+        image_token_id=100295,
         vision_config={
             "hidden_size": 1152,
             "intermediate_size": 4304,
@@ -43,16 +54,31 @@ def build() -> PaddleOCRVLForConditionalGeneration:
             "patch_size": 14,
         },
     )
+
+
+def build(config: PaddleOCRVLConfig, lora_rank: int, freeze_config: str) -> paddle.nn.Layer:
+    """The bfloat16 model, with the weights that the published files train."""
     for part in (config, config.vision_config):
         part._attn_implementation = "flashmask"
         part.recompute_granularity, part.recompute_method, part.recompute_num_layers = "full", "uniform", 1
-    return PaddleOCRVLForConditionalGeneration(config)
+    paddle.set_default_dtype("bfloat16")
+    model = PaddleOCRVLForConditionalGeneration(config)
+    if lora_rank:
+        targets = llm_utils.get_lora_target_modules(model)
+        targets = mllm_utils.get_multimodel_lora_target_modules(model, targets, freeze_config)
+        lora = LoRAConfig(target_modules=targets, r=lora_rank, lora_alpha=2 * lora_rank, dtype="bfloat16")
+        model = LoRAModel(model, lora)
+    elif freeze_config:
+        mllm_utils.freeze_model_parameters(model, freeze_config)
+    paddle.set_default_dtype("float32")
+    model.train()
+    return model
 
 
-def batch(images: int, rows: int, columns: int, text: int) -> dict[str, paddle.Tensor]:
+def batch(image_token: int, images: int, rows: int, columns: int, text: int) -> dict[str, paddle.Tensor]:
     """One row without padding. The grids stay on the host: a dry run knows no values of the device."""
     height, width = rows // MERGED, columns // MERGED
-    tokens = np.array([IMAGE_TOKEN] * (height * width) + [TEXT_TOKEN] * text)
+    tokens = np.array([image_token] * (height * width) + [TEXT_TOKEN] * text)
     grid = np.stack([np.zeros(height * width), *np.indices((height, width)).reshape(2, -1)])
     after = np.arange(text) + max(height, width)
     positions = np.concatenate([grid, np.stack([after] * 3)], axis=1).astype(np.int64)
@@ -73,23 +99,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     for name in ("images", "rows", "columns", "text"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--lora_rank", type=int, default=0)
+    parser.add_argument("--freeze_config", default="", help="such as 'freeze_vision freeze_aligner'")
+    parser.add_argument("--model", type=Path, help="a folder with another config.json")
     arguments = parser.parse_args()
     paddle.set_device("npu")
-    model = build()
-    optimizer = paddle.optimizer.AdamW(1e-5, parameters=model.parameters(), multi_precision=True)
-    model, optimizer = paddle.amp.decorate(model, optimizer, level="O2", dtype="bfloat16", master_grad=True)
-    model.train()
-    inputs = batch(**vars(arguments))
-    for _ in range(2):  # the optimizer's state exists from the first step on
-        with paddle.amp.auto_cast(level="O2", dtype="bfloat16"):
+    config = PaddleOCRVLConfig.from_pretrained(arguments.model) if arguments.model else published()
+    model = build(config, arguments.lora_rank, arguments.freeze_config)
+    parameters = model.parameters()
+    trained = [parameter for parameter in parameters if not parameter.stop_gradient]
+    clip = paddle.nn.ClipGradByGlobalNorm(1.0)
+    optimizer = paddle.optimizer.AdamW(1e-5, parameters=trained, grad_clip=clip, multi_precision=True)
+    mix_precision_utils.MixPrecisionLayer(model, dtype="bfloat16")
+    optimizer = mix_precision_utils.MixPrecisionOptimizer(optimizer)
+    sizes = (arguments.images, arguments.rows, arguments.columns, arguments.text)
+    inputs = batch(config.image_token_id, *sizes)
+    core.device_memory_stat_reset_peak_value("Allocated", 0)  # without initialization
+    for _ in range(2):  # the optimizer's state and the gradients exist from the first step on
+        with paddle.amp.auto_cast(**AUTO_CAST):
             loss = model(**inputs, return_dict=True).loss
         loss.backward()
         optimizer.step()
-        optimizer.clear_grad(set_to_zero=False)
-    parameters = sum(parameter.size for parameter in model.parameters())
-    peak = core.device_memory_stat_peak_value("Allocated", 0) / 2**30
-    tokens = inputs["input_ids"].size
-    print(f"{parameters / 1e9:.3f} billion parameters, {tokens:,} tokens: peak {peak:.1f} GiB")
+        optimizer.clear_grad()
+        del loss
+    print(f"{size(parameters):,.1f} million parameters, {size(trained):,.1f} million trained")
+    state = core.device_memory_stat_current_value("Allocated", 0) / 2**20
+    peak = core.device_memory_stat_peak_value("Allocated", 0) / 2**20
+    print(f"{inputs['input_ids'].size:,} tokens: state {state:,.1f} MiB, peak {peak:,.1f} MiB")
+
+
+def size(weights: list[paddle.Tensor]) -> float:
+    """Millions of elements."""
+    return sum(weight.size for weight in weights) / 1e6
 
 
 if __name__ == "__main__":

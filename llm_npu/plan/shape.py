@@ -15,6 +15,11 @@ from llm_npu.models.families import FAMILIES
 from llm_npu.models.family import Family
 
 DATA = Path(__file__).parent / "data"
+# Of a vision-language model.
+MEASURED = (
+    "the planner does not model; measure its memory in a dry run, as VIRTUAL_NPU_DRY=1 llm-npu formers "
+    "examples/ocr/count_memory.py does for PaddleOCR-VL"
+)
 LATENT_SIZES = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 
 
@@ -159,7 +164,7 @@ class ModelShape:
         name = name_or_path.rpartition("/")[2].lower()  # Qwen/Qwen3-8B
         if name in known and not presets.is_preset(name_or_path) and not Path(name_or_path).is_dir():
             return cls(name=name, planned_only=True, **known[name]["sizes"])
-        stated = presets.fields_of(name_or_path, known)
+        stated = presets.fields_of(name_or_path, known, MEASURED)
         family = FAMILIES[stated["model_type"]]
         if not presets.is_preset(name_or_path):
             _check_stated(stated, family, name_or_path)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 from plans import DEGREES, PUBLISHED, SIZES, model
 
 from llm_npu.core import program
@@ -103,6 +104,14 @@ def test_a_config_without_sizes_is_refused(capsys, tmp_path, name):
         assert code == 0
     else:
         assert code == 2 and f"config.json has no {name}, " in err
+
+
+def test_a_vision_language_model_is_refused_with_the_measure_to_use(capsys, tmp_path):
+    folder = model(tmp_path, model_type="paddleocr_vl", vision_config={"hidden_size": 144})
+    code, out, err = plan_output(capsys, "--model_name_or_path", folder, "--cards", 8)
+    assert (code, out) == (2, "") and "PaddleOCR-VL" in err and err.count("\n") == 1
+    assert "VIRTUAL_NPU_DRY=1 llm-npu formers examples/ocr/count_memory.py" in err
+    assert (ROOT / "examples/ocr/count_memory.py").is_file()
 
 
 @pytest.mark.paddlenlp

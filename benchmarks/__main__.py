@@ -14,7 +14,6 @@ COMMANDS = {  # name: (module, description)
     "device": ("device.command", "the virtual NPU's overhead against the CPU place"),
     "watch": ("device.watch", "what llm_npu.dtypes.watch adds to a training step"),
     "profile": ("profile.command", "seconds and memory of a report on a large profile"),
-    "planner": ("planner.command", "the planner's step times against published runs"),
 }
 
 

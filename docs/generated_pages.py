@@ -1,15 +1,13 @@
 """Generates pages and tables of the documentation from the code when the site is built.
 
 ``<!-- generated: NAME -->`` in a page of docs/ marks the place of a table, or of the whole page (PARTS).
-The build replaces the mark and the sentence below it, which is for readers of the sources. Files in FILES
-exist only in the built site. ``python docs/generated_pages.py NAME`` prints a part. Slow pages are written to
-build/pages by separate commands; a page there replaces the page of the same name in docs/.
+The build replaces the mark and the sentence below it, which is for readers of the sources.
+``python docs/generated_pages.py NAME`` prints a part. Slow pages are written to build/pages by separate
+commands; a page there replaces the page of the same name in docs/.
 """
 
 from __future__ import annotations
 
-import functools
-import io
 import itertools
 import json
 import re
@@ -40,15 +38,6 @@ def on_config(config):
     (operators,) = (entry["Operators"] for entry in reference if "Operators" in entry)
     operators += [{name: f"operators/{name}.md"} for name in sorted(registry.operators())]
     return config
-
-
-def on_files(files, config):
-    """Called by mkdocs, with the files of docs/."""
-    from mkdocs.structure.files import File
-
-    for name, content in FILES.items():
-        files.append(File.generated(config, name, content=content()))
-    return files
 
 
 def on_page_markdown(markdown, page, **_):
@@ -102,28 +91,6 @@ def api_sweep() -> str:
     from api_sweep.document import document
 
     return document()
-
-
-@functools.cache
-def _validation():
-    from benchmarks.planner.validation import validation
-
-    return validation()
-
-
-def planner() -> str:
-    """The page of the planner's errors on published runs."""
-    from benchmarks.planner.page import page
-
-    return page(_validation())
-
-
-def planner_chart() -> bytes:
-    """The plot of the planner's page."""
-    from benchmarks.planner.page import chart
-
-    chart(_validation(), image := io.BytesIO())
-    return image.getvalue()
 
 
 def operators() -> str:
@@ -191,8 +158,7 @@ def upstream_defects() -> str:
     return page()
 
 
-FILES = {"images/planning_validation.png": planner_chart}
-PAGES = (flags, rules, api_sweep, planner)
+PAGES = (flags, rules, api_sweep)
 TABLES = (operators, backends, checks, settings, card_variables, upstream_failures, upstream_defects)
 PARTS = {generator.__name__: generator for generator in (*PAGES, *TABLES)}
 

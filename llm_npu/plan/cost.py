@@ -11,8 +11,9 @@ from llm_npu.models.flops import flops_per_token
 
 from .layout import Layout
 from .shape import ModelShape
+from .step_model import program
 from .step_model.operations import Operation
-from .step_model.program import TRAINER, Program, distinct_stages, micro_batch, once_a_step
+from .step_model.program import distinct_stages, micro_batch, once_a_step
 from .step_model.roofline import Efficiencies, collective_seconds
 
 DATA = Path(__file__).parent / "data"
@@ -46,7 +47,7 @@ class StepTime:
 
 
 def fitted() -> Efficiencies:
-    """The efficiencies that ``python -m benchmarks planner --write`` fitted to published runs."""
+    """The efficiencies that were fitted to published runs (docs/planning_validation.md)."""
     return Efficiencies(**read("efficiencies.json", DATA)["efficiencies"])
 
 
@@ -65,7 +66,6 @@ class Tally:
     weight_gradients: float = 0.0
     hidden: float = 0.0
     kernels: int = 0
-    beside_backward: float = 0.0
 
     def hide(self, spent: float, group: str = "tp") -> None:
         """Count ``spent`` seconds of the communication of ``group`` as hidden by matmuls or attention."""
@@ -78,20 +78,15 @@ class Tally:
         return sum(self.compute.values()) + sum(self.exposed.values())
 
 
-def tally(
-    operations: Sequence[Operation],
-    layout: Layout,
-    card: Card,
-    efficiencies: Efficiencies,
-    program: Program = TRAINER,
-) -> Tally:
-    """Seconds of ``operations`` of ``program``.
+def tally(operations: Sequence[Operation], layout: Layout, card: Card, efficiencies: Efficiencies) -> Tally:
+    """Seconds of ``operations``.
 
     An all-gather overlaps with the next matmul, any other collective with the previous one. The share
     ``efficiencies.hidden`` of the shorter of both is hidden, limited by the number of chunks.
     """
     total, apart = Tally({}, {}), program.strides(layout)
-    share = min(efficiencies.hidden, program.most_hidden(layout))
+    chunked = 1 - 1 / program.CHUNKS if layout.overlap == "pipelined" else 1.0
+    share = min(efficiencies.hidden, chunked)
     product, attention, waiting = 0.0, 0.0, []  # seconds of the last matmul; all-gathers before the next
     for operation in operations:
         total.kernels += operation.times
@@ -111,9 +106,6 @@ def tally(
             continue
         spent = collective_seconds(operation, card, apart[operation.group]) / efficiencies.links
         spent *= operation.times
-        if operation.overlaps == "backward":
-            total.beside_backward += spent
-            continue
         total.exposed[operation.group] = total.exposed.get(operation.group, 0.0) + spent
         if operation.overlaps == "matmul" and operation.collective == "all_gather":
             waiting.append(spent)
@@ -162,7 +154,6 @@ def step_time(
     layout: Layout,
     card: Card,
     efficiencies: Efficiencies | None = None,
-    program: Program = TRAINER,
 ) -> StepTime:
     """The time of one optimizer step of ``shape`` on ``layout.cards`` of ``card``.
 
@@ -172,11 +163,12 @@ def step_time(
     efficiencies = efficiencies or fitted()
     same_as = distinct_stages(shape, layout)
     tallies = {
-        stage: tally(micro_batch(shape, layout, stage, program), layout, card, efficiencies, program)
+        stage: tally(micro_batch(shape, layout, stage), layout, card, efficiencies)
         for stage in sorted(set(same_as))
     }
-    host = program.launches(efficiencies)
-    waits = {stage: max(0.0, total.kernels * host - total.device) for stage, total in tallies.items()}
+    waits = {
+        stage: max(0.0, total.kernels * efficiencies.host - total.device) for stage, total in tallies.items()
+    }
     seconds = [tallies[stage].device + waits[stage] for stage in same_as]
     times = layout.micro_batches
     slowest = max(tallies, key=lambda stage: tallies[stage].device + waits[stage])
@@ -187,17 +179,8 @@ def step_time(
         )
     else:
         _, bubble = pipeline(seconds, times, layout.chunks)
-    ends = {
-        stage: tally(once_a_step(shape, layout, stage, program), layout, card, efficiencies, program)
-        for stage in sorted(set(same_as))
-    }
-    # Gradients are sent during the backward pass of the last micro batch, about 2/3 of its time.
-    for stage, end in ends.items():
-        free = max(0.0, end.beside_backward - efficiencies.hidden * tallies[stage].device * 2 / 3)
-        group = "sharding" if layout.sharding else "dp"
-        end.exposed[group] = end.exposed.get(group, 0.0) + free
-        end.hidden += end.beside_backward - free
-    end = max(ends.values(), key=lambda total: total.device)
+    ends = (tally(once_a_step(shape, layout, stage), layout, card, efficiencies) for stage in tallies)
+    end = max(ends, key=lambda total: total.device)
     whole = times * max(seconds) + bubble + end.device
     communication = {group: times * spent for group, spent in main.exposed.items()}
     for group, spent in end.exposed.items():

@@ -1,9 +1,9 @@
 """The range around a predicted time that contains 90 % of comparable published runs.
 
-``python -m benchmarks planner --write`` predicts every published run from the others, and writes the 90th
-percentile of the relative error for each family of runs. A run belongs to several families; the widest range
-applies. In the family `OTHER`, each program's runs are predicted from the other programs' runs, because no
-run of this trainer is published.
+``data/efficiencies.json`` has the 90th percentile of the relative error for each family of published runs,
+which were predicted from each other (docs/planning_validation.md). A run belongs to several families; the
+widest range applies. In the family `OTHER`, each program's runs are predicted from the other programs' runs,
+because no run of this trainer is published.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "reduce", "broadcas
 GROUPS = ("tp", "pp", "dp", "sharding", "heads", "ring", "sep", "experts", "replicas")
 PHASES = ("forward", "backward", "recompute", "step")
 # What a collective may overlap with. "matmul": the matmul before or after it, in chunks. "": nothing; the
-# compute stream waits. "attention": the attention before it. "backward", only in the study of published runs:
-# any work of the backward pass.
-OVERLAPS = ("", "matmul", "attention", "backward")
+# compute stream waits. "attention": the attention before it.
+OVERLAPS = ("", "matmul", "attention")
 
 
 class Operation(NamedTuple):

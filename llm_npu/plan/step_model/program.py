@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from llm_npu.core.cards import Card
@@ -14,76 +13,60 @@ from .operations import OFFLOAD, Operation, collective
 from .roofline import Efficiencies, compute_seconds
 from .stage import ADAM, CLIP, EXPERTS, SINGLE, WIDTH, Stage
 
-
-@dataclass(frozen=True)
-class Program:
-    """How this trainer runs a step; the study of published runs (benchmarks/planner) has subclasses."""
-
-    def parts(self, shape: ModelShape, layout: Layout) -> Stage:
-        return Stage(shape, layout)
-
-    def update(self, parts: Stage, owned: float) -> Iterator[Operation]:
-        """Gradient clipping and the update of ``owned`` weights."""
-        yield Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step")
-        yield Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step")
-        # device: master weights and moments, both ways. host: gradients to the host, and weights back.
-        moved = {"device": 2 * 3 * SINGLE, "host": SINGLE + WIDTH}.get(parts.layout.offload_optimizer)
-        if moved:
-            yield Operation("optimizer.offload", OFFLOAD, bytes=moved * owned, dtype="float32", phase="step")
-
-    def exchange(self, parts: Stage, weights: float) -> Iterator[Operation]:
-        """The collectives of a step among the cards that hold the same ``weights``."""
-        sharding, own = parts.layout.sharding, parts.own_experts()
-        weights -= own
-        if own and (replicas := parts.layout.replicas // parts.ep) > 1:
-            yield collective(EXPERTS, "all_reduce", SINGLE * own, "replicas", replicas, "step")
-        if not sharding:
-            yield parts.shard("all_reduce", SINGLE * weights, "step")
-        elif sharding == "stage1":
-            yield parts.shard("reduce", SINGLE * weights, "step")
-        if sharding and parts.layout.sequence_degree > 1:
-            sep = ("sep", parts.layout.sequence_degree, "step")
-            yield collective("sequence", "all_reduce", SINGLE * weights, *sep)
-        if sharding in ("stage1", "stage2"):
-            yield parts.shard("broadcast", WIDTH * weights, "step")
-
-    def seconds(self, operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
-        """Seconds of ``operation``, which must not be a collective."""
-        if operation.kind == OFFLOAD:
-            return operation.times * operation.bytes / (card.to_host.bandwidth * card.to_host.efficiency)
-        return compute_seconds(operation, card, efficiencies)
-
-    def strides(self, layout: Layout) -> Mapping[str, int]:
-        """The stride of each group's ranks; from the inside: tensor, heads, ring, sharding, pp, dp."""
-        tensor, sequence = layout.tensor_parallel_degree, layout.sequence_degree
-        inside = layout.data_parallel_degree if layout.sharding else 1
-        replicas = tensor * layout.pipeline_parallel_degree
-        own = {"heads": tensor, "ring": tensor * layout.sep_parallel_degree, "sep": tensor}
-        own |= {"tp": 1, EXPERTS: 1, "replicas": layout.expert_parallel_degree}
-        return own | {"sharding": tensor * sequence, "pp": tensor * inside, "dp": replicas}
-
-    def most_hidden(self, layout: Layout) -> float:
-        """The largest share of a collective that chunked overlap can hide, 0 to 1."""
-        return 1 - 1 / CHUNKS if layout.overlap == "pipelined" else 1.0
-
-    def launches(self, efficiencies: Efficiencies) -> float:
-        """Host seconds per kernel launch."""
-        return efficiencies.host
-
-
-TRAINER = Program()
 CHUNKS = 4  # chunks of a matmul with the overlap "pipelined"
 
 
+def _update(parts: Stage, owned: float) -> Iterator[Operation]:
+    """Gradient clipping and the update of ``owned`` weights."""
+    yield Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step")
+    yield Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step")
+    # device: master weights and moments, both ways. host: gradients to the host, and weights back.
+    moved = {"device": 2 * 3 * SINGLE, "host": SINGLE + WIDTH}.get(parts.layout.offload_optimizer)
+    if moved:
+        yield Operation("optimizer.offload", OFFLOAD, bytes=moved * owned, dtype="float32", phase="step")
+
+
+def _exchange(parts: Stage, weights: float) -> Iterator[Operation]:
+    """The collectives of a step among the cards that hold the same ``weights``."""
+    sharding, own = parts.layout.sharding, parts.own_experts()
+    weights -= own
+    if own and (replicas := parts.layout.replicas // parts.ep) > 1:
+        yield collective(EXPERTS, "all_reduce", SINGLE * own, "replicas", replicas, "step")
+    if not sharding:
+        yield parts.shard("all_reduce", SINGLE * weights, "step")
+    elif sharding == "stage1":
+        yield parts.shard("reduce", SINGLE * weights, "step")
+    if sharding and parts.layout.sequence_degree > 1:
+        sep = ("sep", parts.layout.sequence_degree, "step")
+        yield collective("sequence", "all_reduce", SINGLE * weights, *sep)
+    if sharding in ("stage1", "stage2"):
+        yield parts.shard("broadcast", WIDTH * weights, "step")
+
+
+def seconds(operation: Operation, card: Card, efficiencies: Efficiencies) -> float:
+    """Seconds of ``operation``, which must not be a collective."""
+    if operation.kind == OFFLOAD:
+        return operation.times * operation.bytes / (card.to_host.bandwidth * card.to_host.efficiency)
+    return compute_seconds(operation, card, efficiencies)
+
+
+def strides(layout: Layout) -> Mapping[str, int]:
+    """The stride of each group's ranks; from the inside: tensor, heads, ring, sharding, pp, dp."""
+    tensor, sequence = layout.tensor_parallel_degree, layout.sequence_degree
+    inside = layout.data_parallel_degree if layout.sharding else 1
+    replicas = tensor * layout.pipeline_parallel_degree
+    own = {"heads": tensor, "ring": tensor * layout.sep_parallel_degree, "sep": tensor}
+    own |= {"tp": 1, EXPERTS: 1, "replicas": layout.expert_parallel_degree}
+    return own | {"sharding": tensor * sequence, "pp": tensor * inside, "dp": replicas}
+
+
 @lru_cache(1024)
-def micro_batch(
-    shape: ModelShape, layout: Layout, stage: int = 0, program: Program = TRAINER
-) -> tuple[Operation, ...]:
+def micro_batch(shape: ModelShape, layout: Layout, stage: int = 0) -> tuple[Operation, ...]:
     """Forward and backward of one micro batch on pipeline stage ``stage``.
 
     The operations of a layer appear once, with ``times`` equal to the number of layers.
     """
-    parts = program.parts(shape, layout)
+    parts = Stage(shape, layout)
     of_stages, last = layout.stage_layers(shape), layout.pipeline_parallel_degree - 1
     dense, again = shape.dense_of(of_stages, stage), layout.recompute_layers(shape, stage)
     first = min(again, dense)  # dense layers come first, also among recomputed ones
@@ -93,7 +76,7 @@ def micro_batch(
     operations: list[Operation] = []
     for kind, layers, recomputed in kinds:
         if layers:
-            operations += _decoder_layers(kind, layout.of_layers, program, layers, recomputed)
+            operations += _decoder_layers(kind, layout.of_layers, layers, recomputed)
     if stage == 0:
         operations += parts.embedding()
     if stage == layout.loss_stage:
@@ -116,10 +99,8 @@ def micro_batch(
 
 
 @lru_cache(1024)
-def _decoder_layers(
-    shape: ModelShape, layout: Layout, program: Program, layers: int, again: int
-) -> tuple[Operation, ...]:
-    parts = program.parts(shape, layout)
+def _decoder_layers(shape: ModelShape, layout: Layout, layers: int, again: int) -> tuple[Operation, ...]:
+    parts = Stage(shape, layout)
     times = [(operation, layers) for operation in parts.layer()]
     times += [(operation, again) for operation in parts.recomputed() if again]
     times += [(operation, layers) for operation in parts.layer_backward()]
@@ -131,18 +112,16 @@ def _decoder_layers(
 
 
 @lru_cache(1024)
-def once_a_step(
-    shape: ModelShape, layout: Layout, stage: int = 0, program: Program = TRAINER
-) -> tuple[Operation, ...]:
+def once_a_step(shape: ModelShape, layout: Layout, stage: int = 0) -> tuple[Operation, ...]:
     """The operations of stage ``stage`` once per step: synchronize gradients, clip, update, broadcast."""
-    parts = program.parts(shape, layout)
+    parts = Stage(shape, layout)
     weights = parts.weights(stage)
     operations = [
-        *program.update(parts, parts.owned(stage)),
+        *_update(parts, parts.owned(stage)),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
     if layout.replicas > 1:
-        operations += program.exchange(parts, weights)
+        operations += _exchange(parts, weights)
     stages = layout.pipeline_parallel_degree
     if shape.tie_word_embeddings and layout.loss_stage > 0 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden

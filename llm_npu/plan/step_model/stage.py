@@ -76,8 +76,6 @@ class Layer(NamedTuple):
 class Stage:
     """The sizes on one rank of a stage, and the operations built from them."""
 
-    accumulate = ACCUMULATE
-
     def __init__(self, shape: ModelShape, layout: Layout):
         tp = layout.tensor_parallel_degree
         self.shape, self.layout, self.tp = shape, layout, tp
@@ -316,7 +314,7 @@ class Stage:
         yield from self.attention_block_backward()
         yield self.norm("input_norm", backward=True)
         yield self.residual(backward=True)
-        yield self.vector("accumulate", self.layer_weights(), (self.accumulate, 2), phase="backward")
+        yield self.vector("accumulate", self.layer_weights(), (ACCUMULATE, 2), phase="backward")
 
     def recomputed(self) -> Iterator[Operation]:
         """The operations that the backward pass of a layer recomputes before it starts."""
@@ -337,7 +335,7 @@ class Stage:
         yield from self.out_of_rows_backward("embedding")
         table = self.vocabulary * self.hidden
         yield self.vector("embedding", size, (6, 1), phase="backward")
-        yield self.vector("embedding.accumulate", table, (WIDTH + self.accumulate, 3), phase="backward")
+        yield self.vector("embedding.accumulate", table, (WIDTH + ACCUMULATE, 3), phase="backward")
 
     def head(self) -> Iterator[Operation]:
         logits, table = self.tokens * self.vocabulary, self.vocabulary * self.hidden
@@ -350,7 +348,7 @@ class Stage:
         yield self.vector("loss", logits, LOSS_BACKWARD, dtype="float32", phase="backward")
         yield from self.into_columns_backward("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.norm("final_norm", backward=True)
-        yield self.vector("lm_head.accumulate", table, (self.accumulate, 2), phase="backward")
+        yield self.vector("lm_head.accumulate", table, (ACCUMULATE, 2), phase="backward")
 
     def owned(self, stage: int) -> float:
         """Weights of the stage whose optimizer states one rank holds."""
@@ -373,7 +371,7 @@ class Stage:
             total += dense * self.shape.dense.layer_parameters / self.tp
         return total + tables * self.vocabulary * self.hidden
 
-    def shard(self, what: str, payload: float, phase: str, overlaps: str = "") -> Operation:
+    def shard(self, what: str, payload: float, phase: str) -> Operation:
         layout = self.layout
         group, size = ("sharding", layout.sharding_degree) if layout.sharding else ("dp", layout.replicas)
-        return collective("sharding", what, payload, group, size, phase, overlaps=overlaps)
+        return collective("sharding", what, payload, group, size, phase)

@@ -5,6 +5,7 @@ import functools
 import json
 
 import pytest
+from places import ROOT
 from plans import DEGREES, PUBLISHED
 
 from llm_npu.config import parse
@@ -224,3 +225,14 @@ def test_flags_without_their_degree_are_noted(flag):
     name, value = flag.split()
     answer = planned("--model_name_or_path", "llama2-7b", "--cards", "8", f"--{name}", value)
     assert any(f"--{flag} has no effect" in line for line in table.notes(answer))
+
+
+def test_the_page_about_errors_has_the_widths_and_efficiencies_of_plans():
+    text = (ROOT / "docs/planning_validation.md").read_text()
+    data = json.loads((cost.DATA / "efficiencies.json").read_text())
+    assert set(data["families"]) == {*interval.FAMILIES, interval.OTHER}
+    for name, family in data["families"].items():
+        assert f"| {name} | {family['runs']} | ±{100 * family['width']:.1f} % |" in text
+    for name, value in data["efficiencies"].items():
+        (row,) = (line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+        assert row.endswith(f"| {value:.3f} |")

@@ -8,12 +8,10 @@ from paddle_fused import command_line
 COMMANDS = {  # name: (module, description)
     "ops": ("ops.command", "every fused operator against the machine's limit, plain Paddle and PyTorch"),
     "step": ("step.command", "a training step of a Llama: tokens per second, Paddle and PyTorch"),
-    "varlen": ("varlen.command", "sequences of different lengths: padding against packing"),
+    "varlen": ("varlen", "sequences of different lengths: padding against packing"),
     "models": ("models.command", "PaddleNLP's models fused, by one operator, and unfused"),
     "overlap": ("overlap.command", "matmul and communication at the same time, on two ranks"),
-    "device": ("device.command", "the virtual NPU's overhead against the CPU place"),
-    "watch": ("device.watch", "what llm_npu.dtypes.watch adds to a training step"),
-    "profile": ("profile.command", "seconds and memory of a report on a large profile"),
+    "device": ("device", "the virtual NPU's overhead against the CPU place"),
 }
 
 

@@ -6,8 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from paddle_fused import strict_json
-
 from . import machine, report
 from .contenders import Failed, Process
 
@@ -55,30 +53,6 @@ def record_machine(
         {**machine.facts(threads), "kind": "machine", "malloc": malloc, "versions": versions, **more}
     )
     report.show(report.facts(records[-1]))
-
-
-def run_here(
-    parser: argparse.ArgumentParser,
-    words: Sequence[str],
-    bench: Callable[..., dict],
-    text: Callable[[dict], str],
-    check: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
-) -> int:
-    """Measure in this process: print ``text`` of the result of ``bench`` for the parsed arguments.
-
-    ``check`` calls ``parser.error`` if the benchmark cannot run here.
-    """
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the text")
-    arguments = vars(parser.parse_args(words))
-    as_json = arguments.pop("json")
-    check(parser)
-    try:
-        result = bench(**arguments)
-    except Wrong as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(strict_json.dumps(result, indent=2) if as_json else text(result))
-    return 0
 
 
 def agree(dtype: str, losses: Mapping[str, Sequence[float]]) -> None:

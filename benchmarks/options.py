@@ -18,15 +18,10 @@ DTYPES = tuple(ITEM_SIZE)
 PICTURES = ("chart", "growth")
 
 
-def bare(name: str, document: str) -> command_line.Parser:
-    """A parser without options for the benchmark ``name`` with the docstring ``document``."""
-    return command_line.of_document(f"python -m benchmarks {name}", document)
-
-
 def parser(name: str, document: str, torch: bool = True) -> command_line.Parser:
     """A parser with the options of every benchmark that writes records. ``torch``: whether torch is a
     contender."""
-    new_parser = bare(name, document)
+    new_parser = command_line.of_document(f"python -m benchmarks {name}", document)
     new_parser.set_defaults(torch_python=sys.executable)
     if torch:
         new_parser.add_argument(

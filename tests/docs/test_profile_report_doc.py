@@ -4,9 +4,9 @@ import re
 import shlex
 
 import pytest
+from handmade_profiles import tree
 from places import ROOT
 
-from benchmarks.profile import tree
 from llm_npu.profiling.report import fusion, summary
 from llm_npu.profiling.report.pages import plain
 
@@ -50,3 +50,20 @@ def test_every_section_is_explained(tmp_path):
     ):
         assert f"\n{section}" in words and f"| {section} |" in TEXT
     assert all(kind.name in TEXT for kind in fusion.coverage(report.operators))
+
+
+def test_a_report_names_the_planted_faults(tmp_path):
+    tasks = tree.write(tmp_path, events=8_000, ranks=2)
+    report = summary.build(tmp_path)
+    assert sum(rank.tasks for rank in report.ranks) == tasks == 2_000
+    assert report.steps == 2 * (tasks // 2 // 107) and report.notes == []
+    titles = {advice.title for advice in report.advice}
+    assert {
+        "SwiGLU is not fused",
+        "Communication is exposed",
+        "AICPU runs operators that belong on the AI cores",
+        "Host CPU runs operators without a kernel in the plugin",
+        "The other ranks wait for rank 1",
+    } <= titles
+    first, second = report.ranks
+    assert second.computing > first.computing and first.launch_bound > 0

@@ -1,16 +1,13 @@
-"""scripts/check_dtypes.py, python -m benchmarks watch and the audit of a training."""
+"""scripts/check_dtypes.py and the audit of a training."""
 
 import json
 from types import SimpleNamespace
 
-import paddle
 import pytest
 from places import ROOT
 from planted_dtypes import planted
 from tiny_models import fields_of
 
-from benchmarks.device import watch
-from benchmarks.step import LlamaSize
 from llm_npu.commands import check_dtypes
 from llm_npu.config.arguments import DataArguments
 from llm_npu.dtypes import DtypeCheck
@@ -111,14 +108,3 @@ def test_the_audit_of_a_training_names_what_it_finds(on_npu):
     check.on_train_end(None, state, None)
     text = "\n".join(lines)
     assert all(f"planted.py:{line} " in text for line in planted.lines().values()), text
-
-
-@pytest.mark.paddlenlp
-def test_the_benchmark_verifies_and_compares():
-    size = LlamaSize(hidden=32, layers=1, vocabulary=4096, length=16, heads=8, intermediate=88)
-    result = watch.bench(rounds=2, size=size)
-    assert set(result["step_ms"]) == {"bare", *watch.GOALS}
-    assert set(json.loads(json.dumps(result))["added"]) == set(watch.GOALS)
-    lines = watch.text(result).splitlines()
-    assert all(line.startswith(("goal met:", "goal MISSED:")) for line in lines[-3:])
-    assert paddle.get_device() == "npu:0"

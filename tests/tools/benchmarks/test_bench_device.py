@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from benchmarks.device import command
+from benchmarks import device as command
 from benchmarks.step import LlamaSize
 
 TINY = LlamaSize(hidden=32, layers=1, vocabulary=4096, length=16, heads=8, intermediate=88)

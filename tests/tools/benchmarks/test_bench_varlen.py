@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks import report
+from benchmarks import varlen as command
 from benchmarks.contenders import FUSED, Processes
 from benchmarks.contest import Wrong
-from benchmarks.varlen import command
 from benchmarks.work import OPERATORS, filled
 
 pytestmark = pytest.mark.slow

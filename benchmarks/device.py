@@ -15,14 +15,16 @@ if the results differ, and 0 otherwise. A missed goal is only printed, because a
 """
 
 import gc
+import sys
 import time
 from dataclasses import asdict
 
 import virtual_npu
-from benchmarks import contest, machine, options, report, timing
+from benchmarks import machine, options, report, timing
 from benchmarks.contest import Wrong
 from benchmarks.step import LlamaSize
 from benchmarks.step.paddle_llama import PaddleLlama
+from paddle_fused import command_line, strict_json
 
 PLACES = ("cpu", "npu")
 OP_GOAL_US = 3.0
@@ -139,6 +141,15 @@ def text(result):
 
 
 def main(words):
-    parser = options.bare("device", __doc__)
+    parser = command_line.of_document("python -m benchmarks device", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="training steps per place (default 15)")
-    return contest.run_here(parser, words, bench, text, options.need_paddlenlp)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the text")
+    arguments = parser.parse_args(words)
+    options.need_paddlenlp(parser)
+    try:
+        result = bench(arguments.rounds)
+    except Wrong as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(strict_json.dumps(result, indent=2) if arguments.json else text(result))
+    return 0

@@ -1,1 +1,0 @@
-"""A report on a synthetic profile of any size."""

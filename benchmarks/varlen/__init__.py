@@ -1,1 +1,0 @@
-"""A decoder on sequences of different lengths."""

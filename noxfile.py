@@ -11,7 +11,7 @@ session of each release leaves a checkpoint, from which the sessions of later re
 
 After ``--``: ``--quick``, ``--results FOLDER``, and options of pytest; options other than ``-x`` leave the
 test suite out. ``PADDLE_CUSTOM_DEVICE`` may name a checkout of PaddleCustomDevice, whose tests then run too.
-Losses are compared between runs of the same Python only, because its library is the text that is learned:
+Losses of releases are comparable with the same Python only, because its library is the text that is learned:
 ``--force-python 3.10`` chooses one.
 """
 
@@ -55,7 +55,7 @@ def paddle(session: nox.Session, release: str) -> None:
     about = {"commit": commit.strip(), "python": python.strip(), "run": "quick" if quick else "full"}
     known = results.Results(folder, release)
     if before is not None:  # not with -R, which installs nothing
-        known.add({"install keeps Paddle": results.kept(*map(results.frozen, (before, after)))}, **about)
+        known.add({results.INSTALL: results.kept(*map(results.frozen, (before, after)))}, **about)
 
     environment = {
         **{name: None for name in os.environ if name.startswith("VIRTUAL_NPU_")},
@@ -92,10 +92,7 @@ def paddle(session: nox.Session, release: str) -> None:
 @nox.session(python=False)
 def page(session: nox.Session) -> None:
     """Writes docs/versions.md from the results."""
-    known = results.read(results.FOLDER)
-    results.PAGE.write_text(results.page(known))
-    for release, features in results.missing(known).items():
-        session.log(f"{release}: not run: {'; '.join(features)}")
+    results.PAGE.write_text(results.page())
 
 
 def _arguments(words: list[str]) -> tuple[bool, Path, list[str]]:

@@ -7,7 +7,7 @@
     contest.py     from the arguments to the records; whether losses agree
     machine.py     facts that the figures depend on;  timing.py rounds, medians, spreads
     options.py     options shared by benchmarks, and their validation
-    report.py      table, JSON lines, comparison;  chart.py charts of them
+    report.py      table, JSON lines, comparison
 
 A contender's process needs only Python, numpy and its framework, so torch may live in another environment.
 """

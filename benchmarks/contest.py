@@ -17,13 +17,12 @@ class Wrong(Exception):
     """A contender's results are wrong, so nothing is timed."""
 
 
-def run(arguments: argparse.Namespace, bench: Callable, draw: Callable | None = None) -> int:
+def run(arguments: argparse.Namespace, bench: Callable) -> int:
     """Measure, print and write; return the exit status, 1 if a contender is wrong or fails.
 
     Args:
         bench: ``bench(arguments, malloc, records)`` adds its records with the malloc setting "on" or "off"
             and prints them.
-        draw: ``draw(records)`` draws the picture of --chart.
     """
     records = []
     try:
@@ -38,8 +37,6 @@ def run(arguments: argparse.Namespace, bench: Callable, draw: Callable | None = 
     report.show(*report.goals(records))
     if arguments.older is not None:
         report.show(report.comparison(arguments.older, records))
-    if draw and arguments.chart:
-        draw(records)
     return 0
 
 

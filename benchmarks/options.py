@@ -15,7 +15,6 @@ from . import machine, report
 from .work import ITEM_SIZE
 
 DTYPES = tuple(ITEM_SIZE)
-PICTURES = ("chart", "growth")
 
 
 def parser(name: str, document: str, torch: bool = True) -> command_line.Parser:
@@ -32,22 +31,14 @@ def parser(name: str, document: str, torch: bool = True) -> command_line.Parser:
     return new_parser
 
 
-def add_contest(
-    parser,
-    contenders,
-    rounds: int,
-    turns: str,
-    quick: str,
-    chart: str = "draw the shares of the limit",
-) -> None:
-    """Add the options of a contest among selected contenders; the last three arguments are help texts."""
+def add_contest(parser, contenders, rounds: int, turns: str, quick: str) -> None:
+    """Add the options of a contest among selected contenders; the last two arguments are help texts."""
     parser.add_argument("--dtype", choices=DTYPES, help="default: both")
     parser.add_argument("--threads", type=int, default=machine.cores(), help="default: all cores")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"{turns} (default {rounds})")
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--malloc", choices=("on", "off", "both"), default="on", help="default on")
     parser.add_argument("--contenders", metavar="NAMES", default=",".join(contenders), help="comma-separated")
-    parser.add_argument("--chart", metavar="FILE.png", help=chart)
 
 
 def parse_contest(parser, words: Sequence[str], contenders) -> argparse.Namespace:
@@ -84,16 +75,11 @@ def check(parser, arguments) -> None:
         arguments.older = report.read(arguments.compare) if arguments.compare else None
     except ValueError as error:
         parser.error(str(error))
-    for name in ("json", *PICTURES):
-        file = getattr(arguments, name, None)
-        if not file:
-            continue
+    if file := arguments.json:
         if not Path(file).absolute().parent.is_dir():
-            parser.error(f"--{name} {file}: the folder {Path(file).parent} does not exist; create it first")
+            parser.error(f"--json {file}: the folder {Path(file).parent} does not exist; create it first")
         if Path(file).is_dir():
-            parser.error(f"--{name} {file} is a folder; accepted: the name of a file")
-        if name in PICTURES and Path(file).suffix.lower() != ".png":
-            parser.error(f"--{name} {file}; accepted: a name that ends with .png")
+            parser.error(f"--json {file} is a folder; accepted: the name of a file")
     if shutil.which(arguments.torch_python) is None:
         parser.error(
             f"--torch-python {arguments.torch_python} is not a program; accepted: a Python interpreter with "

@@ -88,11 +88,6 @@ def read(file: str) -> list[dict]:
     return records
 
 
-def title(records: list[dict]) -> str:
-    """The machine facts shown on a chart."""
-    return heading(next(record for record in records if record["kind"] == "machine"))
-
-
 def heading(machine: dict) -> str:
     """The machine's record in one line."""
     count = f"{machine['cores']} cores, {machine['threads']} threads"

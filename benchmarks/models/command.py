@@ -1,6 +1,6 @@
 """PaddleNLP's models on the virtual NPU: fused, with each fused operator alone, and unfused.
 
-    python -m benchmarks models --chart models.png       every family: training and generation
+    python -m benchmarks models                          every family: training and generation
     python -m benchmarks models --families llama --ways train --contenders unfused,fused --dtype float32
     python -m benchmarks models --quick                  tiny models without goals, as a smoke test
     python -m benchmarks models --json new.jsonl --compare old.jsonl
@@ -25,7 +25,6 @@ Exit status: 1 if losses or logits differ or a contender fails, 2 for invalid ar
 missed goal is only printed.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 from benchmarks import contest, options, report
@@ -46,7 +45,7 @@ AIMS = (Aim("llama", "train", 1.3),)
 
 def main(words):
     arguments = parse(words)
-    return contest.run(arguments, bench, partial(results.chart, arguments.chart))
+    return contest.run(arguments, bench)
 
 
 def bench(arguments, malloc, records):
@@ -82,14 +81,7 @@ def goals(records):
 
 def parse(words):
     parser = options.parser("models", __doc__, torch=False)
-    options.add_contest(
-        parser,
-        turns.CONTENDERS,
-        5,
-        "rounds of each contender in a group",
-        "tiny models",
-        "draw the gain of each operator",
-    )
+    options.add_contest(parser, turns.CONTENDERS, 5, "rounds of each contender in a group", "tiny models")
     parser.add_argument(
         "--families", metavar="NAMES", default=",".join(SIZES), help="comma-separated (default: all)"
     )

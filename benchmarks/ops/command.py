@@ -3,8 +3,7 @@
     python -m benchmarks ops             everything (long: compiling takes most of it)
     python -m benchmarks ops --quick     small sizes, as a smoke test
     python -m benchmarks ops --only swiglu --dtype bfloat16 --contenders "fused cpu,torch eager"
-    python -m benchmarks ops --json new.jsonl --chart new.png --compare old.jsonl
-    python -m benchmarks ops --growth growth.png    how costs grow with sizes (first contender, dtype)
+    python -m benchmarks ops --json new.jsonl --compare old.jsonl
 
 Contenders, each a separate process: fused cpu and fused npu (this project's host kernels on the CPU place and
 on the virtual NPU), composed (the same operators from plain Paddle operators), paddle (Paddle's own kernel if
@@ -25,13 +24,12 @@ only printed.
 """
 
 import sys
-from functools import partial
 
-from benchmarks import chart, contenders, contest, options, report
+from benchmarks import contenders, contest, options, report
 from benchmarks.contenders import CONTENDERS, FUSED, TORCH
 from benchmarks.timing import summary
 
-from . import cases, growth, limits, measure
+from . import cases, limits, measure
 
 GEMM_SIZE = {True: 256, False: 2048}  # key: whether it is a quick run
 GEMM_BY = ("paddle", "fused npu", "torch eager")  # contenders for the measured matmul rate
@@ -39,11 +37,7 @@ WITH_MEMORY = ("linear_cross_entropy",)
 
 
 def main(words):
-    arguments = parse(words)
-    if arguments.growth:
-        arguments.malloc = "off" if arguments.malloc == "off" else "on"
-        return contest.run(arguments, growth_of_costs)
-    return contest.run(arguments, bench, partial(chart.share_of_limit, arguments))
+    return contest.run(parse(words), bench)
 
 
 def bench(arguments, malloc, records):
@@ -51,7 +45,7 @@ def bench(arguments, malloc, records):
     quick, rounds, names = arguments.quick, arguments.rounds, arguments.contenders
     start = (arguments.threads, malloc, arguments.torch_python)
     chosen = list(cases.cases(cases.QUICK if quick else cases.SIZES, arguments.only, arguments.dtypes))
-    bandwidth = limits.measure(arguments.threads, rounds, sets(quick))
+    bandwidth = limits.measure(arguments.threads, rounds, (8, 32) if quick else limits.SETS_MIB)
     with contenders.Processes(dict.fromkeys([*names, *GEMM_BY]), *start) as processes:
         rates = measure.gemm_contest(processes, GEMM_SIZE[quick], rounds)
         found_limits = measure.Limits(bandwidth, measure.fastest(rates))
@@ -77,32 +71,6 @@ def bench(arguments, malloc, records):
             records += memory_records(case, malloc, names, start)
     mine = [record for record in records if record.get("malloc") == malloc]
     report.show(report.table(mine, names, f"malloc setting {malloc}"))
-
-
-def sets(quick):
-    """Sizes, in MiB, of the working sets whose bandwidth is measured."""
-    return (8, 32) if quick else limits.SETS_MIB
-
-
-def growth_of_costs(arguments, malloc, records):
-    """Print and draw how the first contender's times, and the cost model's lower bound, grow with sizes."""
-    name = arguments.contenders[0]
-    bandwidth = limits.measure(arguments.threads, arguments.rounds, sets(arguments.quick))
-    start = (arguments.threads, malloc, arguments.torch_python)
-    measured = {}
-    with contenders.Processes(dict.fromkeys([name, *GEMM_BY]), *start) as processes:
-        flops = measure.gemm_rates(processes, GEMM_SIZE[arguments.quick], arguments.rounds)
-        found_limits = measure.Limits(bandwidth, flops)
-        for family, of in growth.families(arguments.dtypes[0], arguments.quick).items():
-            for case in of:
-                print(case, file=sys.stderr)
-                result = measure.times(case, {name: processes[name]}, arguments.rounds)
-                if name in result["seconds"]:
-                    seconds = summary(result["seconds"][name]).median
-                    measured.setdefault(family, []).append((case, seconds, found_limits.floor(case)))
-    contest.record_machine(records, arguments.threads, malloc, bandwidth=bandwidth, gemm=flops)
-    report.show(f"{name}, malloc setting {malloc}:", *growth.lines(measured))
-    growth.draw(measured, arguments.growth)
 
 
 def goal_records(case, malloc, floor, medians, full):
@@ -135,10 +103,9 @@ def parse(words):
     parser = options.parser("ops", __doc__)
     parser.add_argument("--only", metavar="PATTERN", help="cases whose name contains or matches PATTERN")
     options.add_contest(parser, CONTENDERS, 9, "rounds of each contender", "small sizes")
-    parser.add_argument("--growth", metavar="FILE.png", help="draw the growth of costs with sizes instead")
     arguments = options.parse_contest(parser, words, CONTENDERS)
     sizes = cases.QUICK if arguments.quick else cases.SIZES
-    if not arguments.growth and not any(cases.cases(sizes, arguments.only, arguments.dtypes)):
+    if not any(cases.cases(sizes, arguments.only, arguments.dtypes)):
         first = next(cases.cases(sizes, None, arguments.dtypes))
         parser.error(
             f"--only {arguments.only!r} matches no case; accepted: a part of a name, such as "

@@ -5,5 +5,5 @@ jobs.py      starts two ranks with a link of given bandwidth, and reads their me
 worker.py    one rank: verifies, then times all settings alternately
 ring.py      ring attention: its cases, and what its transfers can hide behind
 ring_rank.py ring attention on a rank
-results.py   records, goals, the table and the chart
+results.py   records, goals and the table
 """

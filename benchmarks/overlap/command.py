@@ -1,6 +1,6 @@
 """Overlap of matmul and communication: two ranks of the virtual NPU, links of several speeds.
 
-    python -m benchmarks overlap --json overlap.jsonl --chart overlap.png
+    python -m benchmarks overlap --json overlap.jsonl
     python -m benchmarks overlap --only all_gather_matmul --dtype bfloat16 --ratios 1
 
 Measures every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen
@@ -21,7 +21,6 @@ is only printed.
 """
 
 from fnmatch import fnmatch
-from functools import partial
 
 from benchmarks import contest, options, report, timing
 from benchmarks.overlap import jobs, ring
@@ -31,15 +30,12 @@ QUICK_SECONDS = 0.002
 
 
 def main(words):
-    arguments = parse(words)
-    from benchmarks.overlap import results  # imported late: it imports paddle, which takes seconds
-
-    return contest.run(arguments, bench, partial(results.chart, arguments.chart))
+    return contest.run(parse(words), bench)
 
 
 def bench(arguments, _, records):
     """Add the records of all cases on all links; print the tables."""
-    from benchmarks.overlap import results
+    from benchmarks.overlap import results  # imported late: it imports paddle, which takes seconds
 
     contest.record_machine(records, arguments.threads, "on")
     products = [(operator, way) for operator, way in arguments.work if operator != RING]
@@ -109,7 +105,6 @@ def parse(words):
     parser.add_argument("--threads", type=int, default=1, help="threads per rank (default 1)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds per setting (default 7)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, as a smoke test")
-    parser.add_argument("--chart", metavar="FILE.png", help="draw time over serial by link")
     parser.set_defaults(malloc="on")
     arguments = parser.parse_args(words)
     arguments.dtypes = (arguments.dtype,) if arguments.dtype else options.DTYPES

@@ -1,4 +1,4 @@
-"""Records, goals, the table and the chart.
+"""Records, goals and the table.
 
 A record of kind "time" is one contender on one case with one link, in seconds. Settings also have:
 
@@ -132,39 +132,3 @@ def _share(value: float | None) -> str:
 
 def _milliseconds(value: float | None) -> str:
     return "" if value is None else report.milliseconds(value)
-
-
-def chart(file: str, records: list[dict]) -> None:
-    """The time relative to serial over communication / matmul, for each case and setting."""
-    from matplotlib.figure import Figure  # imported late, because it is slow
-
-    cases: dict[tuple, list[dict]] = {}
-    for record in records:
-        if record["kind"] == "time" and "gain" in record:
-            cases.setdefault(tuple(record[key] for key in ("operator", "way", "dtype")), []).append(record)
-    rows = (len(cases) + 2) // 3
-    figure = Figure(figsize=(14, 3.4 * rows), layout="constrained")
-    plots = figure.subplots(rows, 3, squeeze=False)
-    for axes, (case, of) in zip(plots.flat, cases.items(), strict=False):
-        for position, name in enumerate(dict.fromkeys(record["setting"] for record in of)):
-            points = sorted(
-                (record["ratio"], 1 - record["gain"]) for record in of if record["setting"] == name
-            )
-            style = "--" if name == "planned" else "-"
-            axes.plot(
-                *zip(*points, strict=True), style, marker="o", color=f"C{position}", label=name, markersize=3
-            )
-        bounds = {}
-        for record in of:
-            if "bound" in record:
-                serial = record["median"] / (1 - record["gain"])
-                bounds[record["ratio"]] = min(bounds.get(record["ratio"], 9.0), record["bound"] / serial)
-        axes.plot(*zip(*sorted(bounds.items()), strict=True) if bounds else ([], []), "k:", label="bound")
-        axes.set_title(" ".join(case), fontsize=9)
-        axes.set_xlabel("communication / product", fontsize=8)
-        axes.set_ylabel("time / serial", fontsize=8)
-        axes.legend(fontsize=6)
-    for axes in list(plots.flat)[len(cases) :]:
-        axes.axis("off")
-    figure.suptitle(f"Virtual NPU, 2 ranks: {report.title(records)}")
-    figure.savefig(file, dpi=120)

@@ -2,7 +2,7 @@
 
     python -m benchmarks step                       110M parameters, float32 and bfloat16: minutes
     python -m benchmarks step --quick               a tiny one, as a smoke test
-    python -m benchmarks step --dtype float32 --json new.jsonl --chart new.png --compare old.jsonl
+    python -m benchmarks step --dtype float32 --json new.jsonl --compare old.jsonl
 
 A step is forward, backward, clipping by the global norm, AdamW. Contenders, each a separate process:
 
@@ -32,7 +32,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks import chart, contenders, contest, options, report, timing
+from benchmarks import contenders, contest, options, report, timing
 from benchmarks.contenders import contender
 from benchmarks.ops import measure
 from benchmarks.report import Goal
@@ -73,8 +73,7 @@ AIMS = (
 
 
 def main(words):
-    arguments = parse(words)
-    return contest.run(arguments, bench, partial(chart.share_of_limit, arguments))
+    return contest.run(parse(words), bench)
 
 
 def bench(arguments, malloc, records):

@@ -26,7 +26,7 @@ ONLY = "swiglu 64x256 float32 fwd"
 def first_run(run_python, tmp_path_factory):
     """The result on one operator with every contender, and the files that it wrote."""
     folder = tmp_path_factory.mktemp("bench_ops")
-    written = ["--json", folder / "new.jsonl", "--chart", folder / "new.png"]
+    written = ["--json", folder / "new.jsonl"]
     done = run_python(*PROGRAM, "--quick", "--only", ONLY, "--rounds", 2, *written)
     return done, folder
 
@@ -56,10 +56,6 @@ def test_records(first_run):
     assert all(isinstance(record["met"], bool) for record in records if record["kind"] == "goal")
 
 
-def test_chart(first_run):
-    assert (first_run[1] / "new.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_compare_prints_ratios(first_run, run_python):
     older = first_run[1] / "new.jsonl"
     names = ["--contenders", "fused cpu", "--compare", older]
@@ -73,15 +69,6 @@ def test_compare_prints_ratios(first_run, run_python):
     ]
     assert len(rows) == 1
     float(rows[0].split("│")[-2])
-
-
-def test_growth_of_costs(run_python, tmp_path):
-    picture = tmp_path / "growth.png"
-    names = ["--contenders", "fused cpu", "--rounds", 1]
-    done = run_python(*PROGRAM, "--quick", "--growth", picture, *names)
-    assert done.returncode == 0, done.stderr
-    assert "rms_norm over T, 32x256 to 64x256, fwd+bwd: model x 2.00, measured x " in done.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_is_no_record_is_refused(run_python, tmp_path):
@@ -106,7 +93,6 @@ def test_unknown_contender_is_refused(run_python):
             "matches none of the cases",
         ),
         (["--json", "no/folder/new.jsonl"], "the folder no/folder does not exist"),
-        (["--chart", "new.jpg"], "accepted: a name that ends with .png"),
         (["--torch-python", "no/python"], "no/python is not a program"),
     ],
 )

@@ -20,6 +20,10 @@ def refused(argv, *words):
     return message
 
 
+def with_paddlenlp(flags, *words):
+    return pytest.param(flags.split(), words, marks=pytest.mark.paddlenlp)
+
+
 def test_defaults_train_a_small_llama_in_bf16_with_fused_operators():
     run = config.parse([])
     assert (run.model.model_name_or_path, run.data.input_dir, run.device) == ("llama-tiny", None, "npu")
@@ -116,11 +120,7 @@ def test_names_far_from_all_others_are_refused():
         (["--dump_tensors", "3:1"], ["--dump_tensors is 3:1"]),
         (["--compare_with", "native"], ["--compare_with", "composed or upstream"]),
         (["--compare_with", "upstream", "--disable_fused_options"], ["--compare_with", "this run has none"]),
-        pytest.param(
-            ["--check_nan_inf", "--enable_auto_parallel"],
-            ["--check_nan_inf", "--enable_auto_parallel"],
-            marks=pytest.mark.paddlenlp,
-        ),
+        with_paddlenlp("--check_nan_inf --enable_auto_parallel", "--check_nan_inf", "--enable_auto_parallel"),
         (["--gradient_accumulation_steps", "0"], ["--gradient_accumulation_steps is 0"]),
         (["--per_device_train_batch_size", "0"], ["--per_device_train_batch_size"]),
         (["--max_seq_length", "0"], ["--max_seq_length"]),
@@ -139,53 +139,33 @@ def test_names_far_from_all_others_are_refused():
         (["--data_impl", "lazy"], ["lazy", "must be mmap"]),
         (["--split", "9,x"], ["--split", "9,x"]),
         (["--split", "0,1,0"], ["--split", "nothing for training"]),
-        pytest.param(
-            ["--model_type", "opt"],
-            ["--model_type is 'opt'", "llama, qwen2, mistral, mixtral, qwen2_moe, gpt or gemma"],
-            marks=pytest.mark.paddlenlp,
+        with_paddlenlp(
+            "--model_type opt",
+            "--model_type is 'opt'",
+            "llama, qwen2, mistral, mixtral, qwen2_moe, gpt or gemma",
         ),
         (["--device", "cpu", "--bf16"], ["--bf16", "CPU place"]),
         (["--device", "cpu", "--fp16"], ["--fp16", "CPU place"]),
-        pytest.param(["--to_static"], ["--to_static", "--enable_auto_parallel"], marks=pytest.mark.paddlenlp),
+        with_paddlenlp("--to_static", "--to_static", "--enable_auto_parallel"),
         (["--continue_training"], ["llama-tiny", "preset"]),
         (["--do_eval", "false", "--evaluation_strategy", "steps"], ["--do_eval false contradicts"]),
         (["--do_eval", "--evaluation_strategy", "no"], ["--do_eval true contradicts"]),
         (["--do_train", "false"], ["--do_train", "nothing to do"]),
-        pytest.param(
-            ["--enable_auto_parallel", "--fp16"],
-            ["--enable_auto_parallel", "--bf16"],
-            marks=pytest.mark.paddlenlp,
+        with_paddlenlp("--enable_auto_parallel --fp16", "--enable_auto_parallel", "--bf16"),
+        with_paddlenlp(
+            "--enable_auto_parallel --fp16_opt_level O1", "--enable_auto_parallel", "--fp16_opt_level"
         ),
-        pytest.param(
-            ["--enable_auto_parallel", "--fp16_opt_level", "O1"],
-            ["--enable_auto_parallel", "--fp16_opt_level"],
-            marks=pytest.mark.paddlenlp,
+        with_paddlenlp(
+            "--enable_auto_parallel --no_amp_master_grad", "--enable_auto_parallel", "--amp_master_grad"
         ),
-        pytest.param(
-            ["--enable_auto_parallel", "--no_amp_master_grad"],
-            ["--enable_auto_parallel", "--amp_master_grad"],
-            marks=pytest.mark.paddlenlp,
+        with_paddlenlp("--enable_auto_parallel --packing none", "--enable_auto_parallel", "--packing stream"),
+        with_paddlenlp(
+            "--enable_auto_parallel --pipeline_parallel_degree 2 --hybrid_parallel_topo_order sharding_first",
+            "--hybrid_parallel_topo_order",
+            "pp_first",
         ),
-        pytest.param(
-            ["--enable_auto_parallel", "--packing", "none"],
-            ["--enable_auto_parallel", "--packing stream"],
-            marks=pytest.mark.paddlenlp,
-        ),
-        pytest.param(
-            [
-                "--enable_auto_parallel",
-                "--pipeline_parallel_degree",
-                "2",
-                "--hybrid_parallel_topo_order",
-                "sharding_first",
-            ],
-            ["--hybrid_parallel_topo_order", "pp_first"],
-            marks=pytest.mark.paddlenlp,
-        ),
-        pytest.param(
-            ["--enable_auto_parallel", "--to_static", "--nonfinite", "skip"],
-            ["--to_static", "--nonfinite skip"],
-            marks=pytest.mark.paddlenlp,
+        with_paddlenlp(
+            "--enable_auto_parallel --to_static --nonfinite skip", "--to_static", "--nonfinite skip"
         ),
         (["--stage", "rlhf"], ["--stage", "pt, sft or dpo"]),
         (["--stage", "dpo", "--dpo_beta", "0"], ["--dpo_beta is 0", "0.001 or more"]),

@@ -126,10 +126,7 @@ def bench(rounds, op_rounds=OP_ROUNDS, size=SIZE):
 
 
 def text(result):
-    lines = [
-        report.heading(result["machine"]),
-        f"{'':18}{'cpu':>18}{'npu':>18}{'overhead':>12}{'ratio':>8}",
-    ]
+    lines = [report.heading(result["machine"]), f"{'':18}{'cpu':>18}{'npu':>18}{'overhead':>12}{'ratio':>8}"]
     compared = [(f"{name} 4x4 (us)", both) for name, both in result["ops_us"].items()]
     for label, both in [*compared, ("Llama step (ms)", result["step_ms"])]:
         places = "".join(f"{both[p]['median']:10.2f} ±{both[p]['spread']:6.2f}" for p in PLACES)

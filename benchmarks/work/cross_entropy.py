@@ -92,11 +92,7 @@ class LinearCrossEntropy(Work):
         wide = hidden.astype(np.float64)
         drows = _dlogits(wide[rows] @ weight, labels[rows], self.tokens)
         dcolumns = np.exp(wide @ weight[:, columns] - largest[:, None]) - (labels[:, None] == columns)
-        return {
-            "loss": loss.mean(),
-            "dhidden": drows @ weight.T,
-            "dweight": wide.T @ dcolumns / self.tokens,
-        }
+        return {"loss": loss.mean(), "dhidden": drows @ weight.T, "dweight": wide.T @ dcolumns / self.tokens}
 
     def memory(self, contender, item_size, backward):
         return 4 * self.tokens * self.vocabulary * 4 + 3 * self.cost(item_size, backward).bytes

@@ -13,10 +13,7 @@ from watched_ranks import LIMIT, Ranks
 from llm_npu.launch import heartbeat
 
 TIMEOUT = heartbeat.TIMEOUT * heartbeat.INTERVAL
-MACHINE = [
-    "machine machine0 (10.77.0.1, ranks 0 to 1)",
-    "machine machine1 (10.77.0.2, rank 2)",
-]
+MACHINE = ["machine machine0 (10.77.0.1, ranks 0 to 1)", "machine machine1 (10.77.0.2, rank 2)"]
 
 
 @pytest.fixture
@@ -86,14 +83,8 @@ def test_the_first_of_two_machines_cannot_know_which_is_cut_off(running):
 @pytest.mark.parametrize(
     ("absent", "sentence"),
     [
-        (
-            [2],
-            "the machine 10.77.0.2 (rank 2) is lost: ",
-        ),
-        (
-            [0, 1],
-            "the machine 10.77.0.1 (ranks 0 to 1) is lost, ",
-        ),
+        ([2], "the machine 10.77.0.2 (rank 2) is lost: "),
+        ([0, 1], "the machine 10.77.0.1 (ranks 0 to 1) is lost, "),
     ],
 )
 def test_a_machine_that_never_appears(two_machines, absent, sentence, tmp_path):

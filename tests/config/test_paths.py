@@ -34,10 +34,7 @@ def test_the_home_folder_in_flags_and_files(home):
     expected["model_name_or_path"] = str(home / "model")
     settings = GIVEN | {"model_name_or_path": "~/model"}
     (home / "run.yaml").write_text(json.dumps(settings))
-    for argv in (
-        [f"--{name}={value}" for name, value in settings.items()],
-        ["--config=~/run.yaml"],
-    ):
+    for argv in ([f"--{name}={value}" for name, value in settings.items()], ["--config=~/run.yaml"]):
         read = config.read(argv)
         assert {name: getattr(read.values, name) for name in expected} == expected
         assert read.early.output_dir == home / "out"

@@ -108,16 +108,8 @@ def test_a_template_file_takes_the_place_of_the_tokenizers(samples, tmp_path):
     ("pairs", "fields", "sentence"),
     [
         ([], {}, "contains no conversations"),
-        (
-            SUMS[:3],
-            {"split": "949,50,1"},
-            r"validation split .* 3 conversations .*--do_eval false",
-        ),
-        (
-            SUMS,
-            {"max_seq_length": 5},
-            "training split .* first 5",
-        ),
+        (SUMS[:3], {"split": "949,50,1"}, r"validation split .* 3 conversations .*--do_eval false"),
+        (SUMS, {"max_seq_length": 5}, "training split .* first 5"),
         (SUMS, {"vocab_size": 60}, "another tokenizer"),
     ],
 )

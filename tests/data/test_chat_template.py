@@ -108,11 +108,7 @@ def test_the_pieces_are_what_inference_sees(tokenizer):
 @pytest.mark.parametrize(
     ("source", "messages", "sentence"),
     [
-        (
-            INSTRUCT,
-            [MESSAGES[1], MESSAGES[3], MESSAGES[2]],
-            "roles must alternate",
-        ),
+        (INSTRUCT, [MESSAGES[1], MESSAGES[3], MESSAGES[2]], "roles must alternate"),
         ("{{ messages[0].content }}", MESSAGES, "does not render answer 1"),
         ("{# nothing #}", MESSAGES, "does not render answer 1"),
         (
@@ -161,9 +157,7 @@ def test_a_boundary_inside_a_token_of_the_whole_text_is_kept(tokenizer):
 
 
 @pytest.mark.parametrize(
-    "source",
-    [CHATML, pytest.param(PADDLENLP, marks=pytest.mark.paddlenlp)],
-    ids=["jinja", "paddlenlp"],
+    "source", [CHATML, pytest.param(PADDLENLP, marks=pytest.mark.paddlenlp)], ids=["jinja", "paddlenlp"]
 )
 def test_a_saved_tokenizer_has_its_template(tokenizer, tmp_path, source):
     expected = texts(tokenizer, source)

@@ -63,10 +63,7 @@ def test_qwen3_trains_each_answer_where_it_thinks(samples):
     pieces = samples(QWEN3, [SYSTEM, FIRST[0], THOUGHT, SECOND[0], REASONED])
     prompt = "<|im_start|>assistant\n"
     assert pieces == [
-        [
-            (chatml(SYSTEM, FIRST[0]) + prompt, False),
-            ("<think>\nadd\n</think>\n\n4<|im_end|>\n", True),
-        ],
+        [(chatml(SYSTEM, FIRST[0]) + prompt, False), ("<think>\nadd\n</think>\n\n4<|im_end|>\n", True)],
         [
             (chatml(SYSTEM, *FIRST, SECOND[0]) + prompt, False),
             ("<think>\nfour and one\n</think>\n\n5<|im_end|>\n", True),
@@ -131,10 +128,7 @@ def test_calls_of_tools(samples, tokenizer):
 def test_answers_of_weight_0_are_context(samples):
     both = [*FIRST, *SECOND]
     (pieces,) = samples(CHATML, both, context={1})
-    assert pieces == [
-        (chatml(*FIRST, SECOND[0]) + "<|im_start|>assistant\n", False),
-        ("5<|im_end|>\n", True),
-    ]
+    assert pieces == [(chatml(*FIRST, SECOND[0]) + "<|im_start|>assistant\n", False), ("5<|im_end|>\n", True)]
     assert samples(CHATML, both, context={3}) == samples(CHATML, FIRST)
     assert samples(CHATML, both, context={1, 3}) == []
     assert len(samples(QWEN3, both, context={1})) == 1

@@ -392,10 +392,7 @@ def test_lora_trains_and_its_merged_model_generates(run_python, finished, conver
     ("arguments", "sentence"),
     [
         (("--model_type", "mistral"), "--model_type is 'mistral', but must be llama, "),
-        (
-            ("--enable_auto_parallel", "true"),
-            "this environment has PaddleFormers",
-        ),
+        (("--enable_auto_parallel", "true"), "this environment has PaddleFormers"),
         (("--overlap", "auto"), "the extra paddlenlp"),
         (("--recompute_granularity", "full"), "--recompute_granularity "),
         (("--nproc", "2", "--context_parallel_degree", "2"), "--context_parallel_degree"),

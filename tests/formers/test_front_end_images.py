@@ -23,12 +23,7 @@ def write(tmp_path):
     def of(*records: dict, template: str = "paddleocr_vl", **settings) -> dict:
         file = tmp_path / "train.jsonl"
         file.write_text("\n".join(map(json.dumps, records)) + "\n")
-        return {
-            "stage": "VL-SFT",
-            "template": template,
-            "train_dataset_path": f"{file}",
-            **settings,
-        }
+        return {"stage": "VL-SFT", "template": template, "train_dataset_path": f"{file}", **settings}
 
     return of
 

@@ -54,12 +54,7 @@ def test_stdin():
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [
-        ("missing.log", "No such file"),
-        (".", "Is a directory"),
-        ("", "No such file"),
-        ("x" * 300, "too long"),
-    ],
+    [("missing.log", "No such file"), (".", "Is a directory"), ("", "No such file"), ("x" * 300, "too long")],
 )
 def test_what_cannot_be_read(doctor, tmp_path, name, words):
     done = doctor("--explain", name, cwd=tmp_path)

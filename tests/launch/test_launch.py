@@ -117,10 +117,7 @@ def test_paddles_launcher_sees_the_devices(run_python, front_end, tmp_path):
     "flags, sentence",
     [
         (["--nproc", "2", "--device", "cpu"], "Paddle's gloo"),
-        (
-            ["--nproc", "2", "--device", "npu:1"],
-            "npu:1 selects one device, but 2 processes ",
-        ),
+        (["--nproc", "2", "--device", "npu:1"], "npu:1 selects one device, but 2 processes "),
         (["--nproc", "17"], "17 processes need a device each, "),
         (["--nproc", "two"], "--nproc: 'two' is not a whole number"),
         (["--nproc", "0"], "--nproc is 0, but must be 1 or more"),

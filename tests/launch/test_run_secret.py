@@ -25,24 +25,15 @@ def _file(folder, content, mode):
 
 
 BAD = {
-    "short": (
-        lambda folder: {machines.SECRET: "short"},
-        "LLM_NPU_RUN_SECRET has 5 characters; accepted: 16",
-    ),
+    "short": (lambda folder: {machines.SECRET: "short"}, "LLM_NPU_RUN_SECRET has 5 characters; accepted: 16"),
     "two": (
         lambda folder: {machines.SECRET: SECRET, machines.SECRET_FILE: "x"},
         "are both set; set one of them.",
     ),
     "none": (lambda folder: {machines.SECRET_FILE: str(folder / "none")}, "cannot be read: "),
     "NUL": (lambda folder: {machines.SECRET_FILE: "a\0b"}, "cannot be read: "),
-    "a folder": (
-        lambda folder: {machines.SECRET_FILE: str(folder)},
-        "which is not a file; accepted: ",
-    ),
-    "a device": (
-        lambda folder: {machines.SECRET_FILE: "/dev/zero"},
-        "which is not a file; accepted: ",
-    ),
+    "a folder": (lambda folder: {machines.SECRET_FILE: str(folder)}, "which is not a file; accepted: "),
+    "a device": (lambda folder: {machines.SECRET_FILE: "/dev/zero"}, "which is not a file; accepted: "),
     "for all": (
         lambda folder: _file(folder, SECRET.encode(), 0o644),
         "which other users may read or write; run",

@@ -11,15 +11,7 @@ import numpy as np
 import paddle
 import pytest
 from fused_models import table
-from fused_models.comparison import (
-    Batch,
-    assert_as_accurate,
-    built,
-    random_batch,
-    results,
-    truth,
-    unfused,
-)
+from fused_models.comparison import Batch, assert_as_accurate, built, random_batch, results, truth, unfused
 from fused_models.families import BY_NAME, CELLS, FAMILIES
 from fused_models.generation import greedy
 from fused_models.rounding import round_otherwise

@@ -55,12 +55,7 @@ SIZES = {
     "max_position_embeddings": 64,
     "num_experts_per_tok": 2,
 }
-QWEN2_MOE = {
-    **SIZES,
-    "num_experts": 4,
-    "moe_intermediate_size": 80,
-    "shared_expert_intermediate_size": 112,
-}
+QWEN2_MOE = {**SIZES, "num_experts": 4, "moe_intermediate_size": 80, "shared_expert_intermediate_size": 112}
 MODELS = {
     "Mixtral": (MixtralForCausalLM, {**SIZES, "num_local_experts": 4, "intermediate_size": 80}),
     "Qwen2Moe": (Qwen2MoeForCausalLM, QWEN2_MOE),

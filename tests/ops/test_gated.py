@@ -122,10 +122,7 @@ def bad_inputs():
     return {
         "no tensor": (lambda: swiglu(3.0), "swiglu.*x.*float"),
         "integers": (lambda: swiglu(x.astype("int32")), "x.*int32.*float32"),
-        "y of another device": (
-            lambda: swiglu(x, x.to("npu:0")),
-            "x.*cpu.*y.*npu:0",
-        ),
+        "y of another device": (lambda: swiglu(x, x.to("npu:0")), "x.*cpu.*y.*npu:0"),
         "y of another rank": (lambda: swiglu(x, x[0]), r"x.*\[4, 8\].*y.*\[8\]"),
     }
 

@@ -82,14 +82,8 @@ MODES = {
         lambda: rotary_mul(*npu((2, 8, 4, 64), (2, 8, 1, 64))),
         r"composition .*\[1, S, 1, D\]",
     ),
-    "head size": (
-        lambda: rotary_mul(*npu((2, 8, 4, 32), (1, 8, 1, 32))),
-        "composition .*896 .*64",
-    ),
-    "heads": (
-        lambda: rotary_mul(*npu((1, 1, 1000, 64), (1, 1, 1, 64))),
-        "composition .*1000 heads",
-    ),
+    "head size": (lambda: rotary_mul(*npu((2, 8, 4, 32), (1, 8, 1, 32))), "composition .*896 .*64"),
+    "heads": (lambda: rotary_mul(*npu((1, 1, 1000, 64), (1, 1, 1, 64))), "composition .*1000 heads"),
     "gradient of cos": (
         lambda: rotary_mul(*npu((2, 8, 4, 64), (1, 8, 1, 64), gradient=True)),
         "composition.*gradient.*cos.*sin",
@@ -187,29 +181,17 @@ def bad_inputs():
     positions = paddle.to_tensor([[0, 1, 2]])
     far = paddle.to_tensor([[0, 1, 16]])
     return {
-        "no tensor": (
-            lambda: rotary_mul(x, 1.0, angles),
-            "rotary_mul.*cos.*float",
-        ),
-        "odd head": (
-            lambda: rotary_mul(x[..., :7], *[angles[..., :7]] * 2),
-            "head size.*7.*even",
-        ),
+        "no tensor": (lambda: rotary_mul(x, 1.0, angles), "rotary_mul.*cos.*float"),
+        "odd head": (lambda: rotary_mul(x[..., :7], *[angles[..., :7]] * 2), "head size.*7.*even"),
         "another D": (lambda: rotary_mul(x, *[angles[..., :6]] * 2), r"cos.*\[1, 6, 1, 6\]"),
         "sizes": (lambda: rotary_mul(x, *[angles[:, :5]] * 2), r"cos.*\[1, 5, 1, 8\]"),
         "cos unlike sin": (lambda: rotary_mul(x, angles, x), r"cos.*\[1, 6, 1, 8\].*sin.*\[2, 6, 4, 8\]"),
         "rank of cos": (lambda: rotary_mul(x, angles[0], angles[0]), "cos.*rank"),
-        "devices": (
-            lambda: rotary_mul(x, angles.to("npu:0"), angles),
-            "x.*cpu.*cos.*npu:0.*sin.*cpu",
-        ),
+        "devices": (lambda: rotary_mul(x, angles.to("npu:0"), angles), "x.*cpu.*cos.*npu:0.*sin.*cpu"),
         "ranks": (lambda: apply_rotary(q, k[0], cos, sin), "apply_rotary.*q.*shape"),
         "batches": (lambda: apply_rotary(q, k[:1], cos, sin), r"k.*\[1, 3, 2, 8\]"),
         "head sizes": (lambda: apply_rotary(q, k[..., :6], cos, sin), r"x.*\[2, 3, 2, 6\]"),
-        "table": (
-            lambda: apply_rotary(q, k, cos[None], sin),
-            r"cos.*\[1, 16, 8\].*\[P, D\]",
-        ),
+        "table": (lambda: apply_rotary(q, k, cos[None], sin), r"cos.*\[1, 16, 8\].*\[P, D\]"),
         "table of sin": (lambda: apply_rotary(q, k, cos, sin[:15]), "cos.*16.*sin.*15"),
         "short": (lambda: apply_rotary(q, k, cos[:2], sin[:2]), "2 positions.*q.*3"),
         "float positions": (

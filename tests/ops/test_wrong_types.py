@@ -68,10 +68,7 @@ CASES = {
     "explain of a number": (lambda: masks.causal().explain(8), ("explain", "shape", "8", INTS)),
     "dropout": (lambda: attention(dropout="0.1"), ("flash_attention", "dropout", "'0.1'", NUMBER)),
     "scale": (lambda: attention(scale="1"), ("flash_attention", "scale", "'1'", NUMBER)),
-    "num_heads": (
-        lambda: attention("BSH", num_heads="2"),
-        ("flash_attention", "num_heads", "'2'", INT),
-    ),
+    "num_heads": (lambda: attention("BSH", num_heads="2"), ("flash_attention", "num_heads", "'2'", INT)),
     "num_heads of a fraction": (lambda: attention("BSH", num_heads=2.0), ("num_heads", "2.0", INT)),
     "cu_seqlens_q of fractions": (lambda: tokens([0.0, 8.0]), ("cu_seqlens_q", "0.0", INT)),
     "cu_seqlens_q of floats in a tensor": (

@@ -34,10 +34,7 @@ METHODS = {
     "auto-parallel, pipeline": [2, f"{AUTO} --pipeline_parallel_degree 2 {FLOAT32}"],
     "static, tensor parallel": [2, f"{AUTO} --to_static {TENSOR}"],
     "static, sharding stage 1": [2, f"{AUTO} --to_static --sharding stage1"],
-    "static, pipeline": [
-        2,
-        f"{AUTO} --to_static --pipeline_parallel_degree 2 {FLOAT32}",
-    ],
+    "static, pipeline": [2, f"{AUTO} --to_static --pipeline_parallel_degree 2 {FLOAT32}"],
 }
 
 

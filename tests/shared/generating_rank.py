@@ -12,11 +12,7 @@ from pathlib import Path
 import numpy as np
 
 VOCABULARY, END, NEW = 128, 2, 8
-WAYS = {
-    "greedy": {},
-    "sampling": {"top_p": 0.9, "temperature": 1.5},
-    "beam": {"num_beams": 3},
-}
+WAYS = {"greedy": {}, "sampling": {"top_p": 0.9, "temperature": 1.5}, "beam": {"num_beams": 3}}
 
 
 def prompts() -> list[list[int]]:

@@ -41,12 +41,7 @@ FIELDS = {
     "qwen2": {"model_type": "qwen2", "rope_theta": 1e6},
     "qwen2-tied": {"model_type": "qwen2", "rope_theta": 1e6, "tie_word_embeddings": True},
     "mistral": {"model_type": "mistral", "rope_theta": 10000.0, "sliding_window": None},
-    "gemma": {
-        "model_type": "gemma",
-        "head_dim": 16,
-        "hidden_act": "gelu",
-        "tie_word_embeddings": True,
-    },
+    "gemma": {"model_type": "gemma", "head_dim": 16, "hidden_act": "gelu", "tie_word_embeddings": True},
     "gpt": {
         "model_type": "gpt",
         "num_key_value_heads": None,

@@ -80,14 +80,7 @@ def test_every_fault_is_named_and_the_rest_is_done(accepted):
     assert of("report")  # the profile's
     assert set(named) == {
         case
-        for operator in (
-            "apply_rotary",
-            "rotary_mul",
-            "flash",
-            "swiglu",
-            "moe_token_permute",
-            "report",
-        )
+        for operator in ("apply_rotary", "rotary_mul", "flash", "swiglu", "moe_token_permute", "report")
         for case in of(operator)
     }
     operators = next(check for check in result["checks"] if check["name"] == "operators")["cases"]

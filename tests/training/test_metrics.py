@@ -130,10 +130,7 @@ def test_the_clock_tells_waits_for_data_from_work(monkeypatch):
 
 def test_a_step_is_as_long_as_its_slowest_process():
     rows = paddle.to_tensor(
-        [
-            [1.0, 10, 100, 0, 3, 0, 5.0, 1.0, 2.0, 1.0],
-            [3.0, 30, 50, 2, 3, 1, 4.0, 2.0, 4.0, 3.0],
-        ],
+        [[1.0, 10, 100, 0, 3, 0, 5.0, 1.0, 2.0, 1.0], [3.0, 30, 50, 2, 3, 1, 4.0, 2.0, 4.0, 3.0]],
         dtype="float64",
     ).numpy()
     step = FinishedStep.of(rows, data_ranks=2)

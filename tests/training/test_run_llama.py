@@ -108,11 +108,7 @@ def test_it_trains_and_writes_everything(finished):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "precision",
-    [["--bf16"], ["--fp16", "--scale_loss", "1024"]],
-    ids=["bf16", "fp16"],
-)
+@pytest.mark.parametrize("precision", [["--bf16"], ["--fp16", "--scale_loss", "1024"]], ids=["bf16", "fp16"])
 def test_a_stopped_run_continues_bit_for_bit(run_python, inputs, finished, tmp_path, precision):
     _, whole = finished(*precision)
     stopped = tmp_path / "stopped"

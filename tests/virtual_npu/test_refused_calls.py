@@ -55,9 +55,7 @@ def training_step():
     model.to(dtype="bfloat16")
     apply_fused_kernels(model)
     optimizer = paddle_fused.FusedAdamW(
-        parameters=model.parameters(),
-        multi_precision=True,
-        grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0),
+        parameters=model.parameters(), multi_precision=True, grad_clip=paddle.nn.ClipGradByGlobalNorm(1.0)
     )
     ids = paddle.to_tensor(np.arange(24).reshape(2, 12))
 

@@ -170,9 +170,7 @@ def test_kill_leaves_nothing_that_stops_the_next_run(run_program, tmp_path):
     )
     for _ in range(2):
         running = subprocess.Popen(
-            [sys.executable, "-m", "virtual_npu", str(program)],
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", "virtual_npu", str(program)], stdout=subprocess.PIPE, text=True
         )
         assert running.stdout.readline() == "up\n"
         assert shared_files_of(running.pid) == []

@@ -73,27 +73,15 @@ def test_two_machines_train_together(two_machines, tmp_path):
 
 PLACES = {
     "a variable is missing": ({"HOST_IP": None}, "HOST_IP is not set; "),
-    "no number of machines": (
-        {"NNODES": "two"},
-        "NNODES is 'two'; ",
-    ),
+    "no number of machines": ({"NNODES": "two"}, "NNODES is 'two'; "),
     "a rank outside": ({"NODE_RANK": "2"}, "NODE_RANK is '2'; "),
     "no port": (
         {"MASTER": "127.0.0.1"},
         "MASTER is '127.0.0.1'; accepted: the first machine's ADDRESS:PORT.",
     ),
-    "a port outside": (
-        {"MASTER": "127.0.0.1:0"},
-        "the port of MASTER is '0'; ",
-    ),
-    "no seconds": (
-        {"RDZV_TIMEOUT": "soon"},
-        "RDZV_TIMEOUT is 'soon'; ",
-    ),
-    "another machine's address": (
-        {"HOST_IP": "198.51.100.1"},
-        "HOST_IP is 198.51.100.1, ",
-    ),
+    "a port outside": ({"MASTER": "127.0.0.1:0"}, "the port of MASTER is '0'; "),
+    "no seconds": ({"RDZV_TIMEOUT": "soon"}, "RDZV_TIMEOUT is 'soon'; "),
+    "another machine's address": ({"HOST_IP": "198.51.100.1"}, "HOST_IP is 198.51.100.1, "),
     "a master that is not the first machine": (
         {"MASTER": "127.0.0.2:8090"},
         "MASTER is 127.0.0.2:8090, but HOST_IP of the first machine is 127.0.0.1",
@@ -106,18 +94,12 @@ PLACES = {
         {"MASTER": "203.0.113.1:8090", "NODE_RANK": "1"},
         "HOST_IP is 127.0.0.1, ",
     ),
-    "an own name for a master": (
-        {"MASTER": "127.0.1.1:8090", "NODE_RANK": "1"},
-        "MASTER is 127.0.1.1, ",
-    ),
+    "an own name for a master": ({"MASTER": "127.0.1.1:8090", "NODE_RANK": "1"}, "MASTER is 127.0.1.1, "),
     "its own master": (
         {"NODE_RANK": "1"},
         "MASTER is 127.0.0.1:{port}, this machine's own address, but its NODE_RANK is 1",
     ),
-    "a port that is taken": (
-        {},
-        "port {port} of 127.0.0.1, MASTER's, cannot be used",
-    ),
+    "a port that is taken": ({}, "port {port} of 127.0.0.1, MASTER's, cannot be used"),
 }
 
 

@@ -114,16 +114,10 @@ def test_an_own_name_that_is_a_loopback_address(apart, tmp_path):
     [
         (None, "cannot be read: No such file or directory"),
         ("127.0.0.1\n", "names 1 host(s)"),
-        (
-            "127.0.0.1 slots=x\n203.0.113.1\n",
-            "has the line '127.0.0.1 slots=x'",
-        ),
+        ("127.0.0.1 slots=x\n203.0.113.1\n", "has the line '127.0.0.1 slots=x'"),
         ("127.0.0.1\n127.0.0.2 slots=8\n", "2 of the addresses"),
         ("198.51.100.1\n203.0.113.1\n", "an address of this machine"),
-        (
-            "203.0.113.1\nlocalhost\n",
-            "names localhost, which is 127.0.0.1 here",
-        ),
+        ("203.0.113.1\nlocalhost\n", "names localhost, which is 127.0.0.1 here"),
         ("127.0.0.1\nno-such-host.invalid\n", "names no-such-host.invalid, which has no IPv4 address here"),
         (f"127.0.0.1\n{'x' * 70}\n", "which has no IPv4 address here"),  # longer than a part of a name
         ("127.0.0.1\na..b\n", "names a..b, which has no IPv4 address here"),

@@ -4,13 +4,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from fused_models.comparison import (
-    OTHER_ROUNDINGS,
-    array,
-    assert_as_accurate,
-    built,
-    float32_means_float64,
-)
+from fused_models.comparison import OTHER_ROUNDINGS, array, assert_as_accurate, built, float32_means_float64
 from fused_models.formers import BY_NAME
 from fused_models.rounding import round_otherwise
 from fused_models.weights import VOCABULARY

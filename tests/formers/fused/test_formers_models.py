@@ -38,9 +38,7 @@ FIRST_OF_FAMILY = list({family.model_type: family for family in reversed(FAMILIE
 # By default the first model of every family runs in bfloat16, where all operators are the card's.
 CELLS = [
     pytest.param(
-        family,
-        place,
-        marks=[] if family in FIRST_OF_FAMILY and place == PLACES[1] else pytest.mark.slow,
+        family, place, marks=[] if family in FIRST_OF_FAMILY and place == PLACES[1] else pytest.mark.slow
     )
     for family in FAMILIES
     for place in PLACES

@@ -155,10 +155,7 @@ def test_dropout_of_the_gradients_is_that_of_the_output():
     identity[0, np.arange(90), 0, np.arange(90)] = 1  # the output is the dropped probability itself
     tensors["value"] = paddle.to_tensor(identity)
     paddle.seed(11)
-    (
-        dropped,
-        *_,
-    ) = case.run(tensors, dropout=0.25)
+    (dropped, *_) = case.run(tensors, dropout=0.25)
     kept, *_ = case.run(tensors)
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.nan_to_num(values(dropped) / values(kept), posinf=0)[..., :90].transpose(0, 2, 1, 3)

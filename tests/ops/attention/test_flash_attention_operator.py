@@ -25,16 +25,8 @@ TND = {"layout": "TND", "query_ends": (2, 6), "key_ends": (5, 9)}
 REFUSED = {
     "unknown layout": ((Q, K, K), {"layout": "BNDS"}, "layout is BNDS; accepted: BSH, SBH, BSND, BNSD, TND"),
     "rank": ((Q, K[1:], K), {}, r"key \[9, 2, 8\] .* in layout BSND; accepted: 4 dimensions"),
-    "no num_heads": (
-        ((2, 6, 32), (2, 9, 16), (2, 9, 16)),
-        {"layout": "BSH"},
-        "num_heads is 0; layout BSH ",
-    ),
-    "num_heads": (
-        ((2, 6, 32), (2, 9, 16), (2, 9, 16)),
-        {"layout": "SBH", "num_heads": 5},
-        "num_heads = 5",
-    ),
+    "no num_heads": (((2, 6, 32), (2, 9, 16), (2, 9, 16)), {"layout": "BSH"}, "num_heads is 0; layout BSH "),
+    "num_heads": (((2, 6, 32), (2, 9, 16), (2, 9, 16)), {"layout": "SBH", "num_heads": 5}, "num_heads = 5"),
     "key's heads": (((2, 6, 32), (2, 9, 12), (2, 9, 12)), {"layout": "BSH", "num_heads": 4}, "num_heads = 4"),
     "batches": ((Q, (3, 9, 2, 8), (3, 9, 2, 8)), {}, "equal batch sizes"),
     "value's tokens": ((Q, K, (2, 8, 2, 8)), {}, "equal numbers of tokens and heads"),
@@ -94,11 +86,7 @@ REFUSED = {
         {"bias": zeros(1, 4, 6, 9, dtype="float16")},
         "bias is float16 and query is float32",
     ),
-    "mask's dtype": (
-        (Q, K, K),
-        {"mask": zeros(6, 9)},
-        "mask is float32; accepted: bool",
-    ),
+    "mask's dtype": ((Q, K, K), {"mask": zeros(6, 9)}, "mask is float32; accepted: bool"),
     "mask's shape": ((Q, K, K), {"mask": zeros(9, 6, dtype="bool")}, r"mask has shape \[9, 6\].* = \[6, 9\]"),
     "mask's heads": ((Q, K, K), {"mask": zeros(2, 2, 6, 9, dtype="bool")}, "mask has shape .* N = 4"),
     "mask in TND": (
@@ -173,9 +161,7 @@ def test_lengths_may_be_on_the_cpu():
 
 
 @pytest.mark.parametrize(
-    "sizes",
-    [(0, 5, 6), (2, 0, 6), (2, 5, 0), (2, 0, 0)],
-    ids=["no batch", "no query", "no key", "neither"],
+    "sizes", [(0, 5, 6), (2, 0, 6), (2, 5, 0), (2, 0, 0)], ids=["no batch", "no query", "no key", "neither"]
 )
 def test_empty_tensors(sizes):
     b, sq, skv = sizes

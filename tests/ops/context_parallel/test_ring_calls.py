@@ -56,10 +56,7 @@ def test_float64_and_strict_backends(on_npu):
     with paddle_fused.use_backend("composed", strict=True):
         out = ring_attention(*own, masks.causal(), group=ALONE)
     assert out.dtype == paddle.float64
-    with (
-        paddle_fused.use_backend("ascend", strict=True),
-        pytest.raises(ValueError, match="query is float32"),
-    ):
+    with paddle_fused.use_backend("ascend", strict=True), pytest.raises(ValueError, match="query is float32"):
         ring_attention(*tensors(8, "float32")[:3], group=ALONE)
 
 

@@ -100,10 +100,7 @@ INVALID_CALLS = {
         lambda: flash_attention(*[zeros(4, 2, 8)] * 3, masks.causal(), layout="TND"),
         lambda: flash_attention(*[zeros(4, 2, 8)] * 3, layout="TND", cu_seqlens_q=[0, 4]),
     ],
-    "lengths_count": [
-        lambda: packed([4], [2, 2]),
-        lambda: fusion_packed(3, [4], [2, 2]),
-    ],
+    "lengths_count": [lambda: packed([4], [2, 2]), lambda: fusion_packed(3, [4], [2, 2])],
     "lengths_order": [lambda: fusion_packed(3, [4, -1, 2])],
     "lengths_order_from_0": [lambda: packed([4, -1, 2], tokens=5)],
     "lengths_total": [
@@ -112,20 +109,11 @@ INVALID_CALLS = {
             *[zeros(4, 2, 8)] * 3, 2, "TND", actual_seq_qlen=[3], actual_seq_kvlen=[4]
         ),
     ],
-    "sequences": [
-        lambda: packed([0] * 2049),
-        lambda: fusion_packed(3, [1] * 2049),
-    ],
-    "pse_shape": [
-        lambda: flash(bias=zeros(2, 4, 4)),
-        lambda: fusion(pse=zeros(1, 1, 4, 4)),
-    ],
+    "sequences": [lambda: packed([0] * 2049), lambda: fusion_packed(3, [1] * 2049)],
+    "pse_shape": [lambda: flash(bias=zeros(2, 4, 4)), lambda: fusion(pse=zeros(1, 1, 4, 4))],
     "pse_rows": [lambda: fusion(pse=zeros(2, 2, 1024, 4))],
     "pse_varlen": [lambda: fusion_packed(3, [4], pse=zeros(4, 4))],
-    "pse_mode": [
-        lambda: fusion_packed(7, [4], pse=zeros(32)),
-        lambda: fusion_packed(8, [4], pse=zeros(32)),
-    ],
+    "pse_mode": [lambda: fusion_packed(7, [4], pse=zeros(32)), lambda: fusion_packed(8, [4], pse=zeros(32))],
     "pse_empty_sequence": [lambda: fusion_packed(3, [4, 0], pse=zeros(32))],
     "mask_dtype": [lambda: fusion(1, zeros(4, 4))],
     "mask_shape": [
@@ -137,17 +125,11 @@ INVALID_CALLS = {
         lambda: packed([3, 1], mask=masks.dense(hidden(4, 4))),
         lambda: fusion_packed(1, [3, 1], mask=hidden(4, 4)),
     ],
-    "mask_shape_compressed": [
-        lambda: fusion(2, hidden(4, 4)),
-        lambda: fusion(3, flipped()),
-    ],
+    "mask_shape_compressed": [lambda: fusion(2, hidden(4, 4)), lambda: fusion(3, flipped())],
     "mask_shape_prefix": [lambda: fusion(5, hidden(4, 4), prefix=[1, 1])],
     "mask_shape_prefix_compressed": [lambda: fusion(6, masks.compressed(), prefix=[1, 1])],
     "mask_missing": [(lambda mode=mode: fusion(mode)) for mode in range(1, 7)],
-    "dense_mode": [
-        lambda: fusion(7, masks.compressed()),
-        lambda: fusion(-1, hidden(4, 4)),
-    ],
+    "dense_mode": [lambda: fusion(7, masks.compressed()), lambda: fusion(-1, hidden(4, 4))],
     "varlen_mode": [lambda: fusion_packed(5, [4]), lambda: fusion_packed(9, [4])],
     "band_top_left": [
         lambda: fusion(0, hidden(4, 4), pre_tockens=-3, next_tockens=2),

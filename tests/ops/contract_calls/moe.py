@@ -98,10 +98,7 @@ CALLS = [
     ("grouped_matmul.group_total", lambda: matmul(groups=(1, 1))),
     ("grouped_matmul.group_total", lambda: matmul(groups=(1, 4), kind=0)),
     ("grouped_matmul.group_total", lambda: lists(((2, 4), (1, 4)), ((4, 5), (4, 5)), groups=[1, 3])),
-    (
-        "grouped_matmul.group_total",
-        lambda: lists(((4, 2),), ((2, 5), (1, 5)), None, group_type=2),
-    ),
+    ("grouped_matmul.group_total", lambda: lists(((4, 2),), ((2, 5), (1, 5)), None, group_type=2)),
     ("grouped_matmul.list", lambda: lists((), ((4, 5),), None)),
     ("grouped_matmul.list", lambda: lists(((1, 1),) * 129, ((1, 1),) * 129, None)),
     ("grouped_matmul.list", lambda: lists(((1, 1),), ((1, 1),) * 2, None)),

@@ -164,21 +164,12 @@ def test_captured_program_of_unknown_lengths(device):
 ROWS = paddle.full([1, 1, 24, 1], 24, "int32")
 PAIRS = paddle.full([1, 1, 24, 2], 24, "int32")
 BAD = {
-    "a list": (
-        {"startend_row_indices": [24] * 24},
-        "indices is list; accepted: a paddle tensor",
-    ),
+    "a list": ({"startend_row_indices": [24] * 24}, "indices is list; accepted: a paddle tensor"),
     "dtype": ({"startend_row_indices": ROWS.astype("int64")}, "is int64; accepted: int32"),
     "rank": ({"startend_row_indices": ROWS[..., 0]}, r"has shape \[1, 1, 24\]; accepted: \[batch"),
-    "columns": (
-        {"startend_row_indices": ROWS, "causal": False},
-        "1 columns with causal=False",
-    ),
+    "columns": ({"startend_row_indices": ROWS, "causal": False}, "1 columns with causal=False"),
     "three columns": ({"startend_row_indices": paddle.full([1, 1, 24, 3], 1, "int32")}, "has 3 columns"),
-    "keys": (
-        {"startend_row_indices": ROWS[:, :, :23]},
-        r"has shape \[1, 1, 23, 1\]; accepted: \[1, 1 or 2",
-    ),
+    "keys": ({"startend_row_indices": ROWS[:, :, :23]}, r"has shape \[1, 1, 23, 1\]; accepted: \[1, 1 or 2"),
     "batch": ({"startend_row_indices": ROWS.tile([2, 1, 1, 1])}, r"has shape \[2, 1, 24, 1\]"),
     "heads": ({"startend_row_indices": ROWS.tile([1, 3, 1, 1])}, r"has shape \[1, 3, 24, 1\]"),
     "window too": ({"startend_row_indices": ROWS, "window_size": 3}, "window_size and startend_row_indices"),

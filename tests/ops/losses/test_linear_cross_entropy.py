@@ -180,11 +180,7 @@ def bad_inputs():
         "too few labels": ((hidden, weight, labels[1:]), {}, r"labels has shape \[5\]; accepted: \[6\]"),
         "labels of another rank": ((hidden, weight, labels[None]), {}, r"labels has shape \[1, 6\]"),
         "a scalar": ((hidden.sum(), weight, labels), {}, "hidden .*accepted: .*H"),
-        "ignore_index": (
-            (hidden, weight, labels),
-            {"ignore_index": 2**31},
-            "ignore_index is 2147483648",
-        ),
+        "ignore_index": ((hidden, weight, labels), {"ignore_index": 2**31}, "ignore_index is 2147483648"),
         "reduction": (
             (hidden, weight, labels),
             {"reduction": "avg"},

@@ -4,14 +4,7 @@ import numpy as np
 import paddle
 import pytest
 from fused_adamw_training import DECAY, error, in_float32, train, truth, weights_of
-from optimizer_rules import (
-    LEARNING_RATE,
-    LOW,
-    AdamRule,
-    exact,
-    gradient,
-    parameter,
-)
+from optimizer_rules import LEARNING_RATE, LOW, AdamRule, exact, gradient, parameter
 
 from paddle_fused import FusedAdamW, dispatch_log, reset_dispatch_log, use_backend
 from paddle_fused.ops.fused_adamw.op import Settings, State, adamw_step

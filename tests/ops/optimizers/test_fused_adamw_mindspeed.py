@@ -6,13 +6,7 @@ import numpy as np
 import paddle
 import pytest
 from fused_adamw_training import DECAY, in_float32, train
-from optimizer_rules import (
-    LEARNING_RATE,
-    SHAPE,
-    AdamRule,
-    exact,
-    gradient,
-)
+from optimizer_rules import LEARNING_RATE, SHAPE, AdamRule, exact, gradient
 
 from paddle_fused import FusedAdamW
 from paddle_fused.compat import npu_apply_fused_adamw_v2

@@ -4,13 +4,7 @@ import numpy as np
 import paddle
 import pytest
 from fused_adamw_training import in_float32, train, weights_of
-from optimizer_rules import (
-    LEARNING_RATE,
-    MASTER_TOLERANCE,
-    SHAPE,
-    exact,
-    parameter,
-)
+from optimizer_rules import LEARNING_RATE, MASTER_TOLERANCE, SHAPE, exact, parameter
 
 import paddle_fused
 from paddle_fused import FusedAdamW, dispatch_log, reset_dispatch_log
@@ -23,11 +17,7 @@ pytestmark = pytest.mark.sampled
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        (FusedAdamW, paddle.optimizer.AdamW),
-        (paddle.optimizer.AdamW, FusedAdamW),
-        (FusedAdamW, FusedAdamW),
-    ],
+    [(FusedAdamW, paddle.optimizer.AdamW), (paddle.optimizer.AdamW, FusedAdamW), (FusedAdamW, FusedAdamW)],
     ids=lambda cls: cls.__module__.partition(".")[0],
 )
 @pytest.mark.parametrize("options", [{}, {"amsgrad": True}], ids=str)

@@ -38,11 +38,7 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-YARN_SCALING = {
-    "rope_type": "yarn",
-    "factor": 4.0,
-    "original_max_position_embeddings": 16,
-}
+YARN_SCALING = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 GROUPED_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 SLIDING_WINDOW = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}  # the second layer
 QWEN3_MOE = {"head_dim": 64, "moe_intermediate_size": 96, "num_experts": 4, "num_experts_per_tok": 2}

@@ -88,10 +88,7 @@ def test_unknown_contender_is_refused(run_python):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (
-            ["--only", "nosuch"],
-            "matches none of the cases",
-        ),
+        (["--only", "nosuch"], "matches none of the cases"),
         (["--json", "no/folder/new.jsonl"], "the folder no/folder does not exist"),
         (["--torch-python", "no/python"], "no/python is not a program"),
     ],

@@ -24,16 +24,8 @@ BROKEN = [
     (("server_list",), [], "server_list must be a list"),
     ((*NODE1, "server_id"), "node_0", "server_id node_0 "),
     ((*NODE1, "server_id"), "n" * 64, f"server_id is {'n' * 64!r}, "),
-    (
-        (*FIRST, "device_ip"),
-        "192.168.0.10",
-        "device_ip 192.168.0.10 ",
-    ),
-    (
-        (*FIRST, "device_ip"),
-        "host",
-        "device_ip is 'host' in server 'node_1', ",
-    ),
+    ((*FIRST, "device_ip"), "192.168.0.10", "device_ip 192.168.0.10 "),
+    ((*FIRST, "device_ip"), "host", "device_ip is 'host' in server 'node_1', "),
     ((*FIRST, "device_ip"), None, "device 0 of server 'node_1' has no device_ip"),
     ((*FIRST, "device_id"), "x", "device_id is 'x' in server 'node_1', "),
     ((*FIRST, "device_id"), "1", "device_id 1 "),

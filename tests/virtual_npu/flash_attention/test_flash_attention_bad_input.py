@@ -89,10 +89,7 @@ BAD = {
         lambda: flash_attention(*[tensor()] * 3, dropout=0.5, seed_offset=paddle.ones([1], "int64")),
         r"fixed_seed_offset is int64 of shape \[1\]",
     ),
-    "mask of numbers": (
-        lambda: masked(paddle.zeros([8, 8])),
-        "attn_mask is float32; accepted: bool",
-    ),
+    "mask of numbers": (lambda: masked(paddle.zeros([8, 8])), "attn_mask is float32; accepted: bool"),
     "mask shape": (
         lambda: masked(paddle.zeros([1, 1, 1, 8], "bool")),
         r"attn_mask has shape \[1, 1, 1, 8\] for query \[1, 8, 2, 16\].*accepted: \[B, N, Sq, Skv\].*561002",

@@ -4,14 +4,7 @@ import custom_operator
 import numpy as np
 import paddle
 import pytest
-from precision import (
-    DTYPES,
-    assert_as_accurate_as_composed,
-    assert_is_gradient,
-    npu,
-    values,
-    with_threads,
-)
+from precision import DTYPES, assert_as_accurate_as_composed, assert_is_gradient, npu, values, with_threads
 
 pytestmark = pytest.mark.sampled
 
@@ -128,10 +121,7 @@ def bad_inputs():
             r"cos is bfloat16 and query is float32.*161002",
         ),
         "rank 3": ((query[0], cos, sin), r"query has shape \[8, 4, 64\]; accepted: rank 4.*561002"),
-        "head_dim 32": (
-            (query[..., :32], narrow, narrow),
-            r"head_dim is 32; accepted: .*multiple of 64\.",
-        ),
+        "head_dim 32": ((query[..., :32], narrow, narrow), r"head_dim is 32; accepted: .*multiple of 64\."),
         "head_dim 896": (
             (wide, wide, wide),
             r"head_dim is 896; accepted: an even head size below 896.*561002",
@@ -146,10 +136,7 @@ def bad_inputs():
             (query, cos.tile([2, 1, 1, 1]), sin.tile([2, 1, 1, 1])),
             r"\[2, 8, 1, 64\]; accepted: .*\[1, S, 1, D\]",
         ),
-        "angles of rank 2": (
-            (query, cos[0, :, 0], sin[0, :, 0]),
-            r"cos has shape \[8, 64\].*\[1, S, 1, D\]",
-        ),
+        "angles of rank 2": ((query, cos[0, :, 0], sin[0, :, 0]), r"cos has shape \[8, 64\].*\[1, S, 1, D\]"),
     }
 
 

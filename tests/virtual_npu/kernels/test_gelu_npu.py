@@ -6,14 +6,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from precision import (
-    DTYPES,
-    assert_as_accurate_as_composed,
-    assert_is_gradient,
-    npu,
-    values,
-    with_threads,
-)
+from precision import DTYPES, assert_as_accurate_as_composed, assert_is_gradient, npu, values, with_threads
 
 pytestmark = pytest.mark.sampled
 

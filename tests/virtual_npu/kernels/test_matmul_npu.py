@@ -215,13 +215,7 @@ def test_gradients_of_vectors_against_a_batch(dtype):
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize(
     "shapes",
-    [
-        ((4, 0), (0, 3)),
-        ((0, 5), (5, 3)),
-        ((4, 5), (5, 0)),
-        ((0, 4, 5), (5, 3)),
-        ((2, 4, 0), (0, 3)),
-    ],
+    [((4, 0), (0, 3)), ((0, 5), (5, 3)), ((4, 5), (5, 0)), ((0, 4, 5), (5, 3)), ((2, 4, 0), (0, 3))],
     ids=str,
 )
 def test_gradients_of_empty_operands(shapes, dtype):

@@ -4,14 +4,7 @@ import custom_operator
 import numpy as np
 import paddle
 import pytest
-from precision import (
-    DTYPES,
-    assert_as_accurate_as_composed,
-    assert_is_gradient,
-    npu,
-    values,
-    with_threads,
-)
+from precision import DTYPES, assert_as_accurate_as_composed, assert_is_gradient, npu, values, with_threads
 
 pytestmark = pytest.mark.sampled
 

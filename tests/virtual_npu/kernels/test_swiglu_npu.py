@@ -6,14 +6,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from precision import (
-    DTYPES,
-    assert_as_accurate_as_composed,
-    assert_is_gradient,
-    npu,
-    values,
-    with_threads,
-)
+from precision import DTYPES, assert_as_accurate_as_composed, assert_is_gradient, npu, values, with_threads
 
 from paddle_fused.paddle_release import swiglu
 
@@ -127,11 +120,7 @@ def test_static_program():
 
 
 @pytest.mark.parametrize(
-    ("shapes", "message"),
-    [
-        ([(4, 5)], "divided by 2"),
-        ([(4, 6), (4, 3)], r"\[4, 3\]|same shape|equal"),
-    ],
+    ("shapes", "message"), [([(4, 5)], "divided by 2"), ([(4, 6), (4, 3)], r"\[4, 3\]|same shape|equal")]
 )
 def test_bad_shapes(shapes, message):
     with pytest.raises(ValueError, match=message):

@@ -26,10 +26,7 @@ from paddleformers.transformers import LlamaConfig
 from paddleformers.transformers.llama.modeling import LlamaForCausalLMPipe
 
 arguments = TrainingArguments(
-    output_dir=tempfile.mkdtemp(),
-    device="npu",
-    pipeline_model_parallel_size=2,
-    amp_master_grad=False,
+    output_dir=tempfile.mkdtemp(), device="npu", pipeline_model_parallel_size=2, amp_master_grad=False
 )
 sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "vocab_size": 32}
 config = LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False)

@@ -104,11 +104,7 @@ def error_of(call) -> dict:
         error = ""
     except RuntimeError as caught:
         error = str(caught)
-    return {
-        "error": error,
-        "seconds": time.monotonic() - started,
-        "computed": time.process_time() - computed,
-    }
+    return {"error": error, "seconds": time.monotonic() - started, "computed": time.process_time() - computed}
 
 
 def mismatches(every: list[int]) -> dict:

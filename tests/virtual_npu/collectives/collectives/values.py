@@ -14,16 +14,7 @@ import paddle
 import paddle.distributed as dist
 import ranks
 from collectives.averages import averages
-from collectives.golden import (
-    DTYPES,
-    IN_LISTS,
-    OPERATIONS,
-    array,
-    assert_equal,
-    reduced,
-    tensor,
-    values,
-)
+from collectives.golden import DTYPES, IN_LISTS, OPERATIONS, array, assert_equal, reduced, tensor, values
 
 from paddle_fused.paddle_release import at_least
 

@@ -155,7 +155,4 @@ DIFFERENTIATION = [
     case("nn.utils.parameters_to_vector", [normal(3, 4), normal(2)]).forward_only(),
 ]
 
-CASES = [
-    *(case.forward_only(TRAINING) for case in WITHIN),
-    *DIFFERENTIATION,
-]
+CASES = [*(case.forward_only(TRAINING) for case in WITHIN), *DIFFERENTIATION]

@@ -40,10 +40,7 @@ PLAIN = [
     case("audio.functional.mel_frequencies", 6).forward_only(),
     case("audio.functional.fft_frequencies", 8000, 32).forward_only(),
 ]
-SIGNALS = [
-    case("signal.stft", normal(2, 32), n_fft=8),
-    case("signal.istft", complexes(2, 5, 9), n_fft=8),
-]
+SIGNALS = [case("signal.stft", normal(2, 32), n_fft=8), case("signal.istft", complexes(2, 5, 9), n_fft=8)]
 
 NO_VIEW = ["paddle.as_complex[strided]", "paddle.view_as_complex[strided]"]  # needs neighbouring pairs
 

@@ -32,9 +32,7 @@ IN_PLACE = [
     *cases_of("bitwise_and_ bitwise_or_", integers(99, 3, 5), integers(99, 3, 5), within="Tensor"),
     case("Tensor.bitwise_not_", integers(99, 3, 5)),
     *cases_of("equal_ less_than_ greater_equal_", ties(3, 5), ties(3, 5), within="Tensor"),
-    case("Tensor.where_", normal(3, 5), normal(3, 5)).via(
-        lambda where_, x, y: where_(x > 0, x * 1.0, y),
-    ),
+    case("Tensor.where_", normal(3, 5), normal(3, 5)).via(lambda where_, x, y: where_(x > 0, x * 1.0, y)),
 ]
 
 CASES = [*vary(ELEMENTWISE, scalar, empty, strided, to_static), *vary(WHOLE, strided), *IN_PLACE]

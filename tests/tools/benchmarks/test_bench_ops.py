@@ -82,13 +82,13 @@ def test_what_is_no_record_is_refused(run_python, tmp_path):
 def test_unknown_contender_is_refused(run_python):
     done = run_python(*PROGRAM, "--contenders", "fused gpu")
     assert done.returncode == 2
-    assert "'fused gpu' is none" in done.stderr
+    assert "unknown 'fused gpu'" in done.stderr
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--only", "nosuch"], "matches none of the cases"),
+        (["--only", "nosuch"], "matches no case"),
         (["--json", "no/folder/new.jsonl"], "the folder no/folder does not exist"),
         (["--torch-python", "no/python"], "no/python is not a program"),
     ],

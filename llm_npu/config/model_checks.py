@@ -13,7 +13,7 @@ from .arguments import RunConfig
 from .formats import layer_range
 
 # Families tested with --context_parallel_degree, and with split sequences and tensor parallelism.
-TESTED_COMBINED = ("llama", "qwen2")
+TESTED_COMBINED = ("llama", "qwen2", "mixtral", "qwen2_moe")
 
 
 def check_model(run: RunConfig, config, family: Family | None = None) -> None:
@@ -78,7 +78,13 @@ def _check_tensor_parallel(run: RunConfig, config, family: Family) -> None:
             f"--sequence_parallel is not available for {family.title}: {names.TITLE} does not split its "
             "layers along the sequence; remove it"
         )
-    degrees.check_tensor_parallel(family, config, degree, name)
+    if family.distributes_experts and not family.experts.tensor_parallel and run.expert_ranks == 1:
+        raise UserError(
+            f"--tensor_parallel_degree is {degree}, but the experts of {name} are not split over processes "
+            "here; distribute them with --expert_parallel_degree and --sequence_parallel true, or remove "
+            "--tensor_parallel_degree"
+        )
+    degrees.check_tensor_parallel(family, config, degree, name, run.expert_ranks)
     if family.has_attention_dropout and config.attention_dropout:
         raise UserError(
             f"{name} has attention_dropout {config.attention_dropout}, but with --tensor_parallel_degree "
@@ -114,6 +120,16 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
             "--reset_attention_mask"
         )
     experts = family.experts
+    if experts and getattr(config, "output_router_logits", False):
+        raise UserError(
+            f"--pipeline_parallel_degree does not pass router losses between stages, but {name} has "
+            "output_router_logits; set it to false in config.json, or remove the flag"
+        )
+    if experts and training.pipeline_schedule == schedules.DUALPIPEV:
+        raise UserError(
+            f"--pipeline_schedule {schedules.DUALPIPEV} was not tested with mixtures of experts such as "
+            f"{name}; use 1f1b"
+        )
     spread = experts and experts.tensor_parallel == "number" and training.tensor_parallel_degree > 1
     if spread and not training.sequence_parallel:
         raise UserError(

@@ -198,12 +198,12 @@ def check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
             f"{degree} sends the tokens of each rank to their experts, but the ranks of "
             f"--tensor_parallel_degree {tensor} have the same tokens; set --sequence_parallel true"
         )
+    others = math.prod(value for name, value in degrees.items() if not name.startswith("sharding"))
     for name, value in degrees.items():
-        sharded = name.startswith("sharding") and value * tensor * stages == run.processes
-        if name not in ("tensor_parallel_degree", "pipeline_parallel_degree") and not sharded:
+        if name.startswith("sharding") and value * others != run.processes:
             raise UserError(
-                f"{degree} was tested with data, tensor, sequence and pipeline parallelism, and with "
-                f"--sharding stage1 of all other processes; remove --{name}"
+                f"{degree} was tested with --sharding stage1 over all processes with samples of their own, "
+                f"here {run.processes // others}, but --{name} is {value}; remove --{name}"
             )
     if not run.use_fused_moe:
         raise UserError(f"{degree} needs the fused mixtures, which send the tokens; leave use_fused_moe on")

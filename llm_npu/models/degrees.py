@@ -45,23 +45,37 @@ def divide(config, tensor: int, rank: int) -> None:
             setattr(config, name, value)
 
 
-def check_tensor_parallel(family: Family, config, degree: int, name: str | Path) -> None:
-    """Raise UserError if the model ``name`` of ``config`` cannot be split over ``degree`` ranks."""
+def check_tensor_parallel(
+    family: Family, config, degree: int, name: str | Path, expert_ranks: int = 1
+) -> None:
+    """Raise UserError if the model ``name`` of ``config`` cannot be split over ``degree`` ranks.
+
+    ``expert_ranks``: the ranks that share the experts. Experts that are distributed over ranks are not split.
+    """
     if degree <= 1:
         return
-    experts = family.experts
-    if experts and not experts.tensor_parallel:
+    experts, distributed = family.experts, expert_ranks > 1
+    if experts and not (experts.tensor_parallel or distributed):
         raise UserError(
             f"the experts of {name} are not split over processes here; remove --tensor_parallel_degree"
         )
     split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
-    if experts:
+    if experts and distributed:
+        split = [field for field in split if field != experts.size] + [experts.shared] * bool(experts.shared)
+    elif experts:
         split += [experts.size, *([experts.number] if experts.tensor_parallel == "number" else [])]
     for field in split:
         if (size := getattr(config, field, 0) or 0) % degree:
             raise UserError(
                 f"--tensor_parallel_degree is {degree}, but {name} has {field} {size}, which is not a "
                 f"multiple of it; specify a degree that divides {size}"
+            )
+    if distributed and experts.shared_experts:
+        size = (getattr(config, experts.shared_experts) or 0) * getattr(config, experts.size)
+        if size % degree:
+            raise UserError(
+                f"--tensor_parallel_degree is {degree}, but the shared experts of {name} have an inner size "
+                f"of {size}, which is not a multiple of it; specify a degree that divides {size}"
             )
 
 

@@ -20,6 +20,8 @@ from paddle.distributed import fleet
 from . import degrees, families
 
 SHARE = "_expert_share"  # attribute of blocks
+SHARED = "shared_expert"  # Qwen2-MoE's, which tensor parallelism splits
+ROUTERS = ("gate", "shared_expert_gate")  # layers of blocks that every rank has as a whole
 
 
 @dataclass
@@ -69,11 +71,16 @@ def built(model_type: str, share: ExpertShare) -> Iterator[None]:
     def building(init):
         @wraps(init)
         def build(block, config, *args, **kwargs):
-            splits = family.experts.tensor_parallel == "size"  # the block would split each expert
+            # Blocks of the other families have whole experts.
+            splits = family.experts.tensor_parallel not in ("number", "nothing")
             init(block, degrees.undivided(config) if splits else config, *args, **kwargs)
             _keep(block, share)
-            for parameter in block.gate.parameters():
-                parameter.sequence_parallel = config.sequence_parallel
+            if splits and hasattr(block, SHARED):
+                shared = getattr(block, SHARED)
+                setattr(block, SHARED, type(shared)(config, is_shared=True))
+            for router in filter(None, (getattr(block, name, None) for name in ROUTERS)):
+                for parameter in router.parameters():
+                    parameter.sequence_parallel = config.sequence_parallel
 
         return build
 

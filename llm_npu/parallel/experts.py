@@ -1,8 +1,8 @@
 """Experts over ranks, by ``--expert_parallel_degree``: tokens travel to the ranks of their experts and back.
 
 The ranks have different samples, as in data parallelism, or different tokens of a sample (sequence
-parallelism). N consecutive ranks of a pipeline stage share the experts of every mixture; groups of N are
-replicas. A loss is the mean over the data ranks, so
+parallelism, Ulysses and ring). N consecutive ranks of a pipeline stage share the experts of every mixture;
+groups of N are replicas. A loss is the mean over the data ranks, and the sum over the ranks of a sample, so
 
     gradient of an expert = sum over the tokens of all ranks of the ranks' own gradients / data ranks
 
@@ -25,6 +25,8 @@ from llm_npu.models import own_experts
 from llm_npu.models.library import names
 from llm_npu.models.own_experts import is_own
 from llm_npu.parallel.features import PipelineTrainer
+from llm_npu.parallel.sequence import SplitTrainer
+from llm_npu.surgery.mixtures import router_scores
 from llm_npu.training.nonfinite import gradient_of
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
@@ -191,6 +193,18 @@ class ExpertPipelineTrainer(ExpertTrainer, PipelineTrainer):
     """The same, with stages of the model on different ranks."""
 
 
+class ExpertSplitTrainer(ExpertTrainer, SplitTrainer):
+    """The same, with parts of every sequence on different ranks."""
+
+
+# The trainer with distributed experts, by the trainer of the run's other methods.
+TRAINERS = {
+    PretrainTrainer: ExpertTrainer,
+    PipelineTrainer: ExpertPipelineTrainer,
+    SplitTrainer: ExpertSplitTrainer,
+}
+
+
 class ExpertParallel(Feature):
     """``--expert_parallel_degree``: ranks share the experts of every mixture."""
 
@@ -202,8 +216,7 @@ class ExpertParallel(Feature):
         for name, value in names.UNDIVIDED.items():  # of experts, which tensor parallelism does not split
             if hasattr(run.model_config, name):
                 setattr(run.model_config, name, value)
-        in_stages = run.arguments.training.pipeline_parallel_degree > 1
-        run.trainer_kind = ExpertPipelineTrainer if in_stages else ExpertTrainer
+        run.trainer_kind = TRAINERS[run.trainer_kind]
 
     def on_model(self, run: Run) -> None:
         if reasons := run.fused.reasons("moe"):
@@ -215,6 +228,8 @@ class ExpertParallel(Feature):
         self._groups = ExpertGroups.of(run.arguments.expert_ranks)
         if share := own_experts.share_of_model(run.model):  # a pipeline stage may have no mixture
             share.group = self._groups.experts
+        if run.model_config.sequence_parallel and getattr(run.model_config, router_scores.ROUTER_LOSS, False):
+            router_scores.share(run.model, router_scores.TENSOR_PARALLEL)
 
     def on_trainer(self, run: Run) -> None:
         run.trainer.groups = self._groups

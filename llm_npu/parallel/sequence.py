@@ -24,6 +24,7 @@ from llm_npu.data.collate import Collator
 from llm_npu.data.packing import IGNORED
 from llm_npu.models.library import names
 from llm_npu.surgery import split_sequence
+from llm_npu.surgery.mixtures import router_scores
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused.context_parallel import zigzag
@@ -195,4 +196,6 @@ class SplitSequences(Feature):
             multiple = self._ring * math.lcm(2, self._ranks // self._ring)
             part = replace(part, order=zigzag_shares(self._ring), multiple=multiple)
         split_sequence.split(run.model, attention)
+        if getattr(run.model_config, router_scores.ROUTER_LOSS, False):
+            router_scores.share(run.model, group)
         run.trainer.data_collator = SplitCollator(run.trainer.data_collator, part)

@@ -62,6 +62,7 @@ def apply() -> None:
         fix_qwen2_moe_norm_topk_prob()
         fix_qwen2_moe_gate_dtype()
         fix_qwen2_moe_auxiliary_loss()
+        fix_qwen2_moe_groups()
         fix_segment_parallel_exchange()
     if installed_version("paddleformers"):
         paddleformers.apply()
@@ -277,6 +278,25 @@ def fix_qwen2_moe_auxiliary_loss() -> None:
         return paddle.stack(gate_losses).mean()
 
     modeling.load_balancing_loss_func = load_balancing_loss_func
+
+
+@functools.cache
+def fix_qwen2_moe_groups() -> None:
+    """PaddleNLP 3.0.0b4: Qwen2-MoE loses experts beside a second parallel method.
+
+    If fleet has a data-parallel group, as with pipelines of fewer stages than ranks, its blocks distribute
+    their experts over that group, also without ``use_expert_parallel``: a rank has None for the others. The
+    patch keeps all experts; ``llm_npu.models.own_experts`` distributes them on request.
+    """
+    from paddlenlp.transformers.moe_layer import MoELayer
+
+    build = MoELayer.__init__
+
+    @functools.wraps(build)
+    def __init__(self, *args, moe_group="dummy", **settings):
+        build(self, *args, moe_group=moe_group, **settings)
+
+    MoELayer.__init__ = __init__
 
 
 @functools.cache

@@ -82,5 +82,11 @@ def check(shape: ModelShape, layout: Layout) -> None:
     if layout.expert_parallel_degree > 1 and (reason := no_shared_experts(shape)):
         raise UserError(f"--expert_parallel_degree is {layout.expert_parallel_degree}, but {reason}; omit it")
     layout.check(shape, family(shape))
+    if layout.expert_parallel_degree > 1 and max(tensor, stages) > 1:
+        raise UserError(
+            f"--expert_parallel_degree is {layout.expert_parallel_degree}, but the planner models experts "
+            "over cards only with data parallelism and split sequences; omit --tensor_parallel_degree and "
+            "--pipeline_parallel_degree"
+        )
     if tensor > 1 and (reason := no_tensor_parallelism(shape)):
         raise UserError(f"--tensor_parallel_degree is {tensor}, but {reason}; omit it")

@@ -86,6 +86,28 @@ def test_experts_that_cannot_be_distributed_are_refused(model_type, ranks, sente
         config.check_model(replace(run, expert_ranks=ranks), model)
 
 
+def test_tensor_parallelism_does_not_split_distributed_experts():
+    run = config.parse(["--model_type", "qwen2_moe"])
+    model = config_for(run)
+    run.training.tensor_parallel_degree, run.training.sequence_parallel = 2, True
+    shared = replace(run, expert_ranks=2)
+    model.moe_intermediate_size, model.intermediate_size = 127, 766
+    config.check_model(shared, model)
+    model.shared_expert_intermediate_size = 383
+    with pytest.raises(ValueError, match="shared_expert_intermediate_size 383"):
+        config.check_model(shared, model)
+
+
+def test_stages_pass_no_router_losses():
+    run = config.parse(["--model_type", "qwen2_moe"])
+    model = config_for(run)
+    run.training.pipeline_parallel_degree = 2
+    config.check_model(run, model)
+    model.output_router_logits = True
+    with pytest.raises(ValueError, match="does not pass router losses .* output_router_logits"):
+        config.check_model(run, model)
+
+
 def test_sequences_are_split_in_combinations_that_were_tested():
     for model_type, refused in (("qwen2", False), ("gpt", True)):
         run = config.parse(["--model_type", model_type])
@@ -140,9 +162,14 @@ def test_what_gpt_cannot_do_is_refused():
             {"tensor_parallel_degree": 2, "sequence_parallel": True},
             "is not available for Mistral",
         ),
-        ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "only Llama;"),
-        ("--model_type qwen2", {"pipeline_parallel_degree": 2}, "only Llama;"),
-        ("--model_type mistral", {"pipeline_parallel_degree": 2}, "only Llama;"),
+        ("--model_type mixtral", {"pipeline_parallel_degree": 2}, "only Llama and Qwen2-MoE;"),
+        ("--model_type qwen2", {"pipeline_parallel_degree": 2}, "only Llama and Qwen2-MoE;"),
+        ("--model_type mistral", {"pipeline_parallel_degree": 2}, "only Llama and Qwen2-MoE;"),
+        (
+            "--model_type qwen2_moe",
+            {"pipeline_parallel_degree": 2, "pipeline_schedule": "dualpipev"},
+            "was not tested with mixtures of experts",
+        ),
         (
             "--packing first_fit",
             {"pipeline_parallel_degree": 2},

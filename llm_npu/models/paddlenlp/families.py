@@ -228,6 +228,7 @@ MIXTRAL = Family(
     model_type="mixtral",
     name="Mixtral",
     title="Mixtral",
+    splits_sequences=True,
     models=("MixtralForCausalLM",),
     layers={
         "attention": {"MixtralAttention": "function", "MixtralModel": "decoder"},
@@ -275,9 +276,14 @@ QWEN2_MOE = Family(
     model_type="qwen2_moe",
     name="Qwen2Moe",
     title="Qwen2-MoE",
-    models=("Qwen2MoeForCausalLM",),
+    splits_sequences=True,
+    models=("Qwen2MoeForCausalLM", "Qwen2MoeForCausalLMPipe"),
     layers={
-        "attention": {"Qwen2MoeAttention": "attn_func", "Qwen2MoeModel": "decoder"},
+        "attention": {
+            "Qwen2MoeAttention": "attn_func",
+            "Qwen2MoeModel": "decoder",
+            "Qwen2MoeEmbeddingPipe": "first stage",
+        },
         "rms_norm": {"Qwen2MoeRMSNorm": "forward"},
         "add_rms_norm": {"Qwen2MoeDecoderLayer": "forward"},
         "rotary": {"Qwen2MoeAttention": "tokens first", "Qwen2MoeModel": "decoder"},
@@ -287,6 +293,7 @@ QWEN2_MOE = Family(
             "Qwen2MoeLMHead": "parallel_matmul",
             "Qwen2MoePretrainingCriterion": "criterion",
             "Qwen2MoeForCausalLM": "with labels",
+            "Qwen2MoeForCausalLMPipe": "stages",
         },
     },
     defaults=LLAMA_DEFAULTS

@@ -17,7 +17,7 @@ import paddle.nn.functional as F
 import paddle_fused
 from llm_npu.models import own_experts
 from llm_npu.surgery.fusable_layers import fusable_layer
-from llm_npu.surgery.mixtures import expert_parallel, experts, moe_blocks
+from llm_npu.surgery.mixtures import expert_parallel, experts, moe_blocks, router_scores
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 
@@ -95,7 +95,10 @@ def _unsupported_gated(block) -> str | None:
 
 
 def routed(self, hidden_states):
-    """hidden_states [B, S, H] -> the same shape, and the router's logits [T, E]."""
+    """hidden_states [B, S, H], or [T, H] if sequence parallel -> the same shape, the router's logits [T, E].
+
+    If ranks share sequences and the model has a router loss, the logits are those of the tokens of all ranks.
+    """
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]])
     router_logits = self.gate(tokens)
     with paddle.amp.auto_cast(False):
@@ -103,11 +106,13 @@ def routed(self, hidden_states):
         probs, indices = _chosen(scores, self.top_k, norm_topk_prob=True)
     # The router logits have the dtype in which AMP computes matmuls.
     out = expert_parallel.mixture(self, tokens.astype(router_logits.dtype), probs, indices)
-    return out.astype(hidden_states.dtype).reshape(hidden_states.shape), router_logits
+    out = out.astype(hidden_states.dtype).reshape(hidden_states.shape)
+    whole = router_scores.of_whole_sequences(self, router_logits)
+    return out, whole if whole is router_logits else whole.flatten(0, 1)
 
 
 def gated(self, hidden_states):
-    """hidden_states [B, S, H] -> the same shape, and the gate's auxiliary loss.
+    """hidden_states [B, S, H], or [T, H] if sequence parallel -> the same shape, and the gate's loss.
 
     ``norm_topk_prob`` comes from the configuration; PaddleNLP 3.0.0b4 does not pass it to its gate.
     """
@@ -119,7 +124,7 @@ def gated(self, hidden_states):
         scores = F.softmax(logits.astype("float32"), axis=-1).astype(paddle.get_default_dtype())
         by_token = scores.reshape([-1, gate.num_experts])
         probs, indices = _chosen(by_token, gate.top_k, self.norm_topk_prob)
-        auxiliary_loss = _auxiliary_loss(gate, scores, by_token, indices)
+        auxiliary_loss = _auxiliary_loss(self, scores, indices)
     # The shared expert's output has the dtype in which AMP computes matmuls.
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
     out = expert_parallel.mixture(self, tokens, probs, indices).reshape(hidden_states.shape)
@@ -141,8 +146,17 @@ def _chosen(scores, top_k: int, norm_topk_prob: bool) -> tuple:
     return probs / probs.sum(-1, keepdim=True) if norm_topk_prob else probs, indices
 
 
-def _auxiliary_loss(gate, scores, by_token, indices):
-    """The gate's loss, per sequence if the configuration sets ``seq_aux``, else over all tokens."""
+def _auxiliary_loss(block, scores, indices):
+    """The gate's loss for scores [B, S, E], per sequence if ``seq_aux`` is set, else over all tokens.
+
+    With sequence parallelism, scores are [T, E].
+    """
+    gate = block.gate
+    length = scores.shape[1] if scores.ndim == 3 else gate.config.seq_length
+    whole = router_scores.of_whole_sequences(block, scores, length)
+    by_token = whole.reshape([-1, gate.num_experts])
+    if whole is not scores:
+        _, indices = paddle.topk(by_token.detach(), gate.top_k, axis=-1)
     if getattr(gate.config, "seq_aux", False):
-        return gate._cal_seq_aux_loss(scores, gate.top_k, indices)
+        return gate._cal_seq_aux_loss(whole, gate.top_k, indices)
     return gate._cal_aux_loss(by_token, F.one_hot(indices, gate.num_experts).sum(1))

@@ -38,6 +38,8 @@ EXPERT_MODELS = {
         "num_hidden_layers": 2,
     },
 }
+ROUTER_LOSS = {"output_router_logits": True, "router_aux_loss_coef": 0.5}
+EXPERT_MODELS |= {f"{name} with router loss": fields | ROUTER_LOSS for name, fields in EXPERT_MODELS.items()}
 CONVERSATIONS = "conversations"  # data of short documents instead of text
 
 
@@ -149,10 +151,9 @@ ALONE = [
         OF_SPLIT | {"data": CONVERSATIONS, "bf16": True},
         OF_SPLIT | {"model": ADAPTED},
         *(OF_SPLIT | {"model": model} for model in ("Qwen2", "Mistral", "Gemma", "GPT")),
-        {"model": "Mixtral"},
-        {"model": "Mixtral", "bf16": True},
-        {"model": "Qwen2-MoE"},
-        {"model": "Qwen2-MoE", "bf16": True},
+        *({"model": model} for model in EXPERT_MODELS),
+        *({"model": model, "bf16": True} for model in ("Mixtral", "Qwen2-MoE")),
+        {"model": "Mixtral", "bf16": True, "data": CONVERSATIONS},
     )
     for method in (
         Method("one process", 1, 1, "", **kind),
@@ -223,8 +224,27 @@ EXPERTS, SHARDED = "--expert_parallel_degree", "--sharding stage1"
 TWO += [
     Method(f"experts over 2{name}", 2, 2, f"{EXPERTS} 2{flags}", model=model, bf16=bf16)
     for name, flags in (("", ""), (" with sharding stage 1", f" {SHARDED}"))
-    for model in EXPERT_MODELS
+    for model in ("Mixtral", "Qwen2-MoE")
     for bf16 in (False, True)
+]
+TWO += [
+    *(
+        Method(f"{name}, experts over 2", 2, 1, f"{flags} {EXPERTS} 2", model=model, bf16=bf16, data=data)
+        for name, flags, model, bf16, data in (
+            ("Ulysses", SPLIT, "Mixtral with router loss", False, ""),
+            ("ring", RING, "Qwen2-MoE with router loss", False, ""),
+            ("Ulysses", SPLIT, "Qwen2-MoE", True, ""),
+            ("ring", RING, "Mixtral", True, ""),
+            ("Ulysses", SPLIT, "Mixtral", True, CONVERSATIONS),
+            ("tensor 2 with sequence parallel", SEQUENCE, "Mixtral with router loss", False, ""),
+            ("tensor 2 with sequence parallel", SEQUENCE, "Qwen2-MoE with router loss", False, ""),
+            ("tensor 2 with sequence parallel", SEQUENCE, "Mixtral", True, ""),
+            ("tensor 2 with sequence parallel", SEQUENCE, "Qwen2-MoE", True, ""),
+        )
+    ),
+    Method("Ulysses", 2, 1, SPLIT, model="Qwen2-MoE with router loss"),
+    Method("pipeline of 2 stages", 2, 1, STAGES, model="Qwen2-MoE"),
+    Method("pipeline of 2 stages", 2, 1, STAGES, model="Qwen2-MoE", bf16=True),
 ]
 FOUR = [
     Method("tensor 2 x data 2", 4, 2, TENSOR),
@@ -295,6 +315,46 @@ FOUR += [
         model="Mixtral",
         bf16=True,
     ),
+    *(
+        Method(
+            f"{name}, experts over {experts}",
+            4,
+            data_ranks,
+            f"{flags} {EXPERTS} {experts}",
+            model=model,
+            bf16=bf16,
+        )
+        for name, data_ranks, flags, experts, model, bf16 in (
+            ("Ulysses of 4", 1, "--sep_parallel_degree 4", 2, "Qwen2-MoE", False),
+            ("Ulysses 2 x data 2", 2, SPLIT, 4, "Mixtral", True),
+            ("ring 2 x Ulysses 2", 1, f"{RING} {SPLIT}", 4, "Mixtral with router loss", False),
+            ("Ulysses 2 x sharding stage 1 of 2", 2, f"{SPLIT} {SHARDED}", 2, "Mixtral", False),
+            ("ring 2 x sharding stage 1 of 2", 2, f"{RING} {SHARDED}", 4, "Qwen2-MoE", True),
+            ("tensor 2 with sequence parallel x data 2", 2, SEQUENCE, 4, "Mixtral", True),
+            *(
+                (
+                    f"tensor 2 with sequence parallel x {name}",
+                    data_ranks,
+                    f"{SEQUENCE} {flags}",
+                    2,
+                    "Qwen2-MoE",
+                    False,
+                )
+                for name, data_ranks, flags in (
+                    ("sharding stage 1 of 2", 2, SHARDED),
+                    ("pipeline 2", 1, STAGES),
+                )
+            ),
+            ("pipeline 2 x data 2", 2, STAGES, 2, "Qwen2-MoE", False),
+            ("pipeline 2 x sharding stage 1 of 2", 2, f"{STAGES} {SHARDED}", 2, "Qwen2-MoE", True),
+            (
+                "Ulysses 2 x tensor 2 with sequence parallel",
+                *(1, f"{SPLIT} {SEQUENCE}", 4, "Qwen2-MoE with router loss", False),
+            ),
+            ("ring 2 x tensor 2 with sequence parallel", 1, f"{RING} {SEQUENCE}", 2, "Mixtral", True),
+        )
+    ),
+    Method("Ulysses 2 x data 2", 4, 2, SPLIT, model="Qwen2-MoE"),
 ]
 EIGHT = [
     Method("tensor 2 x pipeline 2 x data 2", 8, 2, f"{TENSOR} {STAGES}"),

@@ -126,6 +126,8 @@ DRY_RUNS = {
     "many tokens of experts": (MIXTRAL, {"per_device_train_batch_size": 16}),
     "experts over ranks, many tokens": (MIXTRAL, {**EXPERTS2, "per_device_train_batch_size": 16}),
     "experts over ranks, recompute": (MIXTRAL, {**EXPERTS2, **FULL}),
+    "experts over ranks, Ulysses": (MIXTRAL, {**EXPERTS2, **ULYSSES2}),
+    "experts over ranks, ring x sharding": (MIXTRAL, {**EXPERTS2, **RING2, "cards": 4, "sharding": "stage1"}),
     "experts over ranks x sharding": (MIXTRAL, {**EXPERTS2, "cards": 4, "sharding": "stage1"}),
     "DualPipeV, recompute": ({}, {**IN_V, **FULL}),
     "DualPipeV, many tokens": (

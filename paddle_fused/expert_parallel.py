@@ -4,7 +4,8 @@
 
 Rows are sorted by expert, and so by rank. The ranks exchange the number of rows of every expert, which each
 reads once on the host, then the rows, in pairwise rounds that cannot deadlock where a send blocks until it is
-received. No token is dropped.
+received. No token is dropped. Work that does not need the experts, such as a shared expert, can be computed
+while the rows travel.
 
 Legend: T tokens of this rank, H hidden size, K experts per token, E experts of all ranks, n ranks, M rows
 that this rank receives.
@@ -22,13 +23,15 @@ import paddle.distributed as dist
 from paddle.autograd import PyLayer
 
 from . import moe_token_permute, moe_token_unpermute, paddle_release
-from .context_parallel.exchange import exchange
+from .context_parallel.exchange import PendingExchange, start_exchange
 from .devices import is_captured
 
 OPERATOR = "expert_parallel"
 
 
-def expert_parallel(tokens, probs, indices, experts: Callable, *, num_experts: int, group):
+def expert_parallel(
+    tokens, probs, indices, experts: Callable, *, num_experts: int, group, meanwhile: Callable | None = None
+):
     """The mixture of all experts for this rank's tokens. Collective.
 
     Results and gradients have the bits of one rank with all experts, if ``experts`` computes every row
@@ -43,9 +46,11 @@ def expert_parallel(tokens, probs, indices, experts: Callable, *, num_experts: i
             0. The result needs a gradient on all ranks or on none.
         num_experts: E, a multiple of n. Rank r has the experts r * E / n to (r + 1) * E / n - 1.
         group: of ``paddle.distributed``.
+        meanwhile: called without arguments while the rows travel in the forward pass. It may communicate in
+            other groups.
 
     Returns:
-        [T, H], dtype of the experts' results.
+        [T, H], dtype of the experts' results; with ``meanwhile``, also the result of that.
 
     Raises:
         ValueError: E is not a multiple of n, an index is not an expert, or the call is captured.
@@ -61,11 +66,14 @@ def expert_parallel(tokens, probs, indices, experts: Callable, *, num_experts: i
         )
     rows, sorted_indices = moe_token_permute(tokens, indices)
     route = Route(_counts_of_ranks(indices, num_experts, group), group.rank)
-    received = RowsToRanks.apply(rows, route.sent, route.received, group)
+    pending = _start(rows, route.sent, route.received, group)
+    beside = None if meanwhile is None else meanwhile()
+    received = RowsToRanks.apply(rows, route.sent, route.received, group, pending)
     by_expert, order = moe_token_permute(received, paddle.to_tensor(route.experts_of_received))
     results = moe_token_unpermute(experts(by_expert, route.sizes), order)
     returned = RowsToRanks.apply(results, route.received, route.sent, group)
-    return moe_token_unpermute(returned, sorted_indices, probs)
+    out = moe_token_unpermute(returned, sorted_indices, probs)
+    return out if meanwhile is None else (out, beside)
 
 
 class Route:
@@ -124,21 +132,26 @@ def _counts_of_ranks(indices, num_experts: int, group) -> np.ndarray:
 class RowsToRanks(PyLayer):
     """Sends consecutive rows [M, H] to the ranks of a group and receives rows, in rank order.
 
-    The gradient is the same exchange in the other direction.
+    The gradient is the same exchange in the other direction. ``pending``: the exchange, if it has started.
     """
 
     @staticmethod
-    def forward(ctx, rows, sent: Sequence[int], received: Sequence[int], group):
+    def forward(ctx, rows, sent: Sequence[int], received: Sequence[int], group, pending=None):
         ctx.sent, ctx.received, ctx.group = sent, received, group
-        return _exchange_rows(rows, sent, received, group)
+        return _joined(rows, pending or _start(rows, sent, received, group))
 
     @staticmethod
     def backward(ctx, gradient):
-        return _exchange_rows(gradient, ctx.received, ctx.sent, ctx.group)
+        return _joined(gradient, _start(gradient, ctx.received, ctx.sent, ctx.group))
 
 
-def _exchange_rows(rows, sent: Sequence[int], received: Sequence[int], group):
-    width = rows.shape[1]
+@paddle.no_grad()
+def _start(rows, sent: Sequence[int], received: Sequence[int], group) -> PendingExchange:
     parts = [rows[begin:end] for begin, end in pairwise(accumulate(sent, initial=0))]
-    results = [part for part in exchange(parts, [[count, width] for count in received], group) if part.size]
-    return paddle.concat(results) if results else paddle.empty([0, width], rows.dtype)
+    return start_exchange(parts, [[count, rows.shape[1]] for count in received], group)
+
+
+def _joined(rows, pending: PendingExchange):
+    """The rows received instead of ``rows``."""
+    results = [part for part in pending.wait() if part.size]
+    return paddle.concat(results) if results else paddle.empty([0, rows.shape[1]], rows.dtype)

@@ -40,25 +40,37 @@ def partners(rank: int, ranks: int) -> list[int]:
     return rounds
 
 
-def exchange(parts: Sequence[paddle.Tensor], shapes: Sequence[Sequence[int]], group) -> list:
+class PendingExchange:
+    """An `exchange` whose transfers have started."""
+
+    def __init__(self, results: list, sent: list, tasks: list):
+        self._results, self._tasks = results, tasks
+        self._sent = sent  # must live until the tasks are done
+
+    def wait(self) -> list:
+        """The tensors received, in rank order."""
+        for task in self._tasks:
+            task.wait()
+        return self._results
+
+
+def start_exchange(parts: Sequence[paddle.Tensor], shapes: Sequence[Sequence[int]], group) -> PendingExchange:
     """Send ``parts[r]`` to rank r of ``group`` and receive a tensor of shape ``shapes[r]`` from it.
 
-    Collective, without a gradient. All tensors have one dtype; tensors without elements are not sent.
+    Collective, without a gradient. All tensors have one dtype; tensors without elements are not sent. The
+    transfers run while the caller computes. ``parts`` must not change before `PendingExchange.wait`.
 
     Args:
         parts: one tensor per rank of the group, in rank order. The own part is returned unchanged; it may be
             None.
         shapes: the shapes of the results, in rank order.
         group: of ``paddle.distributed``.
-
-    Returns:
-        The tensors received, in rank order.
     """
     rank, ranks = group.rank, group.nranks
     assert len(parts) == len(shapes) == ranks, (len(parts), len(shapes), ranks)
     results = [None] * ranks
     results[rank] = parts[rank]
-    sent, tasks = [], []  # what is sent must live until the tasks are done
+    sent, tasks = [], []
     for partner in partners(rank, ranks):
         if partner == rank:
             continue
@@ -70,9 +82,12 @@ def exchange(parts: Sequence[paddle.Tensor], shapes: Sequence[Sequence[int]], gr
             if tensor.size:
                 with RecordEvent(EXCHANGE_EVENT):
                     tasks.append(transfer(tensor, peer, group))
-    for task in tasks:
-        task.wait()
-    return results
+    return PendingExchange(results, sent, tasks)
+
+
+def exchange(parts: Sequence[paddle.Tensor], shapes: Sequence[Sequence[int]], group) -> list:
+    """`start_exchange`, and the tensors received, in rank order."""
+    return start_exchange(parts, shapes, group).wait()
 
 
 class Exchange(PyLayer):

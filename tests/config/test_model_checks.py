@@ -104,7 +104,7 @@ def test_stages_pass_no_router_losses():
     run.training.pipeline_parallel_degree = 2
     config.check_model(run, model)
     model.output_router_logits = True
-    with pytest.raises(ValueError, match="does not pass router losses .* output_router_logits"):
+    with pytest.raises(ValueError, match=r"does not pass router losses .* output_router_logits"):
         config.check_model(run, model)
 
 

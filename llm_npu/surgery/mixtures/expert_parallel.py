@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from llm_npu.models import own_experts
@@ -10,10 +11,20 @@ from paddle_fused.expert_parallel import expert_parallel
 from . import experts
 
 
-def mixture(block, tokens, probs, indices):
-    """`experts.mixture` of a block; collective if ``llm_npu.models.own_experts`` has built it."""
+def mixture(block, tokens, probs, indices, shared: Callable | None = None):
+    """`experts.mixture` of a block; collective if ``llm_npu.models.own_experts`` has built it.
+
+    Args:
+        shared: computes the shared experts; called while tokens travel.
+
+    Returns:
+        [T, H]; with ``shared``, also the result of that.
+    """
     share = own_experts.share_of(block)
     if share is None:
-        return experts.mixture(block.experts, tokens, probs, indices)
+        beside = None if shared is None else shared()
+        out = experts.mixture(block.experts, tokens, probs, indices)
+        return out if shared is None else (out, beside)
     own = partial(experts.results_of, own_experts.of_block(block))
-    return expert_parallel(tokens, probs, indices, own, num_experts=len(block.experts), group=share.group)
+    settings = {"num_experts": len(block.experts), "group": share.group, "meanwhile": shared}
+    return expert_parallel(tokens, probs, indices, own, **settings)

@@ -7,6 +7,7 @@ T tokens, H hidden, E experts, K experts per token.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import paddle
@@ -30,7 +31,7 @@ def softmax_router(block, fusable: FusableLayer) -> Replacement | NotFused:
 def sigmoid_router(block, fusable: FusableLayer) -> Replacement | NotFused:
     """DeepSeek-V3; ``gate`` selects the experts, and a shared expert processes every token."""
     reason = fusable.overridden(block) or _unsupported_reason(block)
-    return NotFused(reason) if reason else Replacement(attributes={"moe": partial(routed, block)})
+    return NotFused(reason) if reason else Replacement(forward=deepseek_v3_moe)
 
 
 def router_with_statistics(block, fusable: FusableLayer) -> Replacement | NotFused:
@@ -81,9 +82,23 @@ def qwen3_moe(self, hidden_states):
     return ScatterOp.apply(out) if self.sequence_parallel else out, router_logits
 
 
-def routed(block, tokens, indices, weights):
-    """tokens [T, H], indices and weights [T, K] -> [T, H] in the dtype of tokens; no shared experts."""
-    return expert_parallel.mixture(block, tokens, weights, indices).astype(tokens.dtype)
+def deepseek_v3_moe(self, hidden_states):
+    """hidden_states [B, S, H] or [T, H] -> same shape."""
+    indices, weights = self.gate(hidden_states)
+    tokens = hidden_states.reshape([-1, hidden_states.shape[-1]])
+    out, shared = routed(self, tokens, indices, weights, partial(self.shared_experts, hidden_states))
+    return out.reshape(hidden_states.shape) + shared
+
+
+def routed(block, tokens, indices, weights, shared: Callable | None = None):
+    """tokens [T, H], indices and weights [T, K] -> [T, H] in the dtype of tokens, without shared experts.
+
+    ``shared``: computes the shared experts while tokens travel; their result is then returned, too.
+    """
+    out = expert_parallel.mixture(block, tokens, weights, indices, shared)
+    if shared is None:
+        return out.astype(tokens.dtype)
+    return out[0].astype(tokens.dtype), out[1]
 
 
 def ernie4_5_moe(self, input, token_type_ids=None):
@@ -112,15 +127,17 @@ def ernie4_5_moe(self, input, token_type_ids=None):
             usage = self.moe_statics.expert_usage
             usage[0] = usage[0] + counts.astype(usage.dtype)
         router_loss = router_loss + _loss_of_ernies_router(self, counts, logits, scores, sequence_parallel)
+    shared = None if self.shared_experts is None else partial(self.shared_experts, tokens)
     if spread:
         out = spread_experts.mixture(self, tokens, weights, indices, sequence_parallel).astype(tokens.dtype)
+        out = out if shared is None else (out, shared())
     elif sequence_parallel:
         own = spread_experts.own_tokens(tokens.shape[0])
-        out = routed(self, tokens, indices[own], weights[own])
+        out = routed(self, tokens, indices[own], weights[own], shared)
     else:
-        out = routed(self, tokens, indices, weights)
-    if self.shared_experts is not None:
-        out = out + self.shared_experts(tokens)
+        out = routed(self, tokens, indices, weights, shared)
+    if shared is not None:
+        out = out[0] + out[1]
     return out.reshape(input.shape), weights, router_loss, (logits, scores)
 
 

@@ -15,6 +15,7 @@ import paddle
 import paddle.nn.functional as F
 
 import paddle_fused
+from llm_npu.core import auto_cast
 from llm_npu.models import own_experts
 from llm_npu.surgery.fusable_layers import fusable_layer
 from llm_npu.surgery.mixtures import expert_parallel, experts, moe_blocks, router_scores
@@ -119,15 +120,15 @@ def gated(self, hidden_states):
     gate = self.gate
     # The gate stays in float32 when AMP O2 casts a model; outside auto_cast its input must be cast.
     logits = F.linear(hidden_states.astype(gate.weight.dtype), gate.weight)
-    shared = self.shared_expert(hidden_states)
     with paddle.amp.auto_cast(False):
         scores = F.softmax(logits.astype("float32"), axis=-1).astype(paddle.get_default_dtype())
         by_token = scores.reshape([-1, gate.num_experts])
         probs, indices = _chosen(by_token, gate.top_k, self.norm_topk_prob)
         auxiliary_loss = _auxiliary_loss(self, scores, indices)
-    # The shared expert's output has the dtype in which AMP computes matmuls.
-    tokens = hidden_states.reshape([-1, hidden_states.shape[-1]]).astype(shared.dtype)
-    out = expert_parallel.mixture(self, tokens, probs, indices).reshape(hidden_states.shape)
+    (tokens,) = auto_cast.cast_inputs(hidden_states.reshape([-1, hidden_states.shape[-1]]))
+    shared_expert = partial(self.shared_expert, hidden_states)
+    out, shared = expert_parallel.mixture(self, tokens, probs, indices, shared_expert)
+    out = out.reshape(hidden_states.shape)
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 
 

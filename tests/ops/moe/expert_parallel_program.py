@@ -57,19 +57,66 @@ def on_ranks(tokens, probs, indices, experts):
     return expert_parallel(tokens, probs, indices, experts, num_experts=EXPERTS, group=group)
 
 
+other_group = dist.new_group(list(range(count)))
+dist.barrier(other_group)
+
+
+def shared(tokens):
+    """A shared expert whose weights are split over the ranks, as tensor parallelism splits them."""
+    whole: list[paddle.Tensor] = []
+    dist.all_gather(whole, (tokens * 0 + float(rank + 1)).mean().reshape([1]), group=other_group)
+    return paddle.nn.functional.silu(tokens) * paddle.concat(whole).sum()
+
+
+def with_shared(tokens, probs, indices, experts):
+    return on_ranks(tokens, probs, indices, experts) + shared(tokens)
+
+
+def with_shared_meanwhile(tokens, probs, indices, experts):
+    settings = {"num_experts": EXPERTS, "group": group, "meanwhile": lambda: shared(tokens)}
+    out, beside = expert_parallel(tokens, probs, indices, experts, **settings)
+    return out + beside
+
+
+def meanwhile(dtype: str) -> dict:
+    """Whether a shared expert has the same bits while rows travel as after them, and when it is computed."""
+    arrays, indices = inputs_of([12] * count, None, dtype)
+    own, mine = slice(12 * group.rank, 12 * (group.rank + 1)), slice(group.rank * 2, group.rank * 2 + 2)
+    arrays = [x[place] for x, place in zip(arrays, (own, own, mine, mine, own), strict=True)]
+    order: list[str] = []
+    isend, gather = dist.isend, dist.all_gather
+    dist.isend = lambda *args: (order.append("send"), isend(*args))[1]
+    dist.all_gather = lambda *args, **named: (order.append("gather"), gather(*args, **named))[1]
+    try:
+        overlapped = results(with_shared_meanwhile, arrays, indices[own], dtype)
+    finally:
+        dist.isend, dist.all_gather = isend, gather
+    after = results(with_shared, arrays, indices[own], dtype)
+    return {
+        "bits": [bool(np.array_equal(a, b)) for a, b in zip(overlapped, after, strict=True)],
+        "order": order[: count + 1],
+    }
+
+
 def largest(array) -> float:
     return float(np.abs(array).max(initial=0))
 
 
-def compare(tokens: list[int], chosen, dtype: str) -> dict:
-    """Whether the bits are equal; the errors of one rank and of all, relative to the largest value."""
-    total, own = sum(tokens), slice(sum(tokens[: group.rank]), sum(tokens[: group.rank + 1]))
-    mine = slice(group.rank * 2, group.rank * 2 + 2)
-    pool = np.arange(EXPERTS) if chosen is None else np.array(chosen)
+def inputs_of(tokens: list[int], chosen, dtype: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """Tokens, probs, both weights and a gradient of all ranks, rounded to ``dtype``; the chosen experts."""
+    total, pool = sum(tokens), np.arange(EXPERTS) if chosen is None else np.array(chosen)
     indices = np.array([random.permutation(pool)[:TOP_K] for _ in range(total)], "int64").reshape(-1, TOP_K)
     shapes = [(total, HIDDEN), (total, TOP_K), (EXPERTS, HIDDEN, 2 * INNER), (EXPERTS, INNER, HIDDEN)]
     arrays = [random.standard_normal(shape).astype("float32") for shape in (*shapes, (total, HIDDEN))]
-    arrays = [paddle.to_tensor(array).astype(dtype).astype("float64").numpy() for array in arrays]
+    rounded = [paddle.to_tensor(array).astype(dtype).astype("float64").numpy() for array in arrays]
+    return rounded, indices
+
+
+def compare(tokens: list[int], chosen, dtype: str) -> dict:
+    """Whether the bits are equal; the errors of one rank and of all, relative to the largest value."""
+    own = slice(sum(tokens[: group.rank]), sum(tokens[: group.rank + 1]))
+    mine = slice(group.rank * 2, group.rank * 2 + 2)
+    arrays, indices = inputs_of(tokens, chosen, dtype)
     golden = results(of_one_rank, arrays, indices, "float64")
     alone = results(of_one_rank, arrays, indices, dtype)
     places = (own, own, mine, mine, own)
@@ -106,6 +153,7 @@ report = {
 ranks.write(
     {
         "results": report,
+        "meanwhile": {dtype: meanwhile(dtype) for dtype in ("float32", "bfloat16")},
         "not a multiple": refused(num_experts=EXPERTS + 1),
         "not an expert": refused(index=EXPERTS),
     }

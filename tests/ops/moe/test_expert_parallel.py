@@ -31,6 +31,10 @@ def test_ranks_compute_the_bits_of_one(count, tmp_path):
         assert f"for {count} ranks" in report["not a multiple"]
         assert f"between 0 and {2 * count - 1}" in report["not an expert"]
         assert len(report["results"]) == 15
+        for dtype, result in report["meanwhile"].items():
+            assert result["bits"] == [True] * 5, (dtype, result)
+            # The numbers of rows are gathered, the rows sent, and then the shared expert communicates.
+            assert result["order"] == ["gather", *["send"] * (count - 1), "gather"], (dtype, result)
         for case, result in report["results"].items():
             dtype = case.split(", ")[1]
             assert result["bits"] == [True] * 5 or dtype == "float64", (case, result)

@@ -17,6 +17,7 @@ from precision import assert_as_accurate_as_composed, values
 import paddle_fused
 from llm_npu import patches
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
+from llm_npu.surgery.mixtures import router_scores
 from llm_npu.surgery.replacements import moe
 
 pytestmark = pytest.mark.sampled
@@ -235,6 +236,13 @@ def test_auxiliary_loss_is_learnt_from(kind):
     assert_close(fused, unfused, 1e-4)
     router = next(name for name in fused if name.endswith(("mlp.gate.weight", "moe.gate.weight")))
     assert fused["loss"] > alone["loss"] and (fused[router] != alone[router]).any()
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_router_losses_of_split_sequences_need_fused_mixtures(kind):
+    model = model_of(kind, output_router_logits=True)
+    with pytest.raises(ValueError, match=r"is not fused, .* use_fused_moe"):
+        router_scores.share(model, router_scores.TENSOR_PARALLEL)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,6 +8,7 @@ import pytest
 from paddlenlp.trainer.trainer_utils import ShardingOption
 
 from llm_npu import config
+from llm_npu.models.families import FAMILIES
 from llm_npu.training.model import config_for
 
 pytestmark = pytest.mark.sampled
@@ -52,7 +53,7 @@ def test_lora_does_not_train_weights_that_are_split():
         ("qwen2", {"attention_dropout": 0.1}, 2, r"attention_dropout 0.1"),
         ("gpt", {"hidden_dropout_prob": 0.1}, 2, r"hidden_dropout_prob 0.1"),
         ("gpt", {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, 2, None),
-        ("mixtral", {}, 2, r"only those of .*Llama"),
+        ("mixtral", {}, 2, None),
     ],
 )
 def test_sequences_that_cannot_be_split_are_refused(model_type, fields, degree, sentence):
@@ -67,6 +68,14 @@ def test_sequences_that_cannot_be_split_are_refused(model_type, fields, degree, 
         return config.check_model(run, model)
     with pytest.raises(ValueError, match=sentence):
         config.check_model(run, model)
+
+
+def test_sequences_of_other_families_are_not_split():
+    run = config.parse([])
+    model = config_for(run)
+    run.training.sep_parallel_degree = 2
+    with pytest.raises(ValueError, match=r"only those of .*Llama"):
+        config.check_model(run, model, replace(FAMILIES["llama"], splits_sequences=False))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from llm_npu.training import checkpoint
 
 pytestmark = pytest.mark.slow
 EXPERTS = f"--expert_parallel_degree 2 {HALVES} {FP32}"
+OF_A_SAMPLE = f"--expert_parallel_degree 2 {WHOLE_BATCH} {FP32}"  # the ranks share every sample
 MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
@@ -47,7 +48,11 @@ def folder(mixtral, tmp_path_factory):
         ["sharded", "one", f"{EXPERTS} --sharding stage1"],
         ["replicated", "whole", f"{HALVES} {FP32} --sharding stage1"],
     ]
-    for number, runs in enumerate((without_groups, sharded)):  # plain data parallelism has no groups
+    split = [
+        ["tensor", "one", f"{OF_A_SAMPLE} --tensor_parallel_degree 2 --sequence_parallel true"],
+        ["Ulysses", "tensor", f"{OF_A_SAMPLE} --sep_parallel_degree 2"],
+    ]
+    for number, runs in enumerate((without_groups, sharded, split)):  # plain data parallelism has no groups
         steps = [
             [str(folder / out), start and str(checkpoint.path_of(folder / start, SAVED)), flags]
             for out, start, flags in runs
@@ -63,7 +68,14 @@ def test_the_same_mesh_goes_on_bit_for_bit(folder):
         assert first.read_bytes() == other.read_bytes(), file
 
 
-@pytest.mark.parametrize("start, out", [("one", "from one"), ("one", "sharded"), ("whole", "replicated")])
+@pytest.mark.parametrize(
+    "start, out",
+    [
+        *(("one", out) for out in ("from one", "sharded", "tensor")),
+        ("whole", "replicated"),
+        ("tensor", "Ulysses"),
+    ],
+)
 def test_another_mesh_goes_on_to_rounding(folder, start, out):
     assert after(folder / out) == pytest.approx(after(folder / start), rel=1e-6)
 

@@ -18,6 +18,8 @@ from llm_npu.core.errors import UserError
 from llm_npu.data.text.conversations import Conversations
 
 MARK = "IMAGE_PLACEHOLDER"  # the variable that PaddleFormers reads
+# Fields and marks of conversations that no test trains on: videos need a decoder that may be missing.
+OTHER_MEDIA = {"videos": "<video>", "video_info": "<video>", "audios": "<audio>"}
 SUFFIXES = (".json", ".jsonl")
 ONE_IMAGE = ("paddleocr_vl", "paddleocr_vl_v15")  # get_rope_index reads one grid per conversation
 # PaddleOCR-VL augments an image in its own mode; the color jitter fails in the others.
@@ -101,10 +103,15 @@ def _named(file: Path, template: str) -> Iterator[_Image]:
     """The images of the conversations in ``file``, without those at a URL."""
     mark = os.environ.get(MARK, "<image>")
     for where, record in Conversations(str(file), file.parent, (file,)).records():
-        paths = _paths(record, where)
-        if isinstance(messages := record.get("messages"), list):
-            contents = [message.get("content") for message in messages if isinstance(message, dict)]
-            marks = sum(content.count(mark) for content in contents if isinstance(content, str))
+        paths, contents = _paths(record, where), _contents(record)
+        for field, other in OTHER_MEDIA.items():
+            if record.get(field) or any(other in content for content in contents):
+                kind = field if record.get(field) else other
+                raise UserError(
+                    f"{where} has {kind}, which is not supported; accepted: images. Remove the line"
+                )
+        if isinstance(record.get("messages"), list):
+            marks = sum(content.count(mark) for content in contents)
             if marks != len(paths):
                 raise UserError(
                     f"{where} has {_count(marks, mark)} and {_count(len(paths), 'image')}; "
@@ -118,6 +125,14 @@ def _named(file: Path, template: str) -> Iterator[_Image]:
         for path in paths:
             if not path.startswith("http"):
                 yield _Image(str(file.parent / path), where)
+
+
+def _contents(record: Mapping[str, object]) -> list[str]:
+    """The texts of the messages; none in erniekit's format."""
+    messages = record.get("messages")
+    messages = messages if isinstance(messages, list) else []
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    return [content for content in contents if isinstance(content, str)]
 
 
 def _paths(record: Mapping[str, object], where: str) -> list[str]:

@@ -136,6 +136,20 @@ def test_several_images_of_a_conversation(write):
         images.check(write(record))
 
 
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        (conversation(content="<video>What happens?") | {"videos": ["a.mp4"]}, "videos"),
+        ({"video_info": [{"image_url": "a.mp4", "matched_text_index": 0}], "text_info": []}, "video_info"),
+        (conversation(content="<audio>What is said?") | {"audios": ["a.wav"]}, "audios"),
+        (conversation(content="<video>What happens?"), "<video>"),
+    ],
+)
+def test_videos_and_audio_are_refused(write, record, kind):
+    with pytest.raises(UserError, match=f"train.jsonl, line 2 has {kind}, .*accepted: images"):
+        images.check(write(conversation("good.png"), record, template="qwen2_vl"))
+
+
 def test_paths_that_are_not_text(write):
     with pytest.raises(UserError, match=r"line 1: images is \[3\]; write a list of paths"):
         images.check(write(conversation("good.png") | {"images": [3]}))

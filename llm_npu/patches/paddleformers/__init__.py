@@ -38,6 +38,7 @@ def apply() -> None:
     deepseek.fix_routers_and_experts()
     checkpoints.fix_qwen2_5_vl_biases()
     vision.fix_qwen3_vl_recompute()
+    vision.fix_qwen3_vl_deepstack_gradients()
     vision.fix_paddleocr_vl_shards()
 
 

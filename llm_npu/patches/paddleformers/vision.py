@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from paddle.distributed import fleet
+from paddle.distributed.fleet.layers.mpu.mp_ops import _c_identity
 from paddle.distributed.fleet.utils import recompute
 
 
@@ -29,6 +31,28 @@ def fix_qwen3_vl_recompute() -> None:
         return recompute(layer_module, hidden_states, *inputs)
 
     Qwen3VLVisionModel.recompute_training_full = recompute_training_full
+
+
+@functools.cache
+def fix_qwen3_vl_deepstack_gradients() -> None:
+    """PaddleFormers 1.1 and 1.2: with sequence parallelism, Qwen3-VL trains its vision tower with a part of
+    the gradients of its deepstack features, so the processes' weights diverge.
+
+    Each process adds the features of its local tokens and has only their gradients. The patch sums the
+    gradients over the processes in the backward pass.
+    """
+    from paddleformers.transformers.qwen3_vl.modeling import Qwen3VLTextModel
+
+    add_features = Qwen3VLTextModel._deepstack_process
+
+    @functools.wraps(add_features)
+    def _deepstack_process(self, hidden_states, visual_pos_masks, visual_embeds):
+        if self.config.sequence_parallel:
+            group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
+            visual_embeds = _c_identity(visual_embeds, group)
+        return add_features(self, hidden_states, visual_pos_masks, visual_embeds)
+
+    Qwen3VLTextModel._deepstack_process = _deepstack_process
 
 
 @functools.cache

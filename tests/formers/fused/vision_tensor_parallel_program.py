@@ -1,10 +1,11 @@
-"""Two ranks that share the text model of PaddleOCR-VL, compared with one process.
+"""Two ranks that share the text model of a vision-language model, compared with one process.
 
-python vision_tensor_parallel_program.py FOLDER parallel|sequence [unpatched]
+python vision_tensor_parallel_program.py FOLDER FAMILY parallel|sequence [PATCH]
+
+PATCH: a patch to leave out.
 """
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import paddle
@@ -12,18 +13,12 @@ import ranks
 from paddle.distributed import fleet
 
 
-def with_text(family, fields: dict):
-    """The family with these fields of its text model."""
-    return replace(family, text={**family.text, **fields})
-
-
-def main(sequence_parallel: bool, patched: bool) -> None:
+def main(model_type: str, sequence_parallel: bool, left_out: list[str]) -> None:
     strategy = fleet.DistributedStrategy()
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": 2, "pp_degree": 1}
     fleet.init(is_collective=True, strategy=strategy)
     paddle.set_device("npu")
     from fused_models import comparison, vision
-    from fused_models.formers import GROUPED_HEADS
     from paddle.distributed.fleet.utils.sequence_parallel_utils import (
         register_sequence_parallel_allreduce_hooks,
     )
@@ -31,9 +26,10 @@ def main(sequence_parallel: bool, patched: bool) -> None:
     from llm_npu.patches.paddleformers import vision as patches
     from llm_npu.surgery import apply_fused_kernels
 
-    if not patched:
-        patches.fix_paddleocr_vl_shards = lambda: None
-    family, rank = with_text(vision.FAMILIES[0], GROUPED_HEADS), paddle.distributed.get_rank()
+    for patch in left_out:
+        setattr(patches, patch, lambda: None)
+    (family,) = (family for family in vision.FAMILIES if family.model_type == model_type)
+    family, rank = family.with_grouped_heads(), paddle.distributed.get_rank()
     batch, inputs = vision.batch(False), vision.inputs(family, False)
     split = {
         "tensor_model_parallel_size": 2,
@@ -57,11 +53,12 @@ def main(sequence_parallel: bool, patched: bool) -> None:
         """This rank's part of an array of the whole model."""
         for axis, size in enumerate(shapes.get(name, ())):
             if size != values.shape[axis]:
-                return np.split(values, 2, axis)[rank]
+                joined = np.split(values, 2 if "up_gate_proj" in name else 1, axis)
+                return np.concatenate([np.split(block, 2, axis)[rank] for block in joined], axis)
         return values
 
     whole = family.build()
-    shared = with_text(family, split).build()  # vision towers are not divided
+    shared = family.build(split=split)  # vision towers are not divided
     shapes = {name: parameter.shape for name, parameter in shared.named_parameters()}
     for (name, parameter), (_, other) in zip(
         shared.named_parameters(), whole.named_parameters(), strict=True
@@ -84,4 +81,4 @@ def main(sequence_parallel: bool, patched: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[2] == "sequence", "unpatched" not in sys.argv)
+    main(sys.argv[2], sys.argv[3] == "sequence", sys.argv[4:])

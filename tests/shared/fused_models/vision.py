@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import paddle
 
 from fused_models.comparison import IGNORED, Batch
-from fused_models.formers import SIZES, UNFUSED
+from fused_models.formers import GROUPED_HEADS, SIZES, UNFUSED
 from fused_models.weights import VOCABULARY, fill, in_bfloat16
 from llm_npu import patches
 from llm_npu.models.paddleformers.vision_language import FAMILIES as RECORDS
@@ -81,12 +81,27 @@ class VisionFamily:
             vision_start_token_id=START,
         )
 
-    def build(self, dtype: str = "float32", **attributes):
-        """The model on the current device, in evaluation mode; ``attributes`` of its configurations."""
+    def with_grouped_heads(self) -> VisionFamily:
+        """The family with two heads of keys, which two ranks can share."""
+        size = 64 * GROUPED_HEADS["num_attention_heads"]
+        text = {**self.text, **GROUPED_HEADS, "hidden_size": size}
+        vision = {**self.vision, **({"out_hidden_size": size} if self.nested else {})}
+        return replace(self, text=text, vision=vision)
+
+    def build(self, dtype: str = "float32", split: Mapping[str, object] | None = None, **attributes):
+        """The model on the current device, in evaluation mode.
+
+        Args:
+            split: attributes of its configurations that the trainer does not set for the vision tower.
+            attributes: those of all its configurations.
+        """
         config = self.configuration()
-        parts = [config, config.vision_config, *([config.text_config] if self.nested else [])]
-        for part in parts:
+        parts = [config, *([config.text_config] if self.nested else [])]
+        for part in (*parts, config.vision_config):
             for name, value in {**UNFUSED, **attributes}.items():
+                setattr(part, name, value)
+        for part in parts:
+            for name, value in (split or {}).items():
                 setattr(part, name, value)
         # Not model.to(dtype), which rounds the frequencies of the rotary embedding, too.
         before = paddle.get_default_dtype()

@@ -138,7 +138,7 @@ def write_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def write_model(folder: Path) -> None:
+def write_model(folder: Path, key_value_heads: int) -> None:
     tokenizer = write_tokenizer(folder)
     number = tokenizer.convert_tokens_to_ids
     paddle.seed(1)
@@ -147,7 +147,7 @@ def write_model(folder: Path) -> None:
         architectures=["PaddleOCRVLForConditionalGeneration"],
         vocab_size=len(tokenizer),
         **sizes,
-        num_key_value_heads=1,
+        num_key_value_heads=key_value_heads,
         head_dim=64,
         max_position_embeddings=1024,
         rms_norm_eps=1e-5,
@@ -181,12 +181,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train_words", type=int, default=4000)
     parser.add_argument("--eval_words", type=int, default=100)
+    parser.add_argument("--key_value_heads", type=int, choices=[1, 2], default=1)
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     chosen = words(arguments.train_words + arguments.eval_words, seed=1)
     write_data(folder, "train", chosen[arguments.eval_words :])
     write_data(folder, "eval", chosen[: arguments.eval_words])
-    write_model(folder / "model")
+    write_model(folder / "model", arguments.key_value_heads)
     paths = ("model_name_or_path", "train_dataset_path", "eval_dataset_path", "output_dir", "logging_dir")
     recipe = RECIPE | {name: str(folder / RECIPE[name]) for name in paths}
     (folder / "train.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))

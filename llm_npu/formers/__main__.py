@@ -15,7 +15,7 @@ from pathlib import Path
 from llm_npu import device
 from llm_npu.core import on_import, program
 from llm_npu.core.errors import UserError
-from llm_npu.formers import images, switches
+from llm_npu.formers import images, models, switches
 
 USAGE = """usage: llm-npu formers train FILE.yaml [KEY=VALUE ...]    as paddleformers-cli train ...
        llm-npu formers SCRIPT [ARGS ...]
@@ -59,7 +59,9 @@ def check(arguments: list[str]) -> list[str]:
     notes = switches.without_effect(arguments[1:])
     if arguments[0] == "train":
         switches.check(arguments[1:])
-        notes += images.check(switches.read_settings(arguments[1:]))
+        settings = switches.read_settings(arguments[1:])
+        models.check(settings)
+        notes += images.check(settings)
     return notes
 
 

@@ -205,6 +205,7 @@ IMPORTS = {
     "ops": lambda: importlib.import_module("paddleformers.transformers.fused_a2a"),
     "router_losses": lambda: modeling("ernie4_5_moe"),
     "triton_kernels": lambda: modeling("paddleocr_vl"),
+    "vision_provider": lambda: modeling("qwen3_vl_moe"),
 }
 first = failures(**IMPORTS)
 without_cuda.supply_paddlefleet_ops()
@@ -222,6 +223,7 @@ SYMPTOMS = {
     "ops": "No module named 'paddlefleet_ops'",
     "router_losses": "No module named 'paddleformers.nn.moe.npu_fusion_ops'",
     "triton_kernels": "name 'triton' is not defined",
+    "vision_provider": "No module named 'paddlefleet'",
     "norm": "fused_rms_norm_ext` is not registered",
     "masks": "isn't consistent, the first tensor is bool, but 1th tensor is int32",
     "gate": "data we are trying to retrieve (float32) does not match the type of data",

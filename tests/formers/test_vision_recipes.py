@@ -73,6 +73,31 @@ PUBLISHED = {
     "logging_dir": "./visualdl",
 }
 LORA = {"fine_tuning": "lora", "lora": True, "lora_rank": 8}
+# As the template that PaddleOCR-VL-1.5's published files register: a line break after "Assistant:".
+TEMPLATE = """
+from paddleformers.datasets.template.augment_utils import *
+from paddleformers.datasets.template.mm_plugin import *
+from paddleformers.datasets.template.template import *
+
+
+@dataclass
+class PluginWithoutAugmentation(PaddleOCRVLPlugin):
+    def __init__(self, image_token, video_token, audio_token, **kwargs):
+        super().__init__(image_token, video_token, audio_token, **kwargs)
+        self.image_augmentation = transforms.Compose([])
+
+
+register_mm_plugin(name="paddleocr_vl_v15", plugin_class=PluginWithoutAugmentation)
+register_template(
+    name="paddleocr_vl_v15",
+    format_user=StringFormatter(slots=["User: {{content}}\\nAssistant:\\n"]),
+    format_assistant=StringFormatter(slots=["{{content}}"]),
+    format_system=StringFormatter(slots=["{{content}}\\n"]),
+    format_prefix=EmptyFormatter(slots=["<|begin_of_sentence|>"]),
+    chat_sep="<|end_of_sentence|>",
+    mm_plugin=get_mm_plugin(name="paddleocr_vl_v15", image_token="<|IMAGE_PLACEHOLDER|>"),
+)
+"""
 EVALUATED = re.compile(r"eval_loss: ([\d.]+)")
 
 
@@ -80,8 +105,8 @@ EVALUATED = re.compile(r"eval_loss: ([\d.]+)")
 def task(run_python, tmp_path_factory):
     """The folder of a small task: images, conversations and the model."""
     folder = tmp_path_factory.mktemp("ocr")
-    words = ("--train_words", "64", "--eval_words", "8")
-    done = run_python("-m", "llm_npu.formers", EXAMPLE / "make_task.py", folder, *words)
+    sizes = ("--train_words", "64", "--eval_words", "8", "--key_value_heads", "2")
+    done = run_python("-m", "llm_npu.formers", EXAMPLE / "make_task.py", folder, *sizes)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -153,6 +178,14 @@ def test_variants_of_the_published_file(run, changes):
     assert {operator for operator, _ in result.ran[0]} == OPERATORS
 
 
+def test_the_template_of_paddleocr_vl_1_5(run, tmp_path):
+    template = tmp_path / "paddleocr_vl_v15_template.py"
+    template.write_text(TEMPLATE)
+    _, result = run(template="paddleocr_vl_v15", custom_register_path=str(template))
+    assert learns(result), result.losses
+    assert {operator for operator, _ in result.ran[0]} == OPERATORS
+
+
 def test_resume(start, full):
     """The weights, the optimizer and the schedule of step 5; the augmentation draws other images."""
     folder, whole = full
@@ -168,6 +201,16 @@ def test_two_ranks(run):
     _, result = run("0,1", gradient_accumulation_steps=1)
     assert learns(result), result.losses
     assert all({operator for operator, _ in rank} == OPERATORS for rank in result.ran)
+
+
+def test_two_ranks_share_the_text_model(run):
+    """Without workers, a thread reads the images, and the ranks must draw the same augmentation."""
+    changes = {"do_eval": False, "evaluation_strategy": "no", "dataloader_num_workers": 0}
+    changes |= {"gradient_accumulation_steps": 1, "learning_rate": 2.0e-4, "min_lr": 1.0e-5}
+    _, whole = run(**changes)
+    _, shared = run("0,1", tensor_model_parallel_size=2, **changes)
+    losses = shared.losses, whole.losses
+    assert front_ends.distance(*losses) <= front_ends.CEILING, losses
 
 
 def test_lora_and_the_merged_adapter(run_python, run, task):

@@ -17,8 +17,9 @@ from llm_npu.core.errors import UserError
 from .. import incubate
 
 PROVIDER = "paddleformers.transformers.gpt_provider"
+VISION_PROVIDER = "paddleformers.transformers.qwen3_vl.modeling_fleet"
 # Families with a class for paddlefleet, and a plain Paddle class with the suffix "Deprecated".
-TWO_CLASSES = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_vl")
+TWO_CLASSES = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe")
 DEPRECATED = "Deprecated"
 
 
@@ -27,6 +28,7 @@ def apply() -> None:
         supply_paddlefleet_ops()
     if importlib.util.find_spec("paddlefleet") is None:
         supply_gpt_provider()
+        supply_vision_provider()
         use_plain_classes()
     if importlib.util.find_spec("triton") is None:
         supply_triton_kernels()
@@ -63,6 +65,15 @@ class GPTModelProvider:
             f"PaddleFormers builds {type(config).__name__.removesuffix('Config')} with paddlefleet, which is "
             "not installed and needs CUDA; accepted on npu: the families of llm_npu.models.paddleformers."
         )
+
+
+@functools.cache
+def supply_vision_provider() -> None:
+    """PaddleFormers 1.1 and 1.2: Qwen3-VL-MoE fails on import ("No module named 'paddlefleet'").
+
+    Its module imports Qwen3-VL's paddlefleet model next to its plain Paddle classes.
+    """
+    supply(VISION_PROVIDER, Qwen3VLProvider=GPTModelProvider, Qwen3VLModelDist=GPTModel)
 
 
 class GPTModel:

@@ -8,7 +8,9 @@ import pytest
 from handmade_profiles import msprof, paddle_trace
 from handmade_profiles.step import STEP, check_step, only_rank
 
+from llm_npu.profiling.parts import PREFIX
 from llm_npu.profiling.report import summary
+from llm_npu.profiling.report.pages import tables
 
 
 def a_step(**options) -> paddle_trace.Trace:
@@ -46,6 +48,29 @@ def test_kernels_from_paddle_alone(tmp_path):
     (operator,) = rank.operators
     assert (operator.name, operator.calls, operator.time) == ("rms_norm", 3, 2_100)
     assert rank.window == 2_100 and rank.idle == 0 and rank.launch_bound == 0
+
+
+def test_parts_of_a_model_last_to_the_next_mark_or_the_end_of_the_backward_pass(tmp_path):
+    trace = paddle_trace.Trace(offset="0")
+    marks = {0: "text", 10: "vision tower", 20: "text", 30: "", 42: "text", 50: "vision tower"}
+    for time, part in marks.items():
+        trace.add(f"{PREFIX}{part}", "UserDefined", time, 0)
+    trace.add("Gradient Backward", "Backward", 41, 19)
+    launches = [1, 12, 13, 25, 35, 43, 55, 65]  # the one at 35 is between the passes, the last an optimizer's
+    for number, launch in enumerate(launches):
+        trace.add("cudaLaunchKernel", "CudaRuntime", launch, "0.5", **{"correlation id": number})
+        trace.add("rms_norm", "Kernel", launch + 1, number + 1, **{"correlation id": number})
+    trace.write(tmp_path)
+    parts = {name: (part.calls, part.time) for name, part in only_rank(tmp_path).parts.items()}
+    assert parts == {"text": (3, 11_000), "vision tower": (3, 12_000)}
+    (table,) = (
+        table for table in tables.of(summary.build(tmp_path), 1) if table.rows[-1][0].startswith("rest")
+    )
+    assert [row[:2] for row in table.rows] == [
+        ["text", "3"],
+        ["vision tower", "3"],
+        ["rest of the step", "2"],
+    ]
 
 
 def test_packed_trace(tmp_path):

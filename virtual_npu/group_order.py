@@ -132,14 +132,17 @@ def _watched(method: Callable, used: weakref.WeakSet) -> Callable:
             if is_main:
                 line = str(source_lines.of_frame(sys._getframe(1)))
                 _wait_for_ranks(board, board.publish(group=number, ranks=ranks, line=line))
-            result = method(group, *args, **kwargs)
-            used.add(group)
-            board.add_communicator(number)
+            try:
+                return method(group, *args, **kwargs)
+            finally:  # a call that fails, such as one that does not match the others', has made it as well
+                used.add(group)
+                board.add_communicator(number)
         finally:
             if is_main:
                 board.publish(group=None, ranks=(), line="")
-        return result
 
+    # Errors and profiles name the innermost line of the program; the plugin skips code that is not in a file.
+    call.__code__ = call.__code__.replace(co_filename=f"<{__name__}>")
     return call
 
 

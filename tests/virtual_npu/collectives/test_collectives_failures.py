@@ -18,6 +18,8 @@ SOON = 120
 
 
 def run(folder, case, may_die=(), timeout=TIMEOUT, **environment):
+    """With the watch of first uses, as by default; tests/conftest.py switches it off."""
+    environment = {"VIRTUAL_NPU_AICPU_WARNINGS": "1"} | environment
     environment["VIRTUAL_NPU_COLLECTIVE_TIMEOUT"] = str(timeout)
     return ranks.run(PROGRAM, 3, folder, case, may_die=may_die, **environment)
 

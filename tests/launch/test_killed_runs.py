@@ -141,6 +141,13 @@ def test_experts_continue_on_another_mesh(
 
 
 @pytest.mark.paddlenlp
+@pytest.mark.parametrize("flags", [ULYSSES, RING, EXPERTS])
+def test_a_stopped_rank_is_named(flags, mixtral, in_float32, start_python, tmp_path):
+    command = mixtral if flags == EXPERTS else in_float32
+    lose(start_python(*command, *flags.split(), "--output_dir", tmp_path / "out"), 1, signal.SIGSTOP)
+
+
+@pytest.mark.paddlenlp
 def test_a_pipeline_in_v_shape_that_lost_a_rank(two_ranks, start_python, tmp_path):
     in_v = "--pipeline_parallel_degree 2 --pipeline_schedule dualpipev --num_hidden_layers 4"
     micro_batches = "--per_device_train_batch_size 1 --gradient_accumulation_steps 4"

@@ -66,6 +66,13 @@ WITHOUT_EFFECT: dict[str, tuple[tuple[object, ...], str]] = {
 }
 # Families that only support recompute of whole layers.
 WHOLE_LAYERS = ("llama", "qwen2", "qwen3", "ernie4_5")
+# The trainer splits the batches, but no model that runs on npu exchanges heads or keys.
+SPLIT_SEQUENCES = (
+    "sep_parallel_size",
+    "context_parallel_size",
+    "sep_parallel_degree",
+    "context_parallel_degree",
+)
 PARSED = ("ModelArguments", "DataArguments", "End2EndProcessorArguments", "GeneratingArguments")
 PARSED += ("FinetuningArguments",)  # dataclasses that the command fills from the file
 LARGEST = 1 << 20  # bytes of a file; larger files are left to PaddleFormers
@@ -83,9 +90,19 @@ def without_effect(arguments: list[str]) -> list[str]:
 
 
 def check(arguments: list[str]) -> None:
-    """Raise UserError for an unknown key, for which PaddleFormers would print a traceback."""
-    known = known_keys()
-    for name in read_settings(arguments):
+    """Raise UserError for split sequences, and for unknown keys.
+
+    PaddleFormers would train each rank on its own part of a sequence, and print a traceback.
+    """
+    settings, known = read_settings(arguments), known_keys()
+    for name in SPLIT_SEQUENCES:
+        if isinstance(settings.get(name), int) and settings[name] > 1:
+            raise UserError(
+                f"{arguments[0]}: {name} is {settings[name]}, but PaddleFormers' models attend only to the "
+                "tokens of their own rank; use tensor_model_parallel_size with sequence_parallel: true, or "
+                "train with PaddleNLP and llm-npu train --sep_parallel_degree"
+            )
+    for name in settings:
         if known and name not in known:
             meant = nearest_name(str(name), known)
             hint = f"did you mean {meant}?" if meant else "remove it"

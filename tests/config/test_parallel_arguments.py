@@ -17,6 +17,7 @@ from llm_npu.config.parallel_checks import (
     WITHOUT_EXPERT_PARALLEL,
     WITHOUT_SPLIT_SEQUENCES,
 )
+from llm_npu.config.read import flags
 from llm_npu.models import families, library
 from llm_npu.training import model
 from paddle_fused import paddle_release
@@ -187,6 +188,12 @@ def test_degrees_that_do_not_fit_are_refused(degrees, sentence):
 )
 def test_degrees_that_fit(processes, degrees):
     check(processes, **degrees)
+
+
+@pytest.mark.paddlenlp  # PaddleFormers has no --sharding_parallel_config
+@pytest.mark.parametrize("rejected", [WITHOUT_SPLIT_SEQUENCES, WITHOUT_EXPERT_PARALLEL])
+def test_what_is_rejected_is_a_flag(rejected):
+    assert rejected.keys() <= flags().keys()
 
 
 def test_a_paddle_without_dualpipev_is_refused():

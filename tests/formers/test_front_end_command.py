@@ -184,6 +184,21 @@ def test_unknown_keys_are_refused_with_the_nearest(tmp_path):
         switches.check([str(tmp_path / "job.yaml"), "lora_rnk=3"])
 
 
+@pytest.mark.parametrize("key", switches.SPLIT_SEQUENCES)
+def test_split_sequences_are_refused(tmp_path, key):
+    file = tmp_path / "job.yaml"
+    file.write_text(f"device: npu\n{key}: 2\n")
+    with pytest.raises(UserError, match=f"{key} is 2, .* use tensor_model_parallel_size .*") as caught:
+        switches.check([str(file)])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", ["sep_parallel_size=1", "context_parallel_size=-1"])
+def test_sequences_of_one_rank_are_accepted(tmp_path, setting):
+    (tmp_path / "job.yaml").write_text("device: npu\n")
+    switches.check([str(tmp_path / "job.yaml"), setting])
+
+
 @pytest.mark.parametrize(
     "text",
     [

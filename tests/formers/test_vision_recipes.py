@@ -3,6 +3,7 @@
 Each run is a process of ``llm-npu formers train`` that takes ten steps.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -98,6 +99,33 @@ register_template(
     mm_plugin=get_mm_plugin(name="paddleocr_vl_v15", image_token="<|IMAGE_PLACEHOLDER|>"),
 )
 """
+# Prints the text of the tokens of the first conversation: question and answer.
+TOKENS = """
+import json
+import sys
+
+from llm_npu import patches
+
+patches.apply()
+from paddleformers.cli.hparams import parser
+from paddleformers.datasets.template.template import get_template_and_fix_tokenizer
+from paddleformers.transformers import AutoProcessor, AutoTokenizer
+
+template, model, data = sys.argv[1:]
+parser._load_custom_template(template)
+tokenizer, processor = (kind.from_pretrained(model) for kind in (AutoTokenizer, AutoProcessor))
+settings = dict.fromkeys(("tool_format", "default_system", "enable_thinking"))
+settings |= {"tokenizer": tokenizer, "template": "paddleocr_vl_v15"}
+template = get_template_and_fix_tokenizer(settings)
+record = json.loads(open(data).readline())
+inputs = template.mm_plugin.get_mm_inputs(
+    record["images"], [], [], processor, imglens=[1], vidlens=[0], audlens=[0], batch_ids=None
+)
+media = record["images"], [], [], inputs, processor
+messages = template.mm_plugin.process_messages(record["messages"], *media)
+((question, answer),) = template.encode_multiturn(tokenizer, messages, None, None)
+print(json.dumps([tokenizer.decode(question), tokenizer.decode(answer)]))
+"""
 EVALUATED = re.compile(r"eval_loss: ([\d.]+)")
 
 
@@ -178,12 +206,29 @@ def test_variants_of_the_published_file(run, changes):
     assert {operator for operator, _ in result.ran[0]} == OPERATORS
 
 
-def test_the_template_of_paddleocr_vl_1_5(run, tmp_path):
-    template = tmp_path / "paddleocr_vl_v15_template.py"
-    template.write_text(TEMPLATE)
+@pytest.fixture
+def template(tmp_path):
+    file = tmp_path / "paddleocr_vl_v15_template.py"
+    file.write_text(TEMPLATE)
+    return file
+
+
+def test_the_template_of_paddleocr_vl_1_5_trains(run, template):
     _, result = run(template="paddleocr_vl_v15", custom_register_path=str(template))
     assert learns(result), result.losses
     assert {operator for operator, _ in result.ran[0]} == OPERATORS
+
+
+def test_the_tokens_of_paddleocr_vl_1_5(run_python, template, task):
+    """An image of four letters, 2 x 8 patches, has four tokens."""
+    program = template.with_name("tokens.py")
+    program.write_text(TOKENS)
+    done = run_python(program, template, task / "model", task / "eval.jsonl", cwd=task)
+    assert done.returncode == 0, done.stderr
+    image = "<|IMAGE_START|>" + 4 * "<|IMAGE_PLACEHOLDER|>" + "<|IMAGE_END|>"
+    question = f"<|begin_of_sentence|>User: {image}OCR:\nAssistant:\n"
+    answer = json.loads((task / "eval.jsonl").read_text().splitlines()[0])["messages"][1]["content"]
+    assert json.loads(done.stdout.splitlines()[-1]) == [question, answer]
 
 
 def test_resume(start, full):

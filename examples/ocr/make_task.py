@@ -98,7 +98,7 @@ def words(count: int, seed: int) -> list[str]:
 
 
 def picture(word: str) -> Image.Image:
-    image = Image.new("RGB", (CELL * LETTERS, CELL), "white")
+    image = Image.new("RGB", (CELL * len(word), CELL), "white")
     for position, letter in enumerate(word):
         center = (CELL * (position + 0.5), CELL / 2)
         ImageDraw.Draw(image).text(center, letter, fill="black", font=FONT, anchor="mm")

@@ -65,6 +65,7 @@ PUBLISHED = {
     "save_checkpoint_format": "flex_checkpoint",
     "load_checkpoint_format": "flex_checkpoint",
 }
+FLOAT32 = {"compute_type": "float32", "fp16_opt_level": "O1", "amp_master_grad": False, "sharding": ""}
 OF_STAGE = {
     "SFT": {},
     "PT": {"packing": True},
@@ -94,13 +95,13 @@ class Finished:
     ran: list[dict[tuple[str, str], str]]
 
 
-def finished(done, logs: Path) -> Finished:
+def finished(done, logs: Path, steps: int = STEPS) -> Finished:
     """What a job that ended well has logged; AssertionError with the ends of the logs otherwise."""
     ranks = [log.read_text(errors="replace") for log in sorted(logs.glob("workerlog.*"))]
     ends = "\n".join(text[-3000:] for text in (done.stdout, done.stderr, *ranks))
     assert done.returncode == 0, ends
     losses = losses_by_step(ranks[0])
-    assert sorted(losses) == list(range(1, STEPS + 1)), ends
+    assert sorted(losses) == list(range(1, steps + 1)), ends
     return Finished([losses[step] for step in sorted(losses)], [ran(text) for text in ranks])
 
 
@@ -159,7 +160,10 @@ def with_own_norm(model: Path, folder: Path) -> Path:
     """A copy of the model whose RMSNorm is PaddleFormers' in plain Paddle, which no YAML can ask for."""
     shutil.copytree(model, folder)
     file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "fuse_rms_norm": False}))
+    config = json.loads(file.read_text())
+    for part in (config, *(value for name, value in config.items() if name.endswith("_config"))):
+        part["fuse_rms_norm"] = False
+    file.write_text(json.dumps(config))
     return folder
 
 

@@ -15,7 +15,6 @@ UNMODIFIED = ("-m", "virtual_npu", Path(sys.executable).with_name("paddleformers
 ADDED, COMPLETE = front_ends.yaml_of_page()
 # What runs of PaddleFormers 1.2.0 without CUDA; see with_own_norm for the RMSNorm.
 UNFUSED = {"device": "npu", "_attn_implementation": "eager"}
-FLOAT32 = {"compute_type": "float32", "fp16_opt_level": "O1", "amp_master_grad": False, "sharding": ""}
 OPERATORS = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
 
 
@@ -41,7 +40,7 @@ def test_unmodified_then_fused(run_python, model, tmp_path, stage):
             run_python,
             UNMODIFIED,
             tmp_path / "float32",
-            configuration(stage, plain, **FLOAT32, **UNFUSED),
+            configuration(stage, plain, **front_ends.FLOAT32, **UNFUSED),
         )
     )
     fused = finished(*train(run_python, FUSED, tmp_path / "fused", configuration(stage, model, **ADDED)))

@@ -2,8 +2,8 @@
 
 Patches for PaddleFormers are in the subfolder ``paddleformers``.
 
-A patch is applied only to affected versions. Its test (``tests/training/test_patches.py`` or
-``tests/parallel``) fails without the patch, and so shows when the patch can be removed.
+A patch is applied only to affected versions. Its test (``tests/training/test_patches.py``, ``tests/models``
+or ``tests/parallel``) fails without the patch, and so shows when the patch can be removed.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def apply() -> None:
     if installed_version("paddlenlp").startswith("3.0.0b4"):
         if paddle_release.at_least(3, 1):
             fix_mixtral_expert_weights()
+        fix_mixtral_router_loss_mask()
         if paddle_release.at_least(3, 2):
             fix_moe_gate_int64()
             dualpipev.fix_models_of_one_tensor()
@@ -192,6 +193,26 @@ def fix_mixtral_expert_weights() -> None:
         return out.reshape(hidden_states.shape), router_logits
 
     MixtralSparseMoeBlock.forward = forward
+
+
+@functools.cache
+def fix_mixtral_router_loss_mask() -> None:
+    """PaddleNLP 3.0.0b4: Mixtral with ``output_router_logits`` fails with masks of three dims ("cannot access
+    local variable 'tokens_per_expert'"), and with mask objects ("object has no attribute 'shape'").
+
+    ``load_balancing_loss_func`` knows masks of two and of four dims. The patch passes only those of two, so
+    padding counts with all others, as upstream counts it with four.
+    """
+    from paddlenlp.transformers.mixtral import modeling
+
+    compute = modeling.load_balancing_loss_func
+
+    @functools.wraps(compute)
+    def load_balancing_loss_func(gate_logits, num_experts, top_k=2, attention_mask=None):
+        of_tokens = len(getattr(attention_mask, "shape", ())) == 2
+        return compute(gate_logits, num_experts, top_k, attention_mask if of_tokens else None)
+
+    modeling.load_balancing_loss_func = load_balancing_loss_func
 
 
 @functools.cache

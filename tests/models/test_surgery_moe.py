@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from fused_models.comparison import random_batch
+from fused_models.comparison import BATCH, LENGTH, random_batch
 from fused_models.families import BY_NAME, SIZES
 from paddlenlp.peft.lora.lora_layers import LoRALinear
 from paddlenlp.transformers.mixtral.modeling import MixtralSparseMoeBlock
@@ -19,6 +19,7 @@ from llm_npu import patches
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
 from llm_npu.surgery.mixtures import router_scores
 from llm_npu.surgery.replacements import moe
+from paddle_fused import masks
 
 pytestmark = pytest.mark.sampled
 
@@ -174,10 +175,10 @@ def three_of(block, top_k, hidden, weights) -> Three:
     return Three(measured_fused, composed, truth)
 
 
-def gradients_of(model) -> dict:
-    """The loss of a batch, and the gradients."""
+def gradients_of(model, **inputs) -> dict:
+    """The loss of a batch, and the gradients. ``inputs`` go to the model beside the batch."""
     batch = random_batch()
-    loss = model(input_ids=paddle.to_tensor(batch.ids), labels=paddle.to_tensor(batch.labels))
+    loss = model(input_ids=paddle.to_tensor(batch.ids), labels=paddle.to_tensor(batch.labels), **inputs)
     loss = loss[0] if isinstance(loss, tuple) else loss
     loss.backward()
     gradients = {name: values(p.grad) for name, p in model.named_parameters() if p.grad is not None}
@@ -236,6 +237,24 @@ def test_auxiliary_loss_is_learnt_from(kind):
     assert_close(fused, unfused, 1e-4)
     router = next(name for name in fused if name.endswith(("mlp.gate.weight", "moe.gate.weight")))
     assert fused["loss"] > alone["loss"] and (fused[router] != alone[router]).any()
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_auxiliary_loss_of_packed_documents(kind):
+    """Fine-tuning passes mask objects, which upstream's loss of Mixtral's routers does not accept."""
+    packed = masks.documents([6, LENGTH - 6])
+    visible = np.broadcast_to(~packed.to_dense(LENGTH), (BATCH, 1, LENGTH, LENGTH))
+    model = model_of(kind, router_aux_loss_coef=0.5, output_router_logits=True)
+    unfused = gradients_of(model, attention_mask=paddle.to_tensor(visible))
+    apply_fused_kernels(model, kernels=["attention", "moe"])
+    assert_close(gradients_of(model, attention_mask=packed), unfused, 1e-4)
+
+
+def test_tokens_of_sequence_parallelism_have_no_loss_per_sequence():
+    """[T, H] does not tell where sequences end; without ``output_router_logits`` no one uses the loss."""
+    block, hidden = block_of("qwen2-moe", seq_aux=True), tokens_of([2, 13], "float32")
+    out, _ = fused(block, hidden.flatten(0, 1))
+    np.testing.assert_allclose(values(out), values(fused(block, hidden)[0]).reshape(out.shape), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", MODELS)

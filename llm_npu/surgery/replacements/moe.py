@@ -150,7 +150,8 @@ def _chosen(scores, top_k: int, norm_topk_prob: bool) -> tuple:
 def _auxiliary_loss(block, scores, indices):
     """The gate's loss for scores [B, S, E], per sequence if ``seq_aux`` is set, else over all tokens.
 
-    With sequence parallelism, scores are [T, E].
+    With sequence parallelism, scores are [T, E]. Unless ranks share the loss, it is then not used: the
+    sequences are unknown, so it is the one over this rank's tokens.
     """
     gate = block.gate
     length = scores.shape[1] if scores.ndim == 3 else gate.config.seq_length
@@ -158,6 +159,6 @@ def _auxiliary_loss(block, scores, indices):
     by_token = whole.reshape([-1, gate.num_experts])
     if whole is not scores:
         _, indices = paddle.topk(by_token.detach(), gate.top_k, axis=-1)
-    if getattr(gate.config, "seq_aux", False):
+    if getattr(gate.config, "seq_aux", False) and whole.ndim == 3:
         return gate._cal_seq_aux_loss(whole, gate.top_k, indices)
     return gate._cal_aux_loss(by_token, F.one_hot(indices, gate.num_experts).sum(1))

@@ -1,10 +1,16 @@
-"""``x[item] = value`` by ``index_put_``, for values whose gradient Paddle's own kernel computes wrongly.
+"""``x[item] = value`` by ``index_put_``, for values that Paddle's own kernels handle wrongly.
 
-Paddle 3.1.1 to 3.3: ``index_elementwise_put_with_tensor_grad`` on the CPU steps through the value's gradient
-by 4 bytes per element. In float16 and bfloat16 it writes past the end of the gradient, and corrupts other
-tensors or crashes. In float64 and complex dtypes it overwrites its own results. The plugin for cards does not
-register this kernel, so a card falls back to it. ``index_put_`` and its gradient are correct on the CPU, and
-the plugin registers both.
+Paddle 3.1.1 to 3.3 on the CPU:
+
+- ``index_elementwise_put_with_tensor_grad`` steps through the value's gradient by 4 bytes per element. In
+  float16 and bfloat16 it writes past the end of the gradient, and corrupts other tensors or crashes. In
+  float64 and complex dtypes it overwrites its own results.
+- If ``item`` is a mask and the value has one element, the value's gradient is 0.
+- If the value has more dims than ``x[item]``, of size 1, ``index_elementwise_put_with_tensor`` corrupts
+  memory.
+
+The plugin for cards does not register these kernels, so a card falls back to them. ``index_put_`` and its
+gradient are correct on the CPU, and the plugin registers both.
 """
 
 from __future__ import annotations
@@ -20,8 +26,8 @@ CORRECT_ELEMENT_SIZE = 4  # bytes
 ARRAYS = (bool, np.bool_, list, tuple, range, np.ndarray)
 
 
-def with_correct_gradient(upstream: Callable) -> Callable:
-    """``Tensor.__setitem__`` that calls ``upstream`` wherever its gradient is correct.
+def corrected(upstream: Callable) -> Callable:
+    """``Tensor.__setitem__`` that calls ``upstream`` wherever its result and its gradient are correct.
 
     DistTensors are left to ``upstream``.
     """
@@ -29,9 +35,12 @@ def with_correct_gradient(upstream: Callable) -> Callable:
     @functools.wraps(upstream)
     def __setitem__(tensor, item, value):
         items = list(item) if isinstance(item, tuple) else [item]
-        if not (_gradient_is_wrong(tensor, value) and any(map(_selects_elements, items))):
+        is_wrong = _gradient_is_wrong(tensor, value)
+        if not (is_wrong or _may_have_more_dims(tensor, value)) or not any(map(_selects_elements, items)):
             return upstream(tensor, item, value)
         indices, dims = _index_tensors(tensor, items)
+        if not is_wrong and value.ndim <= dims:
+            return upstream(tensor, item, value)
         value = value.astype(tensor.dtype)
         while value.ndim > dims and value.shape[0] == 1:  # Paddle's assignments accept such values
             value = value.squeeze(0)
@@ -47,7 +56,17 @@ def _gradient_is_wrong(tensor: paddle.Tensor, value: object) -> bool:
         and not value.stop_gradient
         and paddle.is_grad_enabled()
         and (tensor.is_floating_point() or tensor.is_complex())
-        and tensor.element_size() != CORRECT_ELEMENT_SIZE
+        and (tensor.element_size() != CORRECT_ELEMENT_SIZE or value.size == 1)
+        and not (tensor.is_dist() or value.is_dist())
+    )
+
+
+def _may_have_more_dims(tensor: paddle.Tensor, value: object) -> bool:
+    """Whether the value may have more dims than what it is assigned to."""
+    return (
+        isinstance(value, paddle.Tensor)
+        and value.ndim > 1
+        and value.shape[0] == 1
         and not (tensor.is_dist() or value.is_dist())
     )
 

@@ -79,10 +79,11 @@ def fix_gradient_of_assigned_values() -> None:
     """Paddle 3.1.1 to 3.3: ``x[mask] = value`` and ``x[indices] = value`` give ``value`` a wrong gradient.
 
     In float16 and bfloat16 other tensors are overwritten, or the process crashes. In float64 and complex
-    dtypes the gradient has wrong values; float32 is correct. The defect is in the CPU kernel, which a card
-    falls back to. With the patch, such assignments run ``index_put_``.
+    dtypes the gradient has wrong values; in float32 it is 0 for a mask and a value of one element. A value
+    with additional dims of size 1 corrupts memory in the forward pass. The defects are in CPU kernels, which
+    a card falls back to. With the patch, such assignments run ``index_put_``.
     """
-    paddle.Tensor.__setitem__ = indexed_assignment.with_correct_gradient(paddle.Tensor.__setitem__)
+    paddle.Tensor.__setitem__ = indexed_assignment.corrected(paddle.Tensor.__setitem__)
 
 
 @contextlib.contextmanager

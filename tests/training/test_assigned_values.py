@@ -26,11 +26,15 @@ FORMS = {  # name -> the item for Paddle, for numpy, and the value's shape
     "mask of two dims": (lambda t: t(cells), cells, [int(cells.sum()), 4]),
     "mask, one row for all": (lambda t: t(cells), cells, [4]),
     "mask, one number for all": (lambda t: t(rows), rows, []),
+    "mask, one element for all": (lambda t: t(rows), rows, [1]),
+    "mask, one element of more dims": (lambda t: t(rows), rows, [1, 1, 1, 1]),
     "mask, broadcast inside": (lambda t: t(rows), rows, [3, 1, 4]),
     "mask, more dims": (lambda t: t(rows), rows, [1, 3, 5, 4]),
     "empty mask": (lambda t: t(rows & False), rows & False, [0, 5, 4]),
     "indices": (lambda t: t([4, -6, 2]), [4, 0, 2], [3, 5, 4]),
     "int32 indices": (lambda t: t([4, 0, 2]).astype("int32"), [4, 0, 2], [3, 5, 4]),
+    "indices, more dims": (lambda t: t([4, 0, 2]), [4, 0, 2], [1, 1, 3, 5, 4]),
+    "indices, one element of more dims": (lambda t: t([4, 0, 2]), [4, 0, 2], [1, 1, 1, 1]),
     "indices of two dims": (lambda t: (t([4, 0]), t([1, 3])), ([4, 0], [1, 3]), [2, 4]),
     "indices that broadcast": (lambda t: (t([[4], [0]]), t([1, 3])), ([[4], [0]], [1, 3]), [2, 2, 4]),
     "numpy indices": (lambda t: np.array([4, 0, 2]), [4, 0, 2], [3, 5, 4]),
@@ -64,9 +68,9 @@ for name, (item, golden, shape) in FORMS.items():
         y[item(paddle.to_tensor)] = value
         (y.astype("float32") * paddle.to_tensor(factor, "float32")).sum().backward()
         expected, gradient = start.copy(), factor.copy()
-        expected[golden] = number if len(shape) < 4 else number[0]
+        expected[golden] = number.reshape(shape[max(0, len(shape) - expected[golden].ndim):])
         gradient[golden] = 0
-        if differs(y, expected) or differs(value.grad, sum_to(factor[golden], shape)):
+        if differs(y, expected) or (value.size and differs(value.grad, sum_to(factor[golden], shape))):
             wrong.append(name)
         elif not frozen and differs(x.grad, gradient):
             wrong.append(f"{name}, x")
@@ -94,7 +98,7 @@ for dtype in sys.argv[2:]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("place", ["cpu", "npu"])
 def test_gradients_are_exact(run_python, place, dtype):
     done = run_python("-c", PROGRAM, place, dtype, "patched")

@@ -1,6 +1,6 @@
 """The benchmarks, in a clone: ``python -m benchmarks NAME``; without a name it lists them.
 
-    ops/ step/ models/ overlap/    one benchmark each, from command.py on;  varlen.py device.py    likewise
+    ops/ step/ models/ overlap/    one benchmark each, from command.py on;  varlen.py device.py    one each
     work/          one file per operator: its tensors, golden values, bytes and flops, how frameworks run it
     contenders.py  the contenders, and how their processes are started, stopped while idle, and called
     worker.py      the other end: a contender's process answers with the methods of a benchmark object

@@ -67,13 +67,13 @@ def expert_parallel(
     rows, sorted_indices = moe_token_permute(tokens, indices)
     route = Route(_counts_of_ranks(indices, num_experts, group), group.rank)
     pending = _start(rows, route.sent, route.received, group)
-    beside = None if meanwhile is None else meanwhile()
+    shared = None if meanwhile is None else meanwhile()
     received = RowsToRanks.apply(rows, route.sent, route.received, group, pending)
     by_expert, order = moe_token_permute(received, paddle.to_tensor(route.experts_of_received))
     results = moe_token_unpermute(experts(by_expert, route.sizes), order)
     returned = RowsToRanks.apply(results, route.received, route.sent, group)
     out = moe_token_unpermute(returned, sorted_indices, probs)
-    return out if meanwhile is None else (out, beside)
+    return out if meanwhile is None else (out, shared)
 
 
 class Route:

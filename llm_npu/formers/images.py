@@ -18,8 +18,10 @@ from llm_npu.core.errors import UserError
 from llm_npu.data.text.conversations import Conversations
 
 MARK = "IMAGE_PLACEHOLDER"  # the variable that PaddleFormers reads
-# Fields and marks of conversations that no test trains on: videos need a decoder that may be missing.
-OTHER_MEDIA = {"videos": "<video>", "video_info": "<video>", "audios": "<audio>"}
+# Fields of conversations that no test trains on, as videos need a decoder that may be missing, with the
+# variable of their mark and its default.
+VIDEO, AUDIO = ("VIDEO_PLACEHOLDER", "<video>"), ("AUDIO_PLACEHOLDER", "<audio>")
+OTHER_MEDIA = {"videos": VIDEO, "video_info": VIDEO, "audios": AUDIO}
 SUFFIXES = (".json", ".jsonl")
 ONE_IMAGE = ("paddleocr_vl", "paddleocr_vl_v15")  # get_rope_index reads one grid per conversation
 # PaddleOCR-VL augments an image in its own mode; the color jitter fails in the others.
@@ -104,11 +106,16 @@ def _named(file: Path, template: str) -> Iterator[_Image]:
     mark = os.environ.get(MARK, "<image>")
     for where, record in Conversations(str(file), file.parent, (file,)).records():
         paths, contents = _paths(record, where), _contents(record)
-        for field, other in OTHER_MEDIA.items():
-            if record.get(field) or any(other in content for content in contents):
-                kind = field if record.get(field) else other
+        for field, (variable, default) in OTHER_MEDIA.items():
+            other = os.environ.get(variable, default)
+            if record.get(field):
                 raise UserError(
-                    f"{where} has {kind}, which is not supported; accepted: images. Remove the line"
+                    f"{where} has {field}, which is not supported; accepted: images. Remove the line"
+                )
+            if any(other in content for content in contents):
+                raise UserError(
+                    f"{where} has the mark {other}, and only images are supported; remove it, or set "
+                    f"{variable} to another mark if {other} is text"
                 )
         if isinstance(record.get("messages"), list):
             marks = sum(content.count(mark) for content in contents)

@@ -48,10 +48,11 @@ class PendingExchange:
         self._sent = sent  # must live until the tasks are done
 
     def wait(self) -> list:
-        """The tensors received, in rank order."""
+        """The tensors received, in rank order. They and the sent ones are not kept here."""
         for task in self._tasks:
             task.wait()
-        return self._results
+        results, self._results, self._sent, self._tasks = self._results, [], [], []
+        return results
 
 
 def start_exchange(parts: Sequence[paddle.Tensor], shapes: Sequence[Sequence[int]], group) -> PendingExchange:

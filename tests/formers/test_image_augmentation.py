@@ -22,13 +22,13 @@ def patched(monkeypatch, unpatched):
     images.fix_augmentation_in_threads.__wrapped__()
 
 
-def augmented_in_a_thread(rewind: bool) -> list[bytes]:
+def augmented_in_a_thread(rewind: bool) -> list[tuple[int, ...]]:
     """Images that a thread augments while the main thread sets Python's generator back or does nothing."""
     from paddleformers.datasets.template.mm_plugin import PaddleOCRVLPlugin
 
     augment = PaddleOCRVLPlugin("<image>", "<video>", "<audio>").image_augmentation
     image, augmented = Image.radial_gradient("L").resize([32, 32]).convert("RGB"), []
-    turn = threading.Barrier(2)
+    turn = threading.Barrier(2, timeout=60)
 
     def read():
         for _ in range(12):

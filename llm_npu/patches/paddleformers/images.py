@@ -9,7 +9,7 @@ import threading
 
 @functools.cache
 def fix_augmentation_in_threads() -> None:
-    """Paddle 3.1 to 3.3 with PaddleFormers 1.1 and 1.2: with ``dataloader_num_workers: 0`` and recompute, the
+    """PaddleFormers 1.1 and 1.2: with ``dataloader_num_workers: 0`` and recompute, the
     ranks of a tensor-parallel group see different images of PaddleOCR-VL, or of different sizes ("the ranks
     made different calls").
 

@@ -22,9 +22,9 @@ def mixture(block, tokens, probs, indices, shared: Callable | None = None):
     """
     share = own_experts.share_of(block)
     if share is None:
-        beside = None if shared is None else shared()
+        of_shared = None if shared is None else shared()
         out = experts.mixture(block.experts, tokens, probs, indices)
-        return out if shared is None else (out, beside)
+        return out if shared is None else (out, of_shared)
     own = partial(experts.results_of, own_experts.of_block(block))
     settings = {"num_experts": len(block.experts), "group": share.group, "meanwhile": shared}
     return expert_parallel(tokens, probs, indices, own, **settings)

@@ -69,7 +69,7 @@ def test_the_norms_of_qwen3_vls_heads_get_the_gradients_of_all_heads(kind, tmp_p
 @pytest.mark.parametrize("kind", ["parallel", "sequence"])
 @pytest.mark.parametrize("family", RECORDS)
 def test_two_ranks_share_the_text_model_of_a_vision_language_model(family, kind, tmp_path):
-    """PaddleOCR-VL's projector, too."""
+    """And PaddleOCR-VL's projector."""
     for errors in ranks.run(VISION, 2, tmp_path, family, kind):
         assert errors["split"] >= 10
         for run in ("unfused", "fused"):

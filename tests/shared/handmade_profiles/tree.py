@@ -1,6 +1,6 @@
 """Writes a synthetic msprof profile of any size: steps of a small Llama on some ranks, with planted faults.
 
-Nothing in it was measured. It is used to time the report, and as a sample of a report.
+Nothing in it was measured. It is a sample of a report.
 """
 
 from __future__ import annotations

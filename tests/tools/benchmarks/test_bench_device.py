@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from benchmarks import device as command
+from benchmarks import device
 from benchmarks.step import LlamaSize
 
 TINY = LlamaSize(hidden=32, layers=1, vocabulary=4096, length=16, heads=8, intermediate=88)
@@ -13,7 +13,7 @@ TINY = LlamaSize(hidden=32, layers=1, vocabulary=4096, length=16, heads=8, inter
 
 @pytest.fixture(scope="module")
 def result():
-    return command.bench(rounds=2, op_rounds=2, size=TINY)
+    return device.bench(rounds=2, op_rounds=2, size=TINY)
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_json_has_every_figure(result):
 
 
 def test_table_says_whether_the_goals_are_met(result):
-    lines = command.text(result).splitlines()
+    lines = device.text(result).splitlines()
     assert len(lines) == 8
     assert all(line.startswith(("goal met:", "goal MISSED:")) for line in lines[-2:])
 
@@ -44,6 +44,6 @@ def test_different_losses_are_refused(monkeypatch):
         def step(self):
             return self.loss
 
-    monkeypatch.setattr(command, "llama", Training)
-    with pytest.raises(command.Wrong, match="differs at step 0"):
-        command.bench_step(rounds=1)
+    monkeypatch.setattr(device, "llama", Training)
+    with pytest.raises(device.Wrong, match="differs at step 0"):
+        device.bench_step(rounds=1)

@@ -1,4 +1,4 @@
-"""python -m benchmarks models runs with tiny models, verifies, and draws; speed is not asserted."""
+"""python -m benchmarks models runs with tiny models, and verifies; speed is not asserted."""
 
 import re
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import report
-from benchmarks import varlen as command
+from benchmarks import report, varlen
 from benchmarks.contenders import FUSED, Processes
 from benchmarks.contest import Wrong
 from benchmarks.work import OPERATORS, filled
@@ -38,7 +37,7 @@ def test_every_strategy_has_its_rows(first_run):
     done, _ = first_run
     assert done.returncode == 0, done.stderr
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()]
-    for strategy, names in command.TABLE.items():
+    for strategy, names in varlen.TABLE.items():
         for name in names:
             rows_of_one = [row for row in rows if row[:2] == [strategy, name]]
             assert len(rows_of_one) == 2, (strategy, name)  # evaluation and training
@@ -47,31 +46,31 @@ def test_every_strategy_has_its_rows(first_run):
 
 def test_records(first_run):
     times = [record for record in report.read(str(first_run[1])) if record["kind"] == "time"]
-    assert len(times) == 2 * sum(map(len, command.TABLE.values()))
+    assert len(times) == 2 * sum(map(len, varlen.TABLE.values()))
     assert all(record["median"] > 0 for record in times if "skipped" not in record)
 
 
 def test_goals_compare_with_padding_in_torch():
-    arguments = command.parse([*TINY])
-    built = {strategy: command.case(strategy, True, arguments) for strategy in command.TABLE}
+    arguments = varlen.parse([*TINY])
+    built = {strategy: varlen.case(strategy, True, arguments) for strategy in varlen.TABLE}
     seconds = {
-        command.BASELINE: [2.1],
+        varlen.BASELINE: [2.1],
         ("packed varlen", "fused cpu"): [1.0],
         ("packed mask", "fused npu"): [1.1],
     }
-    goals = list(command.goals(built, seconds, "on"))
+    goals = list(varlen.goals(built, seconds, "on"))
     assert [record["met"] for record in goals] == [True, False]
-    assert list(command.goals(built, {}, "on")) == []
+    assert list(varlen.goals(built, {}, "on")) == []
 
 
 def test_other_losses_stop(monkeypatch):
-    arguments = command.parse([*TINY])
-    built = {strategy: command.case(strategy, False, arguments) for strategy in command.TABLE}
+    arguments = varlen.parse([*TINY])
+    built = {strategy: varlen.case(strategy, False, arguments) for strategy in varlen.TABLE}
     golden = OPERATORS["decoder"].golden
     monkeypatch.setattr(OPERATORS["decoder"], "golden", lambda *a: {"loss": golden(*a)["loss"] * 1.0001})
     who = [("packed varlen", name) for name in FUSED]
     with Processes(FUSED, 1, "off", "python3") as processes, pytest.raises(Wrong, match="the loss is"):
-        command.prepare(built, who, processes)
+        varlen.prepare(built, who, processes)
 
 
 def test_batches_hold_the_same_tokens():

@@ -130,6 +130,11 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
             f"--pipeline_schedule {schedules.DUALPIPEV} was not tested with mixtures of experts such as "
             f"{name}; use 1f1b"
         )
+    chunks = training.virtual_pp_degree or 1
+    if experts and chunks > 1:
+        raise UserError(
+            f"--virtual_pp_degree {chunks} was not tested with mixtures of experts such as {name}; use 1"
+        )
     spread = experts and experts.tensor_parallel == "number" and training.tensor_parallel_degree > 1
     if spread and not training.sequence_parallel:
         raise UserError(
@@ -137,16 +142,16 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
             "--sequence_parallel; add it, or remove one of the degrees"
         )
     degrees.check_stages(config, stages, name)
-    chunks = stages * schedules.CHUNKS
-    if training.pipeline_schedule == schedules.DUALPIPEV and layers % chunks:
+    parts = stages * schedules.CHUNKS
+    if training.pipeline_schedule == schedules.DUALPIPEV and layers % parts:
         raise UserError(
-            f"--pipeline_schedule {schedules.DUALPIPEV} with {stages} stages makes {chunks} chunks, "
+            f"--pipeline_schedule {schedules.DUALPIPEV} with {stages} stages makes {parts} chunks, "
             f"which does not divide the {layers} layers of {name}; use a degree whose double does, or 1f1b"
         )
-    parts = stages * (training.virtual_pp_degree or 1)
+    parts = stages * chunks
     if parts > stages and layers % parts:
         raise UserError(
-            f"--pipeline_parallel_degree {stages} times --virtual_pp_degree {training.virtual_pp_degree} is "
+            f"--pipeline_parallel_degree {stages} times --virtual_pp_degree {chunks} is "
             f"{parts}, which does not divide the {layers} layers of {name}; use degrees whose product does"
         )
 

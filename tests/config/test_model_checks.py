@@ -180,6 +180,11 @@ def test_what_gpt_cannot_do_is_refused():
             "was not tested with mixtures of experts",
         ),
         (
+            "--model_type qwen2_moe",
+            {"pipeline_parallel_degree": 3, "virtual_pp_degree": 2},
+            "--virtual_pp_degree 2 was not tested with mixtures of experts",
+        ),
+        (
             "--packing first_fit",
             {"pipeline_parallel_degree": 2},
             "--pipeline_parallel_degree does not pass masks",

@@ -168,7 +168,6 @@ def left_out(shape: ModelShape, layout: Layout) -> dict[str, str]:
     reasons = {
         "pipeline parallelism": trainer.no_pipeline(shape),
         "tensor parallelism": trainer.no_tensor_parallelism(shape),
-        "experts over cards": trainer.no_shared_experts(shape),
     }
     if layout.max_seq_length >= LONG:
         reasons["sequences split over cards"] = trainer.no_split_sequences(shape)

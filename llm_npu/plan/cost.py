@@ -137,11 +137,15 @@ def pipeline(stages: Sequence[float], micro_batches: int, chunks: int = 1) -> tu
 
 
 def bubble_in_v(others: Sequence[Tally]) -> float:
-    """The bubble of DualPipeV, exact for P equal stages, of which ``others`` are all but the slowest:
+    """The bubble of DualPipeV, for P stages of two chunks; exact if the stages are equal:
 
         max((P - 1) (F + B - 2 W), (P - 1) (2 B - 3 W) - F)
 
-    F, B, W: the seconds of the forward pass, the backward pass and its weight gradients in one of two chunks.
+    F, B and W are the seconds of the forward pass, the backward pass and the weight gradients of a chunk. B
+    includes W.
+
+    Args:
+        others: all stages except the slowest.
     """
     forward = sum(stage.forward for stage in others)
     backward = sum(stage.device for stage in others) - forward

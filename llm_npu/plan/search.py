@@ -20,7 +20,6 @@ from .trainer import (
     granularities,
     may_overlap,
     no_pipeline,
-    no_shared_experts,
     no_split_sequences,
     with_paddleformers,
 )
@@ -62,8 +61,8 @@ def layouts(shape: ModelShape, like: Layout, cards_per_server: int) -> Iterator[
         inner = tensor * sep * ring
         for stages in (1,) if no_pipeline(shape) or sep * ring > 1 else _divisors(like.cards // inner):
             replicas = like.cards // (inner * stages)
-            spread = shape.num_experts and tensor * stages == 1 and not no_shared_experts(shape)
-            experts = _divisors(math.gcd(like.cards, shape.num_experts)) if spread else [1]
+            spread = shape.num_experts and (with_paddleformers(shape) or tensor * stages == 1)
+            experts = _divisors(math.gcd(like.cards // stages, shape.num_experts)) if spread else [1]
             rows = _divisors(like.global_batch_size // replicas)
             orders = schedules if stages > 1 else schedules[:1]
             for row, (schedule, chunks), ranks in product(rows, orders, experts):

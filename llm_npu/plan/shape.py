@@ -149,6 +149,9 @@ class ModelShape:
         if experts := family.experts:
             sizes |= {experts.number: self.num_experts, experts.per_token: self.experts_per_token}
             sizes[experts.size] = self.intermediate_size
+            if experts.shared_experts:
+                count = self.shared_expert_intermediate_size // self.intermediate_size
+                sizes[experts.shared_experts] = count
             if self.dense_layers:
                 sizes["intermediate_size"] = self.dense_intermediate_size
         return SimpleNamespace(**sizes)

@@ -49,13 +49,6 @@ def no_split_sequences(shape: ModelShape) -> str:
     return f"this trainer does not split the sequences of {shape.name}{library}"
 
 
-def no_shared_experts(shape: ModelShape) -> str:
-    """Why the planner has no cards that share the experts of a mixture, as ``no_tensor_parallelism``."""
-    if not shape.num_experts or not with_paddleformers(shape):
-        return ""
-    return f"the planner does not model the experts of {shape.name} over ranks with PaddleFormers"
-
-
 def no_tensor_parallelism(shape: ModelShape) -> str:
     """Why the planner has no tensor parallelism for the model, as the end of a sentence; "" if it has."""
     experts = family(shape).experts
@@ -79,14 +72,13 @@ def check(shape: ModelShape, layout: Layout) -> None:
                 f"--{name} is {getattr(layout, name)}, but this trainer runs {shape.name} with "
                 "PaddleFormers, which does not support it; omit it"
             )
-    if layout.expert_parallel_degree > 1 and (reason := no_shared_experts(shape)):
-        raise UserError(f"--expert_parallel_degree is {layout.expert_parallel_degree}, but {reason}; omit it")
-    layout.check(shape, family(shape))
-    if layout.expert_parallel_degree > 1 and max(tensor, stages) > 1:
+    # Before the trainer's own check, whose messages propose what the planner does not model.
+    if layout.expert_parallel_degree > 1 and max(tensor, stages) > 1 and not with_paddleformers(shape):
         raise UserError(
             f"--expert_parallel_degree is {layout.expert_parallel_degree}, but the planner models experts "
-            "over cards only with data parallelism and split sequences; omit --tensor_parallel_degree and "
-            "--pipeline_parallel_degree"
+            "over cards with PaddleNLP only with data parallelism and split sequences; omit "
+            "--tensor_parallel_degree and --pipeline_parallel_degree"
         )
     if tensor > 1 and (reason := no_tensor_parallelism(shape)):
         raise UserError(f"--tensor_parallel_degree is {tensor}, but {reason}; omit it")
+    layout.check(shape, family(shape))

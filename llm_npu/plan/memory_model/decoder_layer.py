@@ -25,6 +25,8 @@ class Sizes:
         hidden: hidden states between layers.
         queries, keys: query and key that a rank's attention takes, with Ulysses all tokens of some heads.
         routed, routing: rows sent to experts; the router's scores, and indices, orders and probabilities.
+        shared: inner values of a shared expert, gate, up and product.
+        gathers: whether the layers after the first and the second norm have the hidden states of all tokens.
         columns, out, up, down: elements of the weight of each matmul of the layer; the largest one if there
             are several, because their gradients are computed one after the other.
     """
@@ -32,7 +34,7 @@ class Sizes:
     def __init__(self, shape: ModelShape, layout: Layout):
         tensor, tokens = layout.tensor_parallel_degree, layout.tokens_per_rank
         own = tokens // tensor if layout.sequence_parallel else tokens
-        hidden, width = shape.hidden_size, shape.intermediate_size // tensor
+        hidden, width = shape.hidden_size, shape.intermediate_size
         query, key = shape.query_size // tensor, shape.key_value_size // tensor
         copies = max(shape.experts_per_token, 1)
         heads, key_heads = shape.num_attention_heads // tensor, key // shape.head_dim
@@ -47,12 +49,19 @@ class Sizes:
         self.query, self.key = tokens * query * HALF, tokens * key * HALF
         self.queries, self.keys = row * heads, row * key_heads
         self.statistics = tokens * sep * heads * (1 if ring > 1 else STATISTICS) * SINGLE
-        self.middle = copies * tokens * width * HALF
+        self.middle = copies * tokens * (width // tensor) * HALF
         self.rstd, self.table = own * SINGLE, tokens * shape.head_dim * HALF
         self.scores = tokens * layout.max_seq_length * heads
-        self.routed = copies * tokens * hidden * HALF if shape.num_experts else 0
-        orders = 2 if layout.expert_parallel_degree > 1 else 1  # by expert; also by expert of the rank
-        self.routing = tokens * SINGLE * (shape.num_experts + copies * (5 + 3 * orders))
+        self.shared = 3 * tokens * (shape.shared_expert_intermediate_size // tensor) * HALF
+        spread = shape.num_experts and layout.expert_parallel_degree > 1
+        sent = own if spread else tokens  # to experts
+        self.routed = copies * sent * hidden * HALF if shape.num_experts else 0
+        orders = 2 if spread else 1  # by expert; also by expert of the rank
+        self.routing = sent * SINGLE * (shape.num_experts + copies * (5 + 3 * orders))
+        # Experts over ranks are not split by tensor parallelism, but shared experts are.
+        is_split = self.split and (not spread or shape.shared_expert_intermediate_size > 0)
+        self.gathers = {"first": self.split, "second": is_split}
+        width //= 1 if spread else tensor
         self.columns = hidden * (query + 2 * key if self.one_product else query)
         self.out, self.up = query * hidden, (2 if self.one_product else 1) * hidden * width
         self.down = width * hidden
@@ -84,11 +93,13 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
         take("hidden after attention", z.hidden, WORKING)
         gathered.expect(ledger, "up")
         take("norm", z.whole, WORKING)
+        if z.shared:
+            take("shared expert", z.shared + z.whole, WORKING)
         gathered.forward(ledger, "up", z.up_outputs, then="down")
         take("gate and up", 2 * z.middle, WORKING)
         take("product", z.middle, WORKING)
         gathered.forward(ledger, "down", (z.whole,))
-        give("gate and up", "product", "norm", "hidden after attention")
+        give("gate and up", "product", "norm", "hidden after attention", "shared expert")
         take("kept output", z.hidden)
         return
     _norm(ledger, z, layout, "first")
@@ -104,7 +115,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     if mode:
         give("kept statistics", "kept scores", "kept weights")
     gathered.forward(ledger, "out", (z.whole,))
-    _rows_output(ledger, z, "attention output")
+    _rows_output(ledger, z, "attention output", "first")
     give("qkv")
     if mode == "full_attn":
         give("kept query", "kept key", "kept value", "kept rotated query", "kept rotated key")
@@ -117,6 +128,8 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     gathered.expect(ledger, "up")
     _norm(ledger, z, layout, "second")
     _columns_input(ledger, z, "second")
+    if z.shared:  # its result is multiplied by a gate, so it is kept
+        take("kept shared expert", z.shared + z.whole)
     gathered.forward(ledger, "up", z.up_outputs, then="down")
     take("kept gate and up", 2 * z.middle)
     take("kept product", z.middle)
@@ -124,7 +137,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
         take("kept routed", 4 * z.routed + z.routing)
         take("experts together", 4 * z.routed, WORKING)
     gathered.forward(ledger, "down", (z.whole,))
-    _rows_output(ledger, z, "feed-forward output")
+    _rows_output(ledger, z, "feed-forward output", "second")
     give("experts together")
     take("kept output", z.hidden)
     give("feed-forward output")
@@ -141,13 +154,16 @@ def _norm(ledger: Ledger, z: Sizes, layout: Layout, which: str) -> None:
 
 def _columns_input(ledger: Ledger, z: Sizes, which: str) -> None:
     """A column-parallel layer saves a copy of its input, or the gathered parts of all processes."""
-    if z.split:
+    if z.gathers[which]:
         ledger.take(f"kept {which} input", z.whole)
         ledger.give(f"kept {which} norm")
 
 
-def _rows_output(ledger: Ledger, z: Sizes, name: str) -> None:
+def _rows_output(ledger: Ledger, z: Sizes, name: str, which: str) -> None:
     """The all-reduced output of a row-parallel layer; with sequence parallelism, the process's part."""
+    if not z.gathers[which]:
+        ledger.take(name, z.hidden, WORKING)
+        return
     ledger.take(name, z.whole, WORKING)
     if z.sequence:
         ledger.take("part", z.hidden, WORKING)
@@ -201,7 +217,7 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     if mode == "full":
         forward(ledger, z, layout)
         give("kept output")
-    _branch(ledger, z)
+    _branch(ledger, z, "second")
     gathered.backward(ledger, "down", before="up")
     take("d product", z.middle, WORKING)
     if z.experts:
@@ -211,13 +227,16 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     take("d gate and up", 2 * z.middle, WORKING)
     give("kept gate and up", "d product", "d experts")
     gathered.backward(ledger, "up")
-    take("d input", z.whole, WORKING)
+    take("d input", z.whole if z.gathers["second"] else z.hidden, WORKING)
     _weight(ledger, z.up, "kept second input", "kept second norm", "d gate and up")
     gathered.end(ledger, "up")
     give("kept routed")
+    if z.shared:
+        take("d shared expert", z.shared + z.whole, WORKING)
+        give("d shared expert", "kept shared expert")
     gathered.expect(ledger, "out")
     _norm_gradient(ledger, z, "second")
-    _branch(ledger, z)
+    _branch(ledger, z, "first")
     if mode == "full_attn":
         _attention_again(ledger, z, layout)
     gathered.backward(ledger, "out", before="columns")
@@ -254,10 +273,10 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     give("kept first norm")
 
 
-def _branch(ledger: Ledger, z: Sizes) -> None:
+def _branch(ledger: Ledger, z: Sizes, which: str) -> None:
     """The gradient of a residual sum is used twice; a row-parallel layer needs it for all tokens."""
     ledger.take("branch", z.hidden, WORKING)
-    if z.split:
+    if z.gathers[which]:
         ledger.take("branch of all", z.whole, WORKING)
         ledger.give("branch")
         ledger.take("branch", z.whole, WORKING)

@@ -92,7 +92,7 @@ def _of_layer(shape: ModelShape, tensor: int, experts: int) -> list[int]:
     hidden, key = shape.hidden_size, shape.key_value_size // tensor
     query = shape.query_size // tensor
     columns = [query + 2 * key] if shape.fuses_projections else [query, key, key]
-    feed_forward = _feed_forward(shape, tensor)
+    feed_forward = _feed_forward(shape, 1 if experts > 1 and shape.num_experts else tensor)
     biases = columns if shape.attention_bias else []
     layer = [*(hidden * column for column in columns), *biases, query * hidden]
     if shape.attention_parameters:
@@ -114,7 +114,7 @@ def _feed_forward(shape: ModelShape, tensor: int) -> list[int]:
 
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
     ledger, gathered = Ledger(), z.gathered
-    sizes, experts = weights(shape, layout, stage), _own_experts(shape, layout)
+    sizes, experts = weights(shape, layout, stage), _own_experts(shape, layout, stage)
     owned = _owned(sizes, experts, layout)
     _states(ledger, sizes, owned, layout, gathered)
     tokens = layout.tokens_per_rank
@@ -245,13 +245,14 @@ def _states(
     ledger.take("gradients", gradients, "gradients")
 
 
-def _own_experts(shape: ModelShape, layout: Layout) -> tuple[int, ...]:
+def _own_experts(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ...]:
     """The elements of each weight of a card's experts if other cards have other experts."""
     ranks = layout.expert_parallel_degree
     if ranks == 1:
         return ()
-    layers = shape.num_hidden_layers - shape.dense_layers
-    return tuple(_feed_forward(shape, 1) * (layers * shape.num_experts // ranks))
+    layers = layout.stage_layers(shape)
+    mixtures = layers[stage] - shape.dense_of(layers, stage)
+    return tuple(_feed_forward(shape, 1) * (mixtures * shape.num_experts // ranks))
 
 
 def _owned(sizes: tuple[int, ...], experts: tuple[int, ...], layout: Layout) -> Sequence[int]:

@@ -28,10 +28,7 @@ def _update(parts: Stage, owned: float) -> Iterator[Operation]:
 
 def _exchange(parts: Stage, weights: float) -> Iterator[Operation]:
     """The collectives of a step among the cards that hold the same ``weights``."""
-    sharding, own = parts.layout.sharding, parts.own_experts()
-    weights -= own
-    if own and (replicas := parts.layout.replicas // parts.ep) > 1:
-        yield collective(EXPERTS, "all_reduce", SINGLE * own, "replicas", replicas, "step")
+    sharding = parts.layout.sharding
     if not sharding:
         yield parts.shard("all_reduce", SINGLE * weights, "step")
     elif sharding == "stage1":
@@ -120,8 +117,11 @@ def once_a_step(shape: ModelShape, layout: Layout, stage: int = 0) -> tuple[Oper
         *_update(parts, parts.owned(stage)),
         Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
     ]
+    own = parts.own_experts(stage)
+    if own and (replicas := layout.replicas * parts.tp // parts.ep) > 1:
+        operations.append(collective(EXPERTS, "all_reduce", SINGLE * own, "replicas", replicas, "step"))
     if layout.replicas > 1:
-        operations += _exchange(parts, weights)
+        operations += _exchange(parts, weights - own)
     stages = layout.pipeline_parallel_degree
     if shape.tie_word_embeddings and layout.loss_stage > 0 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden

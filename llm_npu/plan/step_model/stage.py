@@ -83,7 +83,8 @@ class Stage:
         self.sep, self.context = layout.sep_parallel_degree, layout.context_parallel_degree
         self.tokens, self.queries = layout.tokens_per_rank, self.length // self.context
         self.rows = self.tokens // tp if layout.sequence_parallel else self.tokens
-        self.ep, self.hidden = layout.expert_parallel_degree, shape.hidden_size
+        self.ep = layout.expert_parallel_degree if shape.num_experts else 1
+        self.hidden = shape.hidden_size
         self.heads, self.key_heads = shape.num_attention_heads // tp, max(shape.num_key_value_heads // tp, 1)
         if self.sep > 1:  # rank 0 has the most heads
             shared = distribute(self.heads, self.key_heads, self.sep)
@@ -93,7 +94,8 @@ class Stage:
         self.columns = self.query + 2 * self.key
         if shape.attention_parameters:  # as many operations as the projections of latent attention
             self.columns = shape.attention_parameters // shape.hidden_size // tp - self.query
-        self.inner = shape.intermediate_size // tp
+        self.inner = shape.intermediate_size // (tp if self.ep == 1 else 1)
+        self.routed = self.tokens if self.ep == 1 else self.rows  # tokens that the experts of a layer get
         self.vocabulary = -(-shape.vocab_size // tp)
         self.spread = self.tokens * self.hidden * WIDTH  # bytes of the activations of all ranks
 
@@ -246,10 +248,14 @@ class Stage:
             layers.append(Layer("shared_expert", self.tokens, shared))
         return layers
 
+    def split_layers(self) -> list[Layer]:
+        """The feed-forward layers that tensor parallelism splits."""
+        return [layer for layer in self.layers() if layer.name != EXPERTS or self.ep == 1]
+
     def experts(self) -> Layer:
         """The experts of a rank, each with an equal share of the tokens of all ranks with other experts."""
         number = self.shape.num_experts // self.ep
-        rows = max(1, round(self.tokens * self.shape.experts_per_token / number))
+        rows = max(1, round(self.routed * self.shape.experts_per_token / number))
         many = {"groups" if "moe" in self.layout.fused else "times": number}
         return Layer(EXPERTS, rows, self.inner, **many)
 
@@ -261,7 +267,7 @@ class Stage:
         yield self.matmul("experts.router", self.rows, self.hidden, number, phase=phase)
         # The composed operators gather and add the rows of one expert after the other.
         moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * number)
-        routed = self.tokens * self.shape.experts_per_token * self.hidden
+        routed = self.routed * self.shape.experts_per_token * self.hidden
         yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
         if self.ep > 1:
             # Rows and results in rounds of a send and a receive, permuted once more by the experts' owners.
@@ -276,22 +282,26 @@ class Stage:
 
     def feed_forward(self) -> Iterator[Operation]:
         yield from self.routing("forward")
-        yield from self.into_columns("mlp.up")
+        split = self.split_layers()
+        if split:
+            yield from self.into_columns("mlp.up")
         for layer in self.layers():
             name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
             yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, **many)
             yield self.swiglu(layer)
             yield self.matmul(f"{name}.down", rows, inner, self.hidden, **many)
-        yield from self.out_of_rows("mlp.down")
+        if split:
+            yield from self.out_of_rows("mlp.down")
 
     def feed_forward_backward(self) -> Iterator[Operation]:
-        yield from self.out_of_rows_backward("mlp.down")
-        first, *others = self.layers()
-        for layer in (*others, first):
+        split = self.split_layers()
+        if split:
+            yield from self.out_of_rows_backward("mlp.down")
+        for layer in reversed(self.layers()):
             name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
             yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, **many)
             yield self.swiglu(layer, backward=True)
-            into = self.into_columns_backward if layer is first else self.linear_backward
+            into = self.into_columns_backward if layer in split[:1] else self.linear_backward
             yield from into(f"{name}.up", rows, self.hidden, 2 * inner, **many)
         yield from self.routing("backward")
 
@@ -324,8 +334,8 @@ class Stage:
 
     def layer_weights(self) -> float:
         """Weights of a decoder layer on one rank."""
-        away = self.shape.expert_parameters * (1 - 1 / self.ep)
-        return (self.shape.layer_parameters - away) / self.tp
+        experts = self.shape.expert_parameters if self.ep > 1 else 0
+        return (self.shape.layer_parameters - experts) / self.tp + experts / self.ep
 
     def embedding(self) -> Iterator[Operation]:
         size = self.tokens * self.hidden
@@ -352,13 +362,14 @@ class Stage:
 
     def owned(self, stage: int) -> float:
         """Weights of the stage whose optimizer states one rank holds."""
-        own = self.own_experts()
+        own = self.own_experts(stage)
         return (self.weights(stage) - own) / self.layout.sharding_degree + own
 
-    def own_experts(self) -> float:
-        """Weights of experts that only some ranks have."""
-        layers = self.shape.num_hidden_layers - self.shape.dense_layers
-        return layers * self.shape.expert_parameters / self.ep if self.ep > 1 else 0.0
+    def own_experts(self, stage: int) -> float:
+        """Weights of experts of the stage that only some of its ranks have."""
+        layers = self.layout.stage_layers(self.shape)
+        mixtures = layers[stage] - self.shape.dense_of(layers, stage)
+        return mixtures * self.shape.expert_parameters / self.ep if self.ep > 1 else 0.0
 
     def weights(self, stage: int) -> float:
         """Weights of the stage on one rank."""

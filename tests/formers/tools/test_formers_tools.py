@@ -45,6 +45,9 @@ def test_the_planner_searches_pipelines_and_tensor_parallelism_of_every_family(n
     assert max(layout.pipeline_parallel_degree for layout in layouts) > 1
     splits = experts is None or experts.tensor_parallel in ("size", "number")
     assert (max(layout.tensor_parallel_degree for layout in layouts) > 1) == splits
+    of_experts = [layout for layout in layouts if layout.expert_parallel_degree > 1]
+    assert any(layout.pipeline_parallel_degree > 1 for layout in of_experts) == (experts is not None)
+    assert any(layout.sequence_parallel for layout in of_experts) == (experts is not None and splits)
     for layout in layouts:
         layout.check(shape)
 

@@ -67,7 +67,15 @@ def plan_output(capsys, *argv: str) -> tuple[int, str, str]:
         ([*PUBLISHED, "--search", "--max_seq_length", "8192"], "has 4096 positions"),
         pytest.param(
             ["--model_name_or_path", "qwen1.5-moe-a2.7b", "--cards", "8", "--tensor_parallel_degree", "2"],
-            "the experts of qwen1.5-moe-a2.7b are not split",
+            "does not split the experts of qwen1.5-moe-a2.7b; omit it",  # the planner refuses other remedies
+            marks=LIBRARY,
+        ),
+        pytest.param(
+            [
+                *("--model_name_or_path", "mixtral-8x7b", "--cards", "16"),
+                *("--tensor_parallel_degree", "2", "--expert_parallel_degree", "2"),
+            ],
+            "omit --tensor_parallel_degree",
             marks=LIBRARY,
         ),
         (

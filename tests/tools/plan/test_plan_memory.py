@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import run_inputs
-from places import ROOT
+from dry_runs import SCRIPT, followed
 
 from llm_npu.plan.layout import FUSED, Layout
 from llm_npu.plan.memory_model.memory import peak, shares, weights
@@ -19,7 +17,6 @@ from llm_npu.plan.shape import ModelShape
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
 SIZES = {
     "vocab_size": 4096,
     "hidden_size": 256,
@@ -32,6 +29,8 @@ SIZES = {
 QWEN2 = {"model_type": "qwen2", "tie_word_embeddings": True}
 MIXTRAL = {"model_type": "mixtral", "intermediate_size": 384}
 MIXTRAL |= {"num_local_experts": 4, "num_experts_per_tok": 2}
+QWEN2_MOE = {"model_type": "qwen2_moe", "num_experts": 4, "num_experts_per_tok": 2}
+QWEN2_MOE |= {"moe_intermediate_size": 384, "shared_expert_intermediate_size": 768, "norm_topk_prob": True}
 LLAMA3 = {
     "max_position_embeddings": 8192,
     "rope_scaling": {
@@ -123,6 +122,10 @@ DRY_RUNS = {
     "ring of 4, narrow layers": ({"intermediate_size": 256}, {"cards": 4, "context_parallel_degree": 4}),
     "ring x sharding": ({}, {**RING2, "cards": 4, "sharding": "stage1"}),
     "ring x Ulysses": ({}, HYBRID),
+    "shared expert": (QWEN2_MOE, {}),
+    "shared expert, pipeline": (QWEN2_MOE, PP2),
+    "shared expert, recompute": (QWEN2_MOE, FULL),
+    "shared expert, experts over ranks": (QWEN2_MOE, EXPERTS2),
     "many tokens of experts": (MIXTRAL, {"per_device_train_batch_size": 16}),
     "experts over ranks, many tokens": (MIXTRAL, {**EXPERTS2, "per_device_train_batch_size": 16}),
     "experts over ranks, recompute": (MIXTRAL, {**EXPERTS2, **FULL}),
@@ -185,22 +188,6 @@ def test_the_prediction_is_within_3_percent_of_a_dry_run(name, tmp_path):
     assert peak(shape, layout).peak_memory_bytes == pytest.approx(
         followed(shape, layout, inputs, tmp_path), rel=0.03
     )
-
-
-def followed(shape: ModelShape, layout: Layout, inputs: dict[str, Path], folder: Path) -> int:
-    """As ``measured``, on a device without memory, which holds what it would hold; in MiB, as it says."""
-    flags = {
-        "input_dir": inputs["input_dir"],
-        "data_cache": inputs["data_cache"],
-        "output_dir": folder / "out",
-    }
-    flags |= {"nproc": layout.cards, "max_steps": 2, "do_eval": "false"}
-    argv = [sys.executable, str(SCRIPT), *layout.arguments(shape), *run_inputs.words(flags)]
-    environment = {**os.environ, "VIRTUAL_NPU_DRY": "1"}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, env=environment)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    peaks = re.findall(r"^memory +peak ([\d,]+) MiB$", done.stdout, re.MULTILINE)  # of every stage
-    return max(int(mebibytes.replace(",", "")) for mebibytes in peaks) << 20
 
 
 @pytest.mark.parametrize(

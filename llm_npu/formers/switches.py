@@ -90,9 +90,10 @@ def without_effect(arguments: list[str]) -> list[str]:
 
 
 def check(arguments: list[str]) -> None:
-    """Raise UserError for split sequences, and for unknown keys.
+    """Raise UserError for split sequences and for unknown keys.
 
-    PaddleFormers would train each rank on its own part of a sequence, and print a traceback.
+    With split sequences, PaddleFormers would train each rank on its own part only. For an unknown key, it
+    would print a traceback.
     """
     settings, known = read_settings(arguments), known_keys()
     for name in SPLIT_SEQUENCES:

@@ -54,14 +54,17 @@ def check_tensor_parallel(
     """
     if degree <= 1:
         return
-    experts, distributed = family.experts, expert_ranks > 1
+    experts = family.experts
+    distributed = experts is not None and expert_ranks > 1
     if experts and not (experts.tensor_parallel or distributed):
         raise UserError(
             f"the experts of {name} are not split over processes here; remove --tensor_parallel_degree"
         )
     split = ["num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"]
-    if experts and distributed:
-        split = [field for field in split if field != experts.size] + [experts.shared] * bool(experts.shared)
+    if distributed:
+        split = [field for field in split if field != experts.size]
+        if experts.shared:
+            split.append(experts.shared)
     elif experts:
         split += [experts.size, *([experts.number] if experts.tensor_parallel == "number" else [])]
     for field in split:

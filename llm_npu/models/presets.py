@@ -20,8 +20,6 @@ from .paddleformers.vision_language import FAMILIES as VISION_LANGUAGE
 
 CONFIG_FILE = "config.json"
 WEIGHTS = "*.safetensors"
-# The end of an error about a vision-language model.
-TRAINED_ELSEWHERE = "is trained with PaddleFormers by python -m llm_npu.formers train FILE.yaml"
 
 # Fields that differ from the defaults of the library's configuration.
 PRESETS: Mapping[str, Mapping[str, object]] = {
@@ -81,27 +79,22 @@ def is_preset(name: str) -> bool:
     return name in PRESETS or name in ALIASES
 
 
-def fields_of(
-    name_or_path: str, others: Iterable[str] = (), of_vision: str = TRAINED_ELSEWHERE
-) -> dict[str, object]:
+def fields_of(name_or_path: str, others: Iterable[str] = ()) -> dict[str, object]:
     """The fields set by a preset or a directory's config.json, including ``model_type``.
 
     Imports no framework; other fields have the defaults of the library's configuration class. Raises
-    UserError as ``model_config``, except for inconsistent sizes.
-
-    Args:
-        others: further known names.
-        of_vision: the end of the error about a vision-language model.
+    UserError as ``model_config``, except for inconsistent sizes; ``others`` are listed as further known
+    names.
     """
     name = ALIASES.get(name_or_path, name_or_path)
     if name in PRESETS:
         return dict(PRESETS[name])
     if name and os.path.isdir(name):  # False for an invalid file name
-        return _read(Path(name), of_vision)
+        return _read(Path(name))
     raise UserError(_unknown(name_or_path, [*PRESETS, *others]))
 
 
-def _read(directory: Path, of_vision: str = TRAINED_ELSEWHERE) -> dict[str, object]:
+def _read(directory: Path) -> dict[str, object]:
     file = directory / CONFIG_FILE
     try:
         fields = plain_json.mapping(file)
@@ -112,8 +105,10 @@ def _read(directory: Path, of_vision: str = TRAINED_ELSEWHERE) -> dict[str, obje
     fields = upstream_config.from_upstream(fields, file)
     kind = fields.get("model_type") or "one that names no model_type"
     if isinstance(kind, str) and kind in VISION_LANGUAGE:
-        title = VISION_LANGUAGE[kind].title
-        raise UserError(f"{file} describes {title}, a vision-language model, which {of_vision}")
+        raise UserError(
+            f"{file} describes {VISION_LANGUAGE[kind].title}, a vision-language model, which is trained with "
+            "PaddleFormers by python -m llm_npu.formers train FILE.yaml"
+        )
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(
             f"{file} describes {kind}, but this script supports the model_type {', '.join(FAMILIES)}."

@@ -9,17 +9,13 @@ from types import SimpleNamespace
 
 from llm_npu.core.cards import read
 from llm_npu.core.errors import UserError
-from llm_npu.models import presets
+from llm_npu.models import presets, upstream_config
 from llm_npu.models.checks import PARAMETER_SIZES, check_sizes
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.family import Family
+from llm_npu.models.paddleformers.vision_language import FAMILIES as VISION_LANGUAGE
 
 DATA = Path(__file__).parent / "data"
-# Of a vision-language model.
-MEASURED = (
-    "the planner does not model; measure its memory in a dry run, as VIRTUAL_NPU_DRY=1 llm-npu formers "
-    "examples/ocr/count_memory.py does for PaddleOCR-VL"
-)
 LATENT_SIZES = ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 
 
@@ -167,7 +163,13 @@ class ModelShape:
         name = name_or_path.rpartition("/")[2].lower()  # Qwen/Qwen3-8B
         if name in known and not presets.is_preset(name_or_path) and not Path(name_or_path).is_dir():
             return cls(name=name, planned_only=True, **known[name]["sizes"])
-        stated = presets.fields_of(name_or_path, known, MEASURED)
+        if (kind := upstream_config.model_type(name_or_path)) in VISION_LANGUAGE:
+            raise UserError(
+                f"{name_or_path} is {VISION_LANGUAGE[kind].title}, a vision-language model, which the "
+                "planner does not model; measure its memory in a dry run, as "
+                "VIRTUAL_NPU_DRY=1 llm-npu formers examples/ocr/count_memory.py does for PaddleOCR-VL"
+            )
+        stated = presets.fields_of(name_or_path, known)
         family = FAMILIES[stated["model_type"]]
         if not presets.is_preset(name_or_path):
             _check_stated(stated, family, name_or_path)

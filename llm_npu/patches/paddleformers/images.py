@@ -9,9 +9,9 @@ import threading
 
 @functools.cache
 def fix_augmentation_in_threads() -> None:
-    """PaddleFormers 1.1 and 1.2: with ``dataloader_num_workers: 0`` and recompute, the
-    ranks of a tensor-parallel group see different images of PaddleOCR-VL, or of different sizes ("the ranks
-    made different calls").
+    """PaddleFormers 1.1 and 1.2: with ``dataloader_num_workers: 0`` and recompute, the ranks of a
+    tensor-parallel group see different images of PaddleOCR-VL, also of different sizes ("the ranks made
+    different calls").
 
     The augmentation draws from Python's global generator in the thread of the data loader. Recompute rewinds
     that generator in the backward pass and sets it back, so the draws depend on the time. With the patch,

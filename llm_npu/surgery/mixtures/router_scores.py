@@ -1,4 +1,4 @@
-"""Scores of routers for losses over the tokens of a whole micro batch, of which a rank has a part.
+"""Router scores of a whole micro batch, gathered from ranks that each have a part of its tokens.
 
 A router's loss is not a mean over tokens, so the mean of the ranks' own losses would be another loss. Ranks
 gather the scores of all tokens instead, E numbers per token.

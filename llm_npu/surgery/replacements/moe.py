@@ -98,7 +98,7 @@ def _unsupported_gated(block) -> str | None:
 def routed(self, hidden_states):
     """hidden_states [B, S, H], or [T, H] if sequence parallel -> the same shape, the router's logits [T, E].
 
-    If ranks share sequences and the model has a router loss, the logits are those of the tokens of all ranks.
+    If ranks share sequences and the model has a router loss, the logits cover the tokens of all ranks.
     """
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]])
     router_logits = self.gate(tokens)

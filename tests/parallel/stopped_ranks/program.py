@@ -1,4 +1,4 @@
-"""Four ranks, one of which stops in the middle of an exchange: the error on each other rank.
+"""One of four ranks stops during an exchange: the error that each other rank raises.
 
 program.py FOLDER METHOD PASS: rank STOPPED stops before its second transfer in the forward or backward PASS.
 """

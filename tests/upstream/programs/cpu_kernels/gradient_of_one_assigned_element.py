@@ -1,7 +1,7 @@
 """The gradient of value in x[mask] = value is 0 on the CPU if value has one element.
 
 The selected elements get the value, but its gradient is not their sum. Indices instead of the mask give the
-right gradient. A value of rank 0 is correct, too.
+right gradient. A value of rank 0 gets the right gradient.
 
 :versions: paddlepaddle 3.3.1
 :device: cpu

@@ -1,7 +1,7 @@
 """Recompute rewinds Python's and NumPy's global generators, from which other threads draw.
 
 In the backward pass, ``switch_rng_state_tracker`` sets the states of ``random`` and ``numpy.random`` to
-those of the forward pass, and sets them back afterwards. The states are those of the process. A
+those of the forward pass, and restores them afterwards. All threads of the process share them. A
 ``DataLoader`` without workers reads in a thread, and random transformations of ``paddle.vision.transforms``
 draw there. Their draws are repeated or lost, depending on the time. The same seed gives other images in each
 run, and in each process of a tensor-parallel group. The program draws in a thread during the recomputation.

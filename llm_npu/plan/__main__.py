@@ -14,7 +14,7 @@ from paddle_fused import command_line, strict_json
 
 from . import answer as answers
 from . import interval, table
-from .layout import FUSED, GRANULARITIES, MASKS, OVERLAPS, PASSED_ON, SCHEDULES, SHARDING, SWITCHES, Layout
+from .layout import GRANULARITIES, MASKS, OVERLAPS, PASSED_ON, SCHEDULES, SHARDING, Layout
 from .shape import ModelShape
 from .step_model.program import CHUNKS
 from .trainer import with_paddleformers
@@ -63,9 +63,6 @@ def parser() -> command_line.Parser:
     add("--overlap", type=_overlap, metavar="MODE", help=other_library.help_of_flag("overlap", modes))
     add("--fp16", **_SWITCH, help="train in float16 instead of bfloat16")
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
-    for name, switch in SWITCHES.items():
-        add(f"--{switch}", **_SWITCH, default=True, help=f"fused {name} (default: true)")
-    add("--disable_fused_options", **_SWITCH, default=False, help="no fused operators")
     add("--search", action="store_true", help="find the fastest layout that fits; excludes degrees")
     add("--json", action="store_true", help="print JSON")
     return command
@@ -93,8 +90,6 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     if options.overlap:
         other_library.refuse_flag("overlap")
     fields.setdefault("max_seq_length", min(4096, shape.max_position_embeddings))
-    off = {name for name, switch in SWITCHES.items() if not getattr(options, switch)}
-    fields["fused"] = frozenset() if options.disable_fused_options else FUSED - off
     card = cards.card(options.card, "float16" if options.fp16 else "bfloat16")
     overlaps = OVERLAPS if options.search and not options.overlap and not with_paddleformers(shape) else ()
     return options, answers.planned(shape, Layout(**fields), card, options.search, overlaps)
@@ -102,7 +97,6 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
 
 def as_json(answer: answers.Answer) -> dict[str, object]:
     """The output of ``--json`` in seconds, bytes, and tokens per second per card."""
-    layout = {**dataclasses.asdict(answer.layout), "fused": sorted(answer.layout.fused)}
 
     def arguments(layout: Layout) -> list[str] | None:
         return None if answer.shape.planned_only else table.arguments(answer.shape, layout)
@@ -124,14 +118,12 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
         "breakdown": {
             "time_s": dict(answer.shares),
             "hidden_communication_s": answer.time.hidden,
-            "aicpu_share": answer.aicpu_share,
             "relative_error": answer.interval.width,
             "step_time_range_s": list(interval.around(answer.time.step_time_s, answer.interval.width)),
             "memory": [
                 {"stage": stage.stage, "moments": [dataclasses.asdict(moment) for moment in stage.moments]}
                 for stage in answer.memory.stages
             ],
-            "otherwise": [dataclasses.asdict(gain) for gain in answer.gains],
         },
         "plan": {
             "model": answer.shape.name,
@@ -140,7 +132,7 @@ def as_json(answer: answers.Answer) -> dict[str, object]:
             "fits": answer.fits,
             "close_to_limit": answer.close,
             "limit_bytes": answer.limit,
-            "layout": layout,
+            "layout": dataclasses.asdict(answer.layout),
             "arguments": arguments(answer.layout),
             "cheapest_change": change,
             "notes": table.notes(answer),

@@ -1,4 +1,4 @@
-"""The planner's answer: memory and speed of a run, its bottleneck, and the gain of other settings."""
+"""The planner's answer: memory and speed of a run, its bottleneck, and other layouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llm_npu.core.errors import UserError
 
 from . import cost, trainer
 from .interval import LONG, OWN_MEMORY, Interval, around, close_to, interval, may_fit
-from .layout import FUSED, MASKS, OVERLAPS, Layout
+from .layout import Layout
 from .memory_model.memory import Memory, peak
 from .search import Found, Search, fitting, search
 from .shape import ModelShape
@@ -24,22 +24,6 @@ SYSTEM = (65536 - 62432) << 20
 # of environment variables).
 HCCL_BUFFERS = 2 * 200 << 20
 GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Gain:
-    """The cost of the run with one setting changed.
-
-    Attributes:
-        what: the setting.
-        used: whether the unchanged run uses it.
-        seconds, bytes: step time and peak memory with the change.
-    """
-
-    what: str
-    used: bool
-    seconds: float
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -60,7 +44,6 @@ class Answer:
     time: cost.StepTime
     memory: Memory
     limit: int
-    gains: tuple[Gain, ...]
     interval: Interval
     change: Found | None = None
     search: Search | None = None
@@ -97,11 +80,6 @@ class Answer:
         }
         seconds_of |= {"pipeline bubble": time.bubble, "optimizer": time.optimizer, "host": time.host}
         return {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
-
-    @property
-    def aicpu_share(self) -> float:
-        """The share (0 to 1) of a step spent in operators on AICPU or on the host."""
-        return self.time.compute.get("host", 0.0) / self.time.step_time_s
 
     @property
     def to_change(self) -> dict[str, object]:
@@ -156,7 +134,6 @@ def planned(
         time=cost.step_time(shape, layout, card),
         memory=memory,
         limit=limit,
-        gains=gains(shape, layout, card),
         interval=interval(shape, layout, card),
         change=change,
         search=result,
@@ -212,36 +189,3 @@ def cheapest_change(shape: ModelShape, layout: Layout, card: Card) -> Found | No
         if changes(candidate) == fewest
     ]
     return min(timed, key=lambda candidate: candidate.seconds)
-
-
-def gains(shape: ModelShape, layout: Layout, card: Card) -> tuple[Gain, ...]:
-    """The cost with each fused operator toggled, each other mask, and each other overlap mode."""
-    others = []
-    for name in sorted(FUSED):
-        if name == "moe" and (not shape.num_experts or layout.expert_parallel_degree > 1):
-            continue
-        if name == "attention" and (layout.sequence_degree > 1 or layout.in_v):
-            continue
-        used = name in layout.fused
-        others.append((f"fused {name}", used, {"fused": layout.fused ^ {name}}))
-    for mask in MASKS:
-        if mask != layout.mask and _has_mask(shape, layout, mask):
-            others.append((f"mask {mask}", False, {"mask": mask}))
-    if trainer.may_overlap(shape, layout):
-        modes = (mode for mode in OVERLAPS if mode != layout.overlap)
-        others += [(f"overlap {mode}", False, {"overlap": mode}) for mode in modes]
-    costs = []
-    for what, used, fields in others:
-        other = dataclasses.replace(layout, **fields)
-        seconds = cost.step_time(shape, other, card).step_time_s
-        costs.append(Gain(what, used, seconds, peak(shape, other).peak_memory_bytes))
-    return tuple(costs)
-
-
-def _has_mask(shape: ModelShape, layout: Layout, mask: str) -> bool:
-    """Whether the trainer supports ``mask`` in this layout; pipelines do not support document masks."""
-    try:
-        trainer.check(shape, dataclasses.replace(layout, mask=mask))
-    except ValueError:
-        return False
-    return True

@@ -94,8 +94,6 @@ def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> list[str]
         f"more than {MOST_EXPERTS} experts": shape.num_experts > MOST_EXPERTS,
         f"the card {card.name}": card.name not in CARDS,
         f"sharding {layout.sharding}": layout.sharding in ("stage2", "stage3"),
-        # Each other operator is unfused in some published run.
-        "attention that is not fused": "attention" not in layout.fused,
         **{
             f"{name} parallelism of more than {most} cards": getattr(layout, f"{name}_parallel_degree") > most
             for name, most in MOST.items()

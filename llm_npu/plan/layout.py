@@ -17,17 +17,9 @@ from llm_npu.core.errors import UserError
 from llm_npu.models import logits
 from llm_npu.models.families import FAMILIES
 from llm_npu.models.family import Family
-from paddle_fused import registry
 
 from .shape import ModelShape
 
-# Fused operators by the planner's names, and the script's switches for them.
-_OPERATORS = {"attention": "flash_attention", "rope": "apply_rotary", "moe": "grouped_matmul"}
-SWITCHES = {
-    name: registry.find(_OPERATORS.get(name, name)).switch
-    for name in ("attention", "rms_norm", "rope", "swiglu", "moe")
-}
-FUSED = frozenset(SWITCHES)
 SHARDING = ("", "stage1", "stage2", "stage3")
 # Recompute granularities. With PaddleFormers the script has no flag for them and recomputes whole layers.
 _GRANULARITY = library_flags().get("recompute_granularity")
@@ -52,7 +44,9 @@ COUNTS = (*MOST, *DEGREES, "expert_parallel_degree", "virtual_pp_degree", "max_s
 
 @dataclass(frozen=True)
 class Layout:
-    """A run on tensor x pipeline x sequence x data-parallel ``cards``. Invalid values raise ValueError.
+    """A run with all fused operators on tensor x pipeline x sequence x data-parallel ``cards``.
+
+    Invalid values raise ValueError.
 
     Attributes:
         sep_parallel_degree, context_parallel_degree: the cards of Ulysses and of a ring; their product shares
@@ -63,7 +57,6 @@ class Layout:
         per_device_train_batch_size: samples per micro batch.
         global_batch_size: samples per optimizer step on all cards; 0 for one micro batch per replica.
         overlap: how tensor-parallel layers overlap communication with compute.
-        fused: the fused operators in use.
         offload_optimizer: where an optimizer with states in host memory updates; "" for states on the card.
         offload_activations: whether the inputs of all recomputed layers are in host memory.
         mask: the attention mask: "causal", or "documents" for the documents of packed samples.
@@ -97,7 +90,6 @@ class Layout:
     overlap: str = "serial"
     offload_optimizer: str = ""
     offload_activations: bool = False
-    fused: frozenset[str] = FUSED
     mask: str = "causal"
     fp16: bool = False
 
@@ -117,8 +109,6 @@ class Layout:
             if getattr(self, name) not in choices:
                 accepted = ", ".join(filter(None, choices))
                 raise UserError(f"--{name} is {getattr(self, name)!r}, but must be one of {accepted}")
-        if unknown := sorted(set(self.fused) - FUSED):
-            raise UserError(f"{unknown[0]!r} is not a fused operator; accepted: {', '.join(sorted(FUSED))}")
         if self.cards % degree:
             flags = [f"--{name} {value}" for name in DEGREES if (value := getattr(self, name)) > 1]
             raise UserError(
@@ -264,7 +254,7 @@ class Layout:
                 f"--mask documents cannot be combined with --pipeline_parallel_degree {stages}: a pipeline "
                 "passes no masks from stage to stage; omit one of the two"
             )
-        flags = DEFAULTS | vars(self) | {flag: name in self.fused for name, flag in SWITCHES.items()}
+        flags = DEFAULTS | vars(self)
         flags |= {"overlap": self.overlap != "serial", "processes": self.cards}
         flags["gradient_accumulation_steps"] = self.micro_batches
         # As in the script, with the ranks of the ring; the constructor has checked offload and sharding.
@@ -313,11 +303,4 @@ class Layout:
             flags["reset_attention_mask"] = "true"
         if self.overlap != "serial" and self.tensor_parallel_degree > 1:
             flags["overlap"] = "pipelined:4" if self.overlap == "pipelined" else self.overlap
-        switches = dict(SWITCHES)
-        if not shape.num_experts:
-            del switches["moe"]
-        off = [switch for name, switch in switches.items() if name not in self.fused]
-        flags |= (
-            {"disable_fused_options": "true"} if len(off) == len(switches) else dict.fromkeys(off, "false")
-        )
         return [text for name, value in flags.items() for text in (f"--{name}", str(value))]

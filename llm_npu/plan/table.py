@@ -193,27 +193,15 @@ def notes(answer: Answer) -> list[str]:
 
 
 def tables(answer: Answer) -> list[Table]:
-    """Tables of time, memory, alternatives and other layouts."""
-    return [
-        table
-        for table in (
-            _time(answer),
-            _memory(answer),
-            _moments(answer),
-            _gains(answer),
-            _search(answer),
-        )
-        if table.rows
-    ]
+    """Tables of time, memory and other layouts."""
+    each = (_time(answer), _memory(answer), _moments(answer), _search(answer))
+    return [table for table in each if table.rows]
 
 
 def _time(answer: Answer) -> Table:
     step = answer.time.step_time_s
     rows = [[name, f"{seconds:.3f}", share(seconds, step)] for name, seconds in answer.shares.items()]
-    remark = (
-        f"Slowest stage. Communication hidden behind computation: {answer.time.hidden:.3f} s. On "
-        f"AICPU or the host: {100 * answer.aicpu_share:.1f}%."
-    )
+    remark = f"Slowest stage. Communication hidden behind computation: {answer.time.hidden:.3f} s."
     return Table("Time per step", ["component", "s", "share"], rows, remark=remark)
 
 
@@ -234,18 +222,6 @@ def _moments(answer: Answer) -> Table:
     stage = answer.memory.fullest
     rows = [[moment.phase, f"{moment.bytes / GIB:.2f}"] for moment in stage.moments]
     return Table(f"Memory during a step, GiB, stage {stage.stage}", ["phase", "peak"], rows)
-
-
-def _gains(answer: Answer) -> Table:
-    now = answer.time.step_time_s
-    rows = []
-    for gain in answer.gains:
-        words = ("without " if gain.used else "with ") + gain.what
-        difference = (gain.bytes - answer.memory.peak_memory_bytes) / GIB
-        rows.append(
-            [words, f"{gain.seconds:.2f}", f"{100 * (gain.seconds / now - 1):+.1f}%", f"{difference:+.2f}"]
-        )
-    return Table("Alternatives", ["change", "s per step", "time", "GiB"], rows)
 
 
 def _search(answer: Answer) -> Table:

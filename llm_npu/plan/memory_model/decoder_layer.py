@@ -51,7 +51,6 @@ class Sizes:
         self.statistics = tokens * sep * heads * (1 if ring > 1 else STATISTICS) * SINGLE
         self.middle = copies * tokens * (width // tensor) * HALF
         self.rstd, self.table = own * SINGLE, tokens * shape.head_dim * HALF
-        self.scores = tokens * layout.max_seq_length * heads
         self.shared = 3 * tokens * (shape.shared_expert_intermediate_size // tensor) * HALF
         spread = shape.num_experts and layout.expert_parallel_degree > 1
         sent = own if spread else tokens  # to experts
@@ -65,7 +64,6 @@ class Sizes:
         self.columns = hidden * (query + 2 * key if self.one_product else query)
         self.out, self.up = query * hidden, (2 if self.one_product else 1) * hidden * width
         self.down = width * hidden
-        self.key_value_groups = shape.num_attention_heads // shape.num_key_value_heads
 
     @property
     def columns_outputs(self) -> tuple[int, ...]:
@@ -78,7 +76,7 @@ class Sizes:
         return (2 * self.middle,) if self.one_product else (self.middle, self.middle)
 
 
-def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
+def forward(ledger: Ledger, z: Sizes, mode: str = "") -> None:
     """The forward pass of a layer; the layer's input belongs to the previous layer.
 
     Args:
@@ -102,7 +100,7 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
         give("gate and up", "product", "norm", "hidden after attention", "shared expert")
         take("kept output", z.hidden)
         return
-    _norm(ledger, z, layout, "first")
+    _norm(ledger, z, "first")
     _columns_input(ledger, z, "first")
     gathered.forward(ledger, "columns", z.columns_outputs, then="out")
     if z.one_product:
@@ -110,23 +108,23 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     take("kept query", z.query)
     take("kept key", z.key)
     take("kept value", z.keys)
-    _rotated(ledger, z, layout)
-    _attention(ledger, z, layout)
+    _rotated(ledger, z)
+    _attention(ledger, z)
     if mode:
-        give("kept statistics", "kept scores", "kept weights")
+        give("kept statistics")
     gathered.forward(ledger, "out", (z.whole,))
     _rows_output(ledger, z, "attention output", "first")
     give("qkv")
     if mode == "full_attn":
         give("kept query", "kept key", "kept value", "kept rotated query", "kept rotated key")
-        give("kept attention", "kept tables", "kept scaled query", "kept repeated", "kept output of heads")
+        give("kept attention", "kept tables", "kept output of heads")
         if z.split:
             give("kept first input")
             take("kept first norm", z.hidden)
     take("kept middle", z.hidden)
     give("attention output")
     gathered.expect(ledger, "up")
-    _norm(ledger, z, layout, "second")
+    _norm(ledger, z, "second")
     _columns_input(ledger, z, "second")
     if z.shared:  # its result is multiplied by a gate, so it is kept
         take("kept shared expert", z.shared + z.whole)
@@ -141,15 +139,11 @@ def forward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     give("experts together")
     take("kept output", z.hidden)
     give("feed-forward output")
-    if "rms_norm" not in layout.fused:  # the composed norm saves a copy instead of its input
-        give("kept middle")
 
 
-def _norm(ledger: Ledger, z: Sizes, layout: Layout, which: str) -> None:
+def _norm(ledger: Ledger, z: Sizes, which: str) -> None:
     ledger.take(f"kept {which} norm", z.hidden)
     ledger.take(f"kept {which} rstd", z.rstd)
-    if "rms_norm" not in layout.fused:  # saves two float32 copies of its input, and the scaled result
-        ledger.take(f"kept {which} wide", 5 * z.hidden)
 
 
 def _columns_input(ledger: Ledger, z: Sizes, which: str) -> None:
@@ -171,51 +165,33 @@ def _rows_output(ledger: Ledger, z: Sizes, name: str, which: str) -> None:
         ledger.take(name, z.hidden, WORKING)
 
 
-def _rotated(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+def _rotated(ledger: Ledger, z: Sizes) -> None:
     ledger.take("kept rotated query", z.queries)
     ledger.take("kept rotated key", z.keys)
-    composed = "rope" not in layout.fused
-    if composed:  # the composed rotation saves only its tables
-        ledger.give("kept query", "kept key")
-    if composed or layout.sequence_degree > 1:  # a part of a sequence has copied rows of the tables
+    if z.sep * z.ring > 1:  # a part of a sequence has copied rows of the tables
         ledger.take("kept tables", 2 * z.table)
 
 
-def _attention(ledger: Ledger, z: Sizes, layout: Layout) -> None:
-    if "attention" in layout.fused:
-        if z.ring > 1:  # float32 sums; the next keys; a block's output and statistics; steps of a merge
-            blocks = (2 + 1 + 3 * 2) * z.queries + 2 * z.keys + 2 * STATISTICS * z.statistics
-            ledger.take("blocks", blocks, WORKING)
-        ledger.give("blocks")
-        ledger.take("kept attention", z.queries)
-        ledger.take("kept statistics", 2 * z.statistics)
-        if z.sep > 1:  # from tokens of some heads to heads of some tokens
-            ledger.take("kept output of heads", z.query)
-            ledger.take("exchanged", 2 * z.queries, WORKING)
-            ledger.give("exchanged")
-        return
-    # Scores in bfloat16, then in float32 before and after the softmax; its result is rounded to bfloat16.
-    ledger.take("kept scaled query", z.query)
-    ledger.give("kept rotated query")
-    if z.key_value_groups > 1:
-        ledger.take("kept repeated", 2 * z.query)
-        ledger.give("kept rotated key", "kept value")
-    ledger.take("half scores", HALF * z.scores, WORKING)
-    ledger.take("wide scores", SINGLE * z.scores, WORKING)
-    ledger.give("half scores")
-    ledger.take("kept scores", SINGLE * z.scores)
-    ledger.give("wide scores")
-    ledger.take("kept weights", HALF * z.scores)
-    ledger.take("kept attention", z.query)
+def _attention(ledger: Ledger, z: Sizes) -> None:
+    if z.ring > 1:  # float32 sums; the next keys; a block's output and statistics; steps of a merge
+        blocks = (2 + 1 + 3 * 2) * z.queries + 2 * z.keys + 2 * STATISTICS * z.statistics
+        ledger.take("blocks", blocks, WORKING)
+    ledger.give("blocks")
+    ledger.take("kept attention", z.queries)
+    ledger.take("kept statistics", 2 * z.statistics)
+    if z.sep > 1:  # from tokens of some heads to heads of some tokens
+        ledger.take("kept output of heads", z.query)
+        ledger.take("exchanged", 2 * z.queries, WORKING)
+        ledger.give("exchanged")
 
 
-def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
+def backward(ledger: Ledger, z: Sizes, mode: str = "") -> None:
     """The backward pass of a layer; replaces the output's gradient in ``gradient`` with the input's."""
     take, give, gathered = ledger.take, ledger.give, z.gathered
     gathered.expect(ledger, "down")
     give("kept output")
     if mode == "full":
-        forward(ledger, z, layout)
+        forward(ledger, z)
         give("kept output")
     _branch(ledger, z, "second")
     gathered.backward(ledger, "down", before="up")
@@ -238,16 +214,13 @@ def backward(ledger: Ledger, z: Sizes, layout: Layout, mode: str = "") -> None:
     _norm_gradient(ledger, z, "second")
     _branch(ledger, z, "first")
     if mode == "full_attn":
-        _attention_again(ledger, z, layout)
+        _attention_again(ledger, z)
     gathered.backward(ledger, "out", before="columns")
     take("d attention", z.query, WORKING)
     _weight(ledger, z.out, "branch")
     gathered.end(ledger, "out")
     if mode == "core_attn":
         take("kept statistics", 2 * z.statistics)
-    if "attention" not in layout.fused:
-        take("d scores", 2 * SINGLE * z.scores, WORKING)
-        give("d scores", "kept scores", "kept weights", "kept scaled query", "kept repeated")
     give("kept output of heads")
     if z.ring > 1:  # float32 sums of queries, and of keys held, computed and arriving; a block; steps
         blocks = (2 + 1 + 2 * 2) * z.queries + (3 * 4 + 4) * z.keys + 2 * STATISTICS * z.statistics
@@ -296,21 +269,21 @@ def _norm_gradient(ledger: Ledger, z: Sizes, which: str) -> None:
         ledger.take("part", z.hidden, WORKING)
         ledger.give("d input")
     ledger.take("d norm", z.hidden, WORKING)
-    ledger.give("part", f"kept {which} rstd", f"kept {which} wide")
+    ledger.give("part", f"kept {which} rstd")
     ledger.take("sum", z.hidden, WORKING)
     ledger.give("d norm", "d input", "sum")
     ledger.give("kept middle" if which == "second" else "")
 
 
-def _attention_again(ledger: Ledger, z: Sizes, layout: Layout) -> None:
+def _attention_again(ledger: Ledger, z: Sizes) -> None:
     """Recompute only attention, from the output of the norm."""
     z.gathered.forward(ledger, "columns", z.columns_outputs, then="out")
     if z.one_product:
         ledger.take("qkv", z.query + 2 * z.key, WORKING)
     for name, size in (("query", z.query), ("key", z.key), ("value", z.keys)):
         ledger.take(f"kept {name}", size)
-    _rotated(ledger, z, layout)
-    _attention(ledger, z, layout)
+    _rotated(ledger, z)
+    _attention(ledger, z)
     _columns_input(ledger, z, "first")
     z.gathered.forward(ledger, "out", (z.whole,))
     ledger.take("attention output", z.whole, WORKING)

@@ -124,11 +124,9 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     batches = layout.micro_batches if stages > 1 else 1
     ledger.take("tokens", 2 * batches * tokens * INDEX, "samples")
     ledger.end("between steps")
-    if "attention" not in layout.fused:
-        ledger.take("mask", HALF * tokens * layout.max_seq_length, "samples")
 
     mode = layout.recompute_granularity if layout.recompute else ""
-    kept = _kept(z, layout, mode)
+    kept = _kept(z, mode)
     # With sequence parallelism, the embedding's output is still whole.
     entry = z.whole if stage == 0 else z.hidden
     if layout.offload_activations:  # of the inputs, only the current layer's is on the card
@@ -143,7 +141,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     gathered.forward(ledger, "embedding", (entry,))
     ledger.take("entry", entry)
     ledger.take("layers before", (part - 1) * kept)
-    forward(ledger, z, layout, mode)
+    forward(ledger, z, mode)
     ledger.end("forward, last layer")
     if stage == layout.loss_stage:
         _loss(ledger, shape, layout, z, tokens)
@@ -156,7 +154,7 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     if first_is_fuller := gradients > kept:  # later layers leave more gradients than they free activations
         ledger.give("layers before")
         ledger.take("gradients of layers after", (layers - 1) * gradients, "gradients")
-    backward(ledger, z, layout, mode)
+    backward(ledger, z, mode)
     ledger.end("backward, first layer" if first_is_fuller else "backward, last layer")
     ledger.give("layers before", "received")
     if stage == 0:
@@ -192,12 +190,10 @@ def _largest_groups(sizes: Sequence[int]) -> int:
     return max(map(sum, pairwise([0, *groups])), default=0)
 
 
-def _kept(z: Sizes, layout: Layout, mode: str) -> int:
+def _kept(z: Sizes, mode: str) -> int:
     """Bytes that a layer saves for its backward pass, including its output."""
     ledger = Ledger()
-    forward(ledger, z, layout, mode)
-    if mode != "full" and "rms_norm" not in layout.fused:
-        ledger.give("kept output")  # the next layer's norm saves a copy instead
+    forward(ledger, z, mode)
     return ledger.held("activations")
 
 
@@ -295,8 +291,6 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
     gathered.expect(ledger, "head")
     take("last norm", z.hidden)
     take("last rstd", z.rstd)
-    if "rms_norm" not in layout.fused:
-        take("last wide", 5 * z.hidden)
     if z.split:
         take("head input", z.whole)
     if layout.has_logits(shape):
@@ -304,7 +298,7 @@ def _loss(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, tokens: i
     else:
         _in_chunks(ledger, shape, z, tokens, vocabulary)
     take("gradient", z.hidden, WORKING)
-    give("gradient of all", "last norm", "last rstd", "last wide")
+    give("gradient of all", "last norm", "last rstd")
     ledger.end("backward of the head")
 
 

@@ -28,28 +28,22 @@ ADAM = registry.find("fused_adamw").cost(WIDTH, False, parameters=1).bytes  # pe
 CLIP = 12  # bytes per weight: read the gradient for the norm, then scale it
 
 
-def _fused(operator: str, **element: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+def _traffic(operator: str, **element: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """A row of TRAFFIC: one kernel, with the operator's registered bytes."""
     cost = registry.find(operator).cost
     forward, both = (cost(WIDTH, backward, **element).bytes for backward in (False, True))
-    return (forward, 1, forward), (both - forward, 1, both - forward)
+    return (forward, 1), (both - forward, 1)
 
 
 # A ring merges each block in float32: bytes per query, then per key, and kernels. In the backward pass, the
 # block's operands are copied, and its gradients are added.
 MERGE, MERGE_GRADIENTS = ((50, 0), 26), ((46, 34), 24)
 
-# For a chain of kernels, forward and backward: bytes read and written per element, number of kernels, and
-# bytes exchanged with other chains. Fused: one kernel in bfloat16. Composed: like the Python code of
-# PaddleNLP and Megatron, with the norm and the softmax in float32.
+# Bytes read and written per element, and the number of kernels; forward and backward.
 TRAFFIC = {
-    ("rms_norm", True): _fused("rms_norm", tokens=1, hidden=1),
-    ("rms_norm", False): ((36, 6, 4), (60, 10, 6)),
-    ("swiglu", True): _fused("swiglu", tokens=1, hidden=1),  # per element of I
-    ("swiglu", False): ((18, 3, 6), (26, 4, 10)),
-    ("rope", True): _fused("rotary_mul", tokens=1, heads=1, head_dim=1),
-    ("rope", False): ((18, 5, 4), (18, 5, 4)),
-    ("attention", False): ((40, 8, 4), (46, 10, 6)),  # per score, counted in a dry run of PaddleNLP's model
+    "rms_norm": _traffic("rms_norm", tokens=1, hidden=1),
+    "swiglu": _traffic("swiglu", tokens=1, hidden=1),  # per element of I
+    "rope": _traffic("rotary_mul", tokens=1, heads=1, head_dim=1),
 }
 
 
@@ -60,17 +54,12 @@ def causal(length: int) -> float:
 
 
 class Layer(NamedTuple):
-    """``times`` kernels, each with ``groups`` layers of ``inner`` columns for ``rows`` tokens per layer."""
+    """One kernel of ``groups`` layers with ``inner`` columns, for ``rows`` tokens per layer."""
 
     name: str
     rows: int
     inner: int
     groups: int = 1
-    times: int = 1
-
-    @property
-    def many(self) -> dict[str, int]:
-        return {"groups": self.groups, "times": self.times}
 
 
 class Stage:
@@ -115,7 +104,7 @@ class Stage:
         yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
 
     def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
-        """A chain of kernels with a ``cost`` as in TRAFFIC; without the third number nothing is cached."""
+        """A chain of kernels with a ``cost`` as in TRAFFIC, or also the bytes exchanged with other chains."""
         total, kernels, outside = cost if len(cost) == 3 else (*cost, cost[0])
         times = kernels * fields.pop("times", 1)
         moved, cached = elements * total / kernels, elements * (total - outside) / kernels
@@ -154,39 +143,26 @@ class Stage:
         return causal(self.length)
 
     def norm(self, name: str, backward: bool = False) -> Operation:
-        cost = TRAFFIC["rms_norm", "rms_norm" in self.layout.fused][backward]
+        cost = TRAFFIC["rms_norm"][backward]
         phase = "backward" if backward else "forward"
         return self.vector(name, self.rows * self.hidden, cost, phase=phase)
 
     def attention(self, backward: bool = False) -> Iterator[Operation]:
         shape, phase = self.shape, "backward" if backward else "forward"
-        rope = TRAFFIC["rope", "rope" in self.layout.fused][backward]
+        rope = TRAFFIC["rope"][backward]
         if not backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope)
         times = BACKWARD_ATTENTION if backward else 1.0
         scores = float(self.batch * self.heads * self.queries * self.length)
-        flops = 4.0 * shape.head_dim * scores * times
+        flops = 4.0 * shape.head_dim * scores * times * self.attended()
         moved = (2 if backward else 1) * self.tokens * 2 * (self.query + self.key) * WIDTH
         shapes = (
             (self.batch, self.length, self.heads, shape.head_dim),
             (self.batch, self.length, self.key_heads, shape.head_dim),
         )
-        if "attention" in self.layout.fused:
-            flops *= self.attended()
-            yield from self.exchanged_heads(phase)
-            attention = Operation("attention", "attention", flops, moved, shapes=shapes, phase=phase)
-            yield from self.fused_attention(attention)
-        else:
-            for product in range(4 if backward else 2):
-                yield self.matmul(
-                    f"attention.product.{product}",
-                    self.queries,
-                    shape.head_dim,
-                    self.length,
-                    times=self.batch * self.heads,
-                    phase=phase,
-                )
-            yield self.vector("attention.softmax", scores, TRAFFIC["attention", False][backward], phase=phase)
+        yield from self.exchanged_heads(phase)
+        attention = Operation("attention", "attention", flops, moved, shapes=shapes, phase=phase)
+        yield from self.fused_attention(attention)
         if backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope, phase="backward")
 
@@ -256,8 +232,7 @@ class Stage:
         """The experts of a rank, each with an equal share of the tokens of all ranks with other experts."""
         number = self.shape.num_experts // self.ep
         rows = max(1, round(self.routed * self.shape.experts_per_token / number))
-        many = {"groups" if "moe" in self.layout.fused else "times": number}
-        return Layer(EXPERTS, rows, self.inner, **many)
+        return Layer(EXPERTS, rows, self.inner, number)
 
     def routing(self, phase: str) -> Iterator[Operation]:
         """The operations of a mixture of experts besides its feed-forward layers."""
@@ -265,8 +240,7 @@ class Stage:
         if not number:
             return
         yield self.matmul("experts.router", self.rows, self.hidden, number, phase=phase)
-        # The composed operators gather and add the rows of one expert after the other.
-        moves = (4, 2) if "moe" in self.layout.fused else (12, 2 * number)
+        moves = (4, 2)
         routed = self.routed * self.shape.experts_per_token * self.hidden
         yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
         if self.ep > 1:
@@ -276,9 +250,9 @@ class Stage:
             yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
 
     def swiglu(self, layer: Layer, backward: bool = False) -> Operation:
-        cost = TRAFFIC["swiglu", "swiglu" in self.layout.fused][backward]
+        cost = TRAFFIC["swiglu"][backward]
         phase, elements = "backward" if backward else "forward", layer.groups * layer.rows * layer.inner
-        return self.vector(f"{layer.name}.swiglu", elements, cost, phase=phase, times=layer.times)
+        return self.vector(f"{layer.name}.swiglu", elements, cost, phase=phase)
 
     def feed_forward(self) -> Iterator[Operation]:
         yield from self.routing("forward")
@@ -286,10 +260,10 @@ class Stage:
         if split:
             yield from self.into_columns("mlp.up")
         for layer in self.layers():
-            name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
-            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, **many)
+            name, rows, inner, groups = layer
+            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, groups=groups)
             yield self.swiglu(layer)
-            yield self.matmul(f"{name}.down", rows, inner, self.hidden, **many)
+            yield self.matmul(f"{name}.down", rows, inner, self.hidden, groups=groups)
         if split:
             yield from self.out_of_rows("mlp.down")
 
@@ -298,11 +272,11 @@ class Stage:
         if split:
             yield from self.out_of_rows_backward("mlp.down")
         for layer in reversed(self.layers()):
-            name, rows, inner, many = layer.name, layer.rows, layer.inner, layer.many
-            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, **many)
+            name, rows, inner, groups = layer
+            yield from self.linear_backward(f"{name}.down", rows, inner, self.hidden, groups=groups)
             yield self.swiglu(layer, backward=True)
             into = self.into_columns_backward if layer in split[:1] else self.linear_backward
-            yield from into(f"{name}.up", rows, self.hidden, 2 * inner, **many)
+            yield from into(f"{name}.up", rows, self.hidden, 2 * inner, groups=groups)
         yield from self.routing("backward")
 
     def residual(self, backward: bool = False) -> Operation:

@@ -90,35 +90,12 @@ def test_a_run_near_the_limit_is_neither_refused_nor_promised():
     assert answer.memory_width == interval.OWN_MEMORY
 
 
-def test_fused_operators_are_those_of_the_command_line():
-    argv = [*PUBLISHED, *DEGREES]
-    plain = planned(*argv)
-    without = planned(*argv, "--use_fused_swiglu", "false")
-    (gain,) = (gain for gain in plain.gains if gain.what == "fused swiglu")
-    assert gain.used and gain.seconds == without.time.step_time_s
-    assert "--use_fused_swiglu false" in table.write(without)
-    assert not planned(*argv, "--disable_fused_options").layout.fused
-
-
 def test_nothing_fits_on_one_card():
     answer = planned("--model_name_or_path", "llama2-70b", "--cards", "1")
     assert not answer.fits and answer.change is None
     text = table.write(answer)
     assert "--cards 1;" in text
     assert "run_llama_npu.py" not in text
-
-
-def test_each_fused_operator_mask_and_overlap_is_answered_for(published):
-    gains = {gain.what: gain for gain in published.gains}
-    assert set(gains) == {
-        *(f"fused {name}" for name in ("attention", "rms_norm", "rope", "swiglu")),
-        "overlap serial",
-        "overlap pipelined",
-    }
-    for name in ("attention", "rms_norm"):
-        without = gains[f"fused {name}"]
-        assert without.used and without.seconds > published.time.step_time_s
-        assert without.bytes > published.memory.peak_memory_bytes
 
 
 def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
@@ -135,7 +112,7 @@ def test_the_cheapest_change_says_that_it_is_close_to_the_limit():
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--disable_fused_options"], "attention that is not fused"),
+        (["--sharding", "stage3"], "sharding stage3"),
         (["--tensor_parallel_degree", "16"], "tensor parallelism of more than 8 cards"),
     ],
 )
@@ -188,7 +165,7 @@ def test_json_has_the_keys_that_programs_read(capsys):
     code, out, _ = plan_output(capsys, *PUBLISHED, *DEGREES, "--json")
     answer = json.loads(out)
     assert code == 0 and list(answer) == KEYS
-    layout = Layout(**{**answer["plan"]["layout"], "fused": frozenset(answer["plan"]["layout"]["fused"])})
+    layout = Layout(**answer["plan"]["layout"])
     time = cost.step_time(ModelShape.of("llama2-70b"), layout, cards.card("910b"))
     assert answer["step_time_s"] == time.step_time_s
     assert answer["peak_memory_bytes"] == max(

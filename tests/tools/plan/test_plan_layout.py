@@ -6,7 +6,7 @@ import pytest
 from plans import model
 
 from llm_npu import config
-from llm_npu.plan.layout import FUSED, Layout
+from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 
 pytestmark = pytest.mark.sampled
@@ -116,7 +116,6 @@ def test_layers_are_shared_as_paddlenlp_shares_them():
         ({"pipeline_schedule": "zero"}, "--pipeline_schedule is 'zero', .* interleaved, dualpipev"),
         ({"expert_parallel_degree": 0}, "--expert_parallel_degree is 0"),
         ({"overlap": "much"}, "--overlap is 'much'"),
-        ({"fused": frozenset({"layer_norm"})}, "'layer_norm' is not a fused operator"),
         ({"virtual_pp_degree": 2, "global_batch_size": 6}, "in groups of 4, .* a step has 6"),
         ({"tensor_parallel_degree": 1, "sequence_parallel": True}, "set --tensor_parallel_degree"),
     ],
@@ -148,7 +147,6 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
                 ),
                 ({"context_parallel_degree": 2, "overlap": "mc2"}, "does not work with --overlap"),
                 ({"context_parallel_degree": 4, "max_seq_length": 4100}, "a multiple of 8"),
-                ({"sep_parallel_degree": 2, "fused": FUSED - {"attention"}}, "needs the fused attention"),
                 ({"cards": 64, "sep_parallel_degree": 8}, "only 4 attention heads to split; use at most 4"),
             )
         ),
@@ -209,8 +207,7 @@ def test_models_that_cannot_be_shared_so_are_refused(name, fields, words):
 @pytest.mark.paddlenlp
 def test_the_arguments_are_those_of_the_training_script():
     fields = {"sequence_parallel": True, "sharding": "stage1", "recompute": True, "overlap": "mc2"}
-    fields |= {"fused": FUSED - {"rope"}, "global_batch_size": 64}
-    arguments = layout(cards=64, **fields).arguments(ModelShape.of("llama2-70b"))
+    arguments = layout(cards=64, global_batch_size=64, **fields).arguments(ModelShape.of("llama2-70b"))
     assert dict(zip(arguments[::2], arguments[1::2], strict=True)) == {
         "--model_name_or_path": "llama2-70b",
         "--max_seq_length": "4096",
@@ -223,16 +220,6 @@ def test_the_arguments_are_those_of_the_training_script():
         "--recompute": "true",
         "--recompute_granularity": "full",
         "--overlap": "mc2",
-        "--use_fused_rope": "false",
     }
     run = config.parse(arguments)
     assert (run.data.max_seq_length, run.training.gradient_accumulation_steps) == (4096, 32)
-    assert not config.parse([*arguments, "--overlap", "pipelined:4"]).fused.use_fused_rope
-
-
-@pytest.mark.paddlenlp
-def test_what_is_not_fused_is_switched_off():
-    llama, mixtral = ModelShape.of("llama2-7b"), ModelShape.of("mixtral-8x7b")
-    assert "--disable_fused_options" in Layout(cards=1, fused=frozenset({"moe"})).arguments(llama)
-    assert "--use_fused_moe" in Layout(cards=1, fused=FUSED - {"moe"}).arguments(mixtral)
-    assert not any("fused" in word for word in Layout(cards=1, fused=FUSED - {"moe"}).arguments(llama))

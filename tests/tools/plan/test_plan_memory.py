@@ -11,7 +11,7 @@ import pytest
 import run_inputs
 from dry_runs import SCRIPT, followed
 
-from llm_npu.plan.layout import FUSED, Layout
+from llm_npu.plan.layout import Layout
 from llm_npu.plan.memory_model.memory import peak, shares, weights
 from llm_npu.plan.shape import ModelShape
 
@@ -67,9 +67,6 @@ RUNS = {
     "recompute": ({}, FULL),
     "recompute of attention": ({}, ATTENTION),
     "recompute of its core": ({}, CORE),
-    "nothing fused": ({}, {"fused": frozenset()}),
-    "attention not fused": ({}, {"fused": FUSED - {"attention"}}),
-    "norms not fused": ({}, {"fused": FUSED - {"rms_norm"}}),
     "tied, with biases": (QWEN2, {}),
     "mistral": ({"model_type": "mistral"}, {}),
     "experts": (MIXTRAL, {}),

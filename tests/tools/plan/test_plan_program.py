@@ -125,20 +125,14 @@ def test_recorded_calls_take_as_long_as_generated_operations(run_python, tmp_pat
 
 
 @pytest.mark.slow
-def test_of_recompute_and_composed_operators(run_python, tmp_path, inputs):
-    for name, fused, arguments in (
-        ("recompute", Layout(cards=1).fused, {"recompute": "true", "recompute_granularity": "full"}),
-        ("composed", frozenset(), {"disable_fused_options": "true"}),
-    ):
-        (tmp_path / name).mkdir()
-        step = followed(run_python, tmp_path / name, inputs, **arguments)
-        micro, rest = generated(inputs, fused=fused, recompute=name == "recompute")
-        for kind in ("matmul", "attention"):
-            counted = sum(call.flops for call in step.calls if call.kind == kind)
-            assert flops(micro, kind) == counted, (name, kind)
-        vectors = sum(op.bytes * op.times for op in micro if op.kind == "vector")
-        counted = sum(call.bytes for call in step.calls if call.kind == "vector")
-        assert vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.25), name
+def test_of_recompute(run_python, tmp_path, inputs):
+    step = followed(run_python, tmp_path, inputs, recompute="true", recompute_granularity="full")
+    micro, rest = generated(inputs, recompute=True)
+    for kind in ("matmul", "attention"):
+        assert flops(micro, kind) == sum(call.flops for call in step.calls if call.kind == kind), kind
+    vectors = sum(op.bytes * op.times for op in micro if op.kind == "vector")
+    counted = sum(call.bytes for call in step.calls if call.kind == "vector")
+    assert vectors + moved(rest, "clip", "clear") == pytest.approx(counted, rel=0.25)
 
 
 @pytest.mark.slow

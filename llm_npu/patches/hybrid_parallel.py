@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
+
+import paddle
 
 
 def apply() -> None:
@@ -109,3 +112,27 @@ def fix_split_weight_norm() -> None:
         return upstream(self, *squares)
 
     clip._global_norm = _global_norm
+
+
+@functools.cache
+def fix_segment_parallel_exchange() -> None:
+    """PaddleNLP 3.0.0b4: ``sep_parallel_degree`` trains on uninitialized memory (NaN losses, or random ones).
+
+    ``_reshard_qkv`` calls ``paddle.distributed.alltoall(inputs, outputs)``; Paddle 3 expects the outputs
+    first, so the empty buffers are sent, and the inputs overwritten. The patch passes them in Paddle's order.
+    """
+    from paddlenlp.transformers import segment_parallel_utils
+
+    if next(iter(inspect.signature(paddle.distributed.alltoall).parameters)) != "out_tensor_list":
+        return
+
+    class Distributed:
+        """``paddle.distributed`` with PaddleNLP's order of arguments."""
+
+        def __getattr__(self, name: str):
+            return getattr(paddle.distributed, name)
+
+        def alltoall(self, inputs, outputs, group=None):
+            return paddle.distributed.alltoall(outputs, inputs, group=group)
+
+    segment_parallel_utils.dist = Distributed()

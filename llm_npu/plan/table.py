@@ -194,8 +194,8 @@ def notes(answer: Answer) -> list[str]:
 
 def tables(answer: Answer) -> list[Table]:
     """Tables of time, memory and other layouts."""
-    each = (_time(answer), _memory(answer), _moments(answer), _search(answer))
-    return [table for table in each if table.rows]
+    all_tables = (_time(answer), _memory(answer), _moments(answer), _search(answer))
+    return [table for table in all_tables if table.rows]
 
 
 def _time(answer: Answer) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import checkpoints, deepseek, experts, images, masks, parallel, vision, without_cuda
+from . import checkpoints, deepseek, experts, masks, parallel, vision, without_cuda
 
 VERSIONS = ((1, 1), (1, 3))  # first affected version, first unaffected version
 
@@ -49,7 +49,7 @@ def apply_to_trainer() -> None:
     """
     if _is_affected():
         checkpoints.fix_resume_on_one_rank()
-        images.fix_augmentation_in_threads()
+        vision.fix_augmentation_in_threads()
         without_cuda.supply_gpt_model_of_trainer()
 
 

@@ -9,9 +9,11 @@ checkpoint or measured speed. ``llm_npu.training.dry_run.journal`` reads the jou
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import paddle
 from paddle.distributed import fleet
 
@@ -27,7 +29,7 @@ from llm_npu.training.run import Feature, Run
 from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import paddle_release
 
-from . import even_choice, journal
+from . import journal
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints are meaningless"
 EVEN = "dry run: every expert is assumed to get equally many tokens"
@@ -69,7 +71,7 @@ class DryRun(Feature):
     def on_model(self, run: Run) -> None:
         run.notes.append(NOTE)
         if FAMILIES[run.model_config.model_type].experts:
-            even_choice.install()
+            choose_evenly()
             run.notes.append(EVEN)
 
     def on_trainer(self, run: Run) -> None:
@@ -154,3 +156,23 @@ def _summary(content: journal.Journal) -> list[str]:
         sums[collective.kind, f"{collective.group} {collective.ranks}"] += collective.payload
     lines += [f"sent     {kind} among {group}: {mib(size)}" for (kind, group), size in sorted(sums.items())]
     return lines
+
+
+@functools.cache
+def choose_evenly() -> None:
+    """From now on, the routers of mixtures send all experts equally many tokens.
+
+    A dry run computes no scores, so the sizes that depend on a router's choice are unknown. ``paddle.topk``
+    and ``Tensor.topk`` assume that token t has the K experts (t K + k) mod E, k = 0 to K - 1, of E experts.
+    Their values stay unknown.
+    """
+    upstream = paddle.topk
+
+    @functools.wraps(upstream)
+    def topk(x, k, *args, **kwargs):
+        values, indices = upstream(x, k, *args, **kwargs)
+        choice = np.arange(indices.size) % x.shape[-1]
+        indices.set_value(choice.reshape(indices.shape))
+        return values, indices
+
+    paddle.topk = paddle.Tensor.topk = topk

@@ -17,7 +17,7 @@ overwrite, instead of its input.
 :change:
     Ask for NCCL's version only if the group's backend is NCCL. For all others divide the input by the
     number of ranks and sum, in ``reduce_scatter`` too.
-:workaround: llm_npu.patches.fix_average_without_nccl
+:workaround: llm_npu.patches.devices.fix_average_without_nccl
 """
 
 import paddle

@@ -13,7 +13,7 @@ only, so a card falls back to the host CPU for the weights of ``Linear`` and ``E
 :should print:
     paddle.bfloat16
 :change: Treat bfloat16 as float16 in the initializers: draw float32 numbers and cast them.
-:workaround: llm_npu.patches.initializers.fix_bfloat16_initializers
+:workaround: llm_npu.patches.devices.fix_bfloat16_initializers
 """
 
 import paddle

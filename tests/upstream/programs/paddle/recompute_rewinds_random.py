@@ -17,7 +17,7 @@ run, and in each process of a tensor-parallel group. The program draws in a thre
     the thread's draws differ: True
 :change: Give the reader of a DataLoader and the random transformations a generator of their own, or switch
     the states of random and numpy.random only for functions that ask for it.
-:workaround: llm_npu.patches.paddleformers.images.fix_augmentation_in_threads
+:workaround: llm_npu.patches.paddleformers.vision.fix_augmentation_in_threads
 """
 
 import random

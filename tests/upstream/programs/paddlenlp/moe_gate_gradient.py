@@ -14,7 +14,7 @@ uses gets no gradient, unless by this path.
 :should print:
     [0.0, 0.0]
 :change: ``dispatch_mask = combine_weights.cast(paddle.bool).detach()``, as in line 418.
-:workaround: llm_npu.patches.fix_moe_gate_gradient
+:workaround: llm_npu.patches.mixtures.fix_moe_gate_gradient
 """
 
 import paddle

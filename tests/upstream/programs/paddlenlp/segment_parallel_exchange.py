@@ -12,7 +12,7 @@
 :should print:
     heads of all ranks: True
 :change: ``dist.alltoall(output_list, comm_tensor_list, group=group)``.
-:workaround: llm_npu.patches.fix_segment_parallel_exchange
+:workaround: llm_npu.patches.hybrid_parallel.fix_segment_parallel_exchange
 """
 
 import paddle

@@ -7,7 +7,7 @@ import paddle
 import paddle.distributed as dist
 from collectives.golden import array, assert_equal, tensor
 
-from llm_npu import patches
+from llm_npu.patches import devices
 
 
 def averages(group) -> None:
@@ -20,8 +20,8 @@ def averages(group) -> None:
             assert problem in str(error)
         else:
             raise AssertionError("Paddle has been cured, and llm_npu.patches can forget it")
-    patches.fix_average_without_nccl()
-    patches.fix_average_without_nccl()
+    devices.fix_average_without_nccl()
+    devices.fix_average_without_nccl()
     for dtype, error in (("float32", 1e-6), ("float64", 1e-12), ("bfloat16", 1e-2)):
         terms = group.all_values(group.size * 1003, dtype)
         mean, own_tensor = sum(terms) / group.size, tensor(terms[group.rank], dtype)

@@ -50,6 +50,10 @@ NO_TENSOR_PARALLEL = (
     ONE_PROCESS,
     NoEffect("--tensor_parallel_degree is 1", lambda run: run.tensor_parallel_degree <= 1),
 )
+NO_EXPERTS_OVER_RANKS = (
+    ONE_PROCESS,
+    NoEffect("--expert_parallel_degree is 1", lambda run: run.expert_parallel_degree <= 1),
+)
 NO_PIPELINE = (
     ONE_PROCESS,
     NoEffect("--pipeline_parallel_degree is 1", lambda run: run.pipeline_parallel_degree <= 1),

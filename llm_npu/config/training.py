@@ -55,6 +55,12 @@ class TrainingFlags:
         "shape), pipelined:CHUNKS, mc2 or serial. By default fleet's layers are used.",
         no_effect=no_effect.NO_TENSOR_PARALLEL,
     )
+    expert_overlap: str | None = flag(
+        None,
+        "Overlap the exchange of tokens with the experts of --expert_parallel_degree, computed in groups: "
+        "auto (a planner times numbers of groups), pipelined:GROUPS or serial, the default.",
+        no_effect=no_effect.NO_EXPERTS_OVER_RANKS,
+    )
     pipeline_schedule: str | None = flag(
         None,
         "Order of micro batches in a pipeline: 1f1b; interleaved, with --virtual_pp_degree chunks of layers "

@@ -9,7 +9,7 @@ routes its own tokens.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -31,11 +31,13 @@ class ExpertShare:
     Attributes:
         rank, ranks: the rank in the group that shares the experts, and the number of its ranks.
         group: of ``paddle.distributed``; set before the first forward pass.
+        chunks: of experts, as for ``paddle_fused.expert_parallel``.
     """
 
     rank: int
     ranks: int
     group: object = None
+    chunks: int | Callable = 1
 
     @classmethod
     def of_rank(cls, rank: int, ranks: int) -> ExpertShare:

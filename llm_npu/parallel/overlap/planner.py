@@ -1,7 +1,7 @@
 """Chooses the backend and the number of chunks for each shape, identically on all ranks.
 
 When a shape first occurs, its settings are timed and the fastest is chosen; ``serial`` (no overlap) if
-nothing is faster.
+nothing is faster. The shapes are those of matmuls and of experts over ranks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import paddle
 import paddle.distributed as dist
 
 from llm_npu.core.errors import UserError
+from paddle_fused.expert_parallel import ExpertExchange
 
 from . import backends, mc2
 from .product import KINDS, MC2, PIPELINED, SERIAL, Product, Setting
@@ -34,7 +35,7 @@ class OverlapPlan:
         refused: why ``mc2`` was not available, or None.
     """
 
-    product: Product
+    product: Product | ExpertExchange
     setting: Setting
     measured: Mapping[Setting, float]
     refused: str | None = None
@@ -81,7 +82,7 @@ class Planner:
         self._trials = trials
         self._customized = {_key(key): Setting.of(value) for key, value in (customized or {}).items()}
         self._report = report
-        self._plans: dict[tuple[Product, int], OverlapPlan] = {}
+        self._plans: dict[tuple[Product | ExpertExchange, int], OverlapPlan] = {}
 
     @property
     def plans(self) -> list[OverlapPlan]:
@@ -100,7 +101,23 @@ class Planner:
         plan = self._customised(product, group) or self._chosen(product, group)
         if plan.setting.backend == MC2:
             mc2.claim(group)
-        self._plans[product, group.id] = plan
+        return self._keep(plan, group)
+
+    def chunks_of_experts(self, group, exchange: ExpertExchange, run: Callable[[int], object]) -> int:
+        """The number of chunks for experts over ranks: ``chunks`` of ``paddle_fused.expert_parallel``.
+
+        ``run(n)`` computes the forward pass in n chunks. Collective, as `setting`.
+        """
+        plan = self._plans.get((exchange, group.id))
+        if plan is None:
+            chunks = [1, *(count for count in CHUNKS if count <= exchange.experts)]
+            settings = [Setting(PIPELINED, count) if count > 1 else Setting(SERIAL) for count in chunks]
+            runs = [functools.partial(run, count) for count in chunks]
+            plan = self._keep(self._measured(exchange, settings, runs, group), group)
+        return plan.setting.chunks
+
+    def _keep(self, plan: OverlapPlan, group) -> OverlapPlan:
+        self._plans[plan.product, group.id] = plan
         if self._report is not None and group.rank == 0:
             self._report(plan)
         return plan
@@ -116,10 +133,12 @@ class Planner:
     def _chosen(self, product: Product, group) -> OverlapPlan:
         refused = mc2.reason_of_any(product, group)
         settings = settings_for(product, with_mc2=refused is None)
+        return self._measured(product, settings, runs_of(product, settings, group), group, refused)
+
+    def _measured(self, product, settings: list[Setting], runs: list, group, refused=None) -> OverlapPlan:
         if len(settings) == 1:
             return OverlapPlan(product, settings[0], {}, refused)
-        taken = agreed(seconds(product, settings, group, self._trials), group)
-        measured = dict(zip(settings, taken, strict=True))
+        measured = dict(zip(settings, agreed(seconds(runs, group, self._trials), group), strict=True))
         return OverlapPlan(product, best(measured), measured, refused)
 
 
@@ -157,30 +176,32 @@ def _key(key: str) -> str:
     return key
 
 
-@paddle.no_grad()
-def seconds(product: Product, settings: Sequence[Setting], group, turns: int) -> list[float]:
-    """Seconds of ``product`` with each of ``settings``, the minimum over several runs after a warm-up.
-
-    Every rank of ``group`` must call it.
-    """
+def runs_of(product: Product, settings: Sequence[Setting], group) -> list[Callable[[], object]]:
+    """Functions that compute ``product`` with each of ``settings``."""
     left = paddle.full([product.rows, product.depth], 0.5, product.dtype)
     sizes = [product.depth, product.columns]
     right = paddle.full(sizes[::-1] if product.transposed else sizes, 0.5, product.dtype)
-    others = (product.transposed, group)
-    factor = paddle.full([product.rows, product.columns], 0.5, product.dtype) if product.beside else None
+    beside = None
+    if product.beside:
+        factor = paddle.full([product.rows, product.columns], 0.5, product.dtype)
+        beside = functools.partial(paddle.matmul, factor, left, transpose_x=True)
+    others = (left, right, product.transposed, group, beside)
+    return [functools.partial(backends.run, product.kind, setting, *others) for setting in settings]
 
-    def beside():
-        return paddle.matmul(factor, left, transpose_x=True)
 
-    best = [float("inf")] * len(settings)
+@paddle.no_grad()
+def seconds(runs: Sequence[Callable[[], object]], group, turns: int) -> list[float]:
+    """Seconds of each of ``runs``, the minimum over several turns after a warm-up.
+
+    Every rank of ``group`` must call it.
+    """
+    best = [float("inf")] * len(runs)
     for turn in range(turns + 1):
-        for position, setting in enumerate(settings):
+        for position, run in enumerate(runs):
             dist.barrier(group)
             paddle.device.synchronize()
             began = time.perf_counter()
-            kept = backends.run(
-                product.kind, setting, left, right, *others, beside if product.beside else None
-            )
+            kept = run()
             paddle.device.synchronize()
             if turn:
                 best[position] = min(best[position], time.perf_counter() - began)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from llm_npu.models import own_experts
 from paddle_fused.expert_parallel import expert_parallel
@@ -25,6 +24,10 @@ def mixture(block, tokens, probs, indices, shared: Callable | None = None):
         of_shared = None if shared is None else shared()
         out = experts.mixture(block.experts, tokens, probs, indices)
         return out if shared is None else (out, of_shared)
-    own = partial(experts.results_of, own_experts.of_block(block))
-    settings = {"num_experts": len(block.experts), "group": share.group, "meanwhile": shared}
-    return expert_parallel(tokens, probs, indices, own, **settings)
+    layers = own_experts.of_block(block)
+    settings = {"num_experts": len(block.experts), "group": share.group, "chunks": share.chunks}
+
+    def results_of(rows, sizes, own):
+        return experts.results_of(layers[own], rows, sizes)
+
+    return expert_parallel(tokens, probs, indices, results_of, meanwhile=shared, **settings)

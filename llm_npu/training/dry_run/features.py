@@ -57,11 +57,12 @@ class DryRun(Feature):
     def configure(self, run: Run) -> None:
         """Raise UserError for settings that depend on values or measured times, which a dry run lacks."""
         training = run.arguments.training
-        if training.overlap == "auto":
-            raise UserError(
-                "--overlap auto needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
-                "nothing; choose serial, mc2 or pipelined:N"
-            )
+        for flag, accepted in {"overlap": "serial, mc2 or", "expert_overlap": "serial or"}.items():
+            if getattr(training, flag) == "auto":
+                raise UserError(
+                    f"--{flag} auto needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
+                    f"nothing; choose {accepted} pipelined:N"
+                )
         if training.peak_tflops == MEASURED:
             raise UserError(
                 "--peak_tflops measured needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "

@@ -10,6 +10,10 @@ from paddle_fused.expert_parallel import Route
 from paddle_fused.parity import ROUNDING
 
 PROGRAM = Path(__file__).parent / "expert_parallel_program.py"
+CHOSEN = {
+    count: f"all_to_all:{rows}x16 to 3 experts float32 on {count} ranks"
+    for count, rows in {2: 16, 3: 16, 4: 32}.items()
+}
 AS_ON_A_CARD = {"VIRTUAL_NPU_SYNC_SENDS": "1"}
 
 
@@ -29,8 +33,14 @@ def test_every_row_that_is_sent_is_received():
 def test_ranks_compute_the_bits_of_one(count, tmp_path):
     for report in ranks.run(PROGRAM, count, tmp_path, **AS_ON_A_CARD):
         assert f"for {count} ranks" in report["not a multiple"]
-        assert f"between 0 and {2 * count - 1}" in report["not an expert"]
+        assert f"between 0 and {3 * count - 1}" in report["not an expert"]
         assert len(report["results"]) == 15
+        # In both directions, the second chunk is sent before the first is computed.
+        forward, backward = (["send"] * 2 + [of, "send"] * 2 for of in ("forward", "backward"))
+        assert report["order"] == forward + backward
+        assert report["frozen tokens"] == [True] * 2
+        # The mean of the ranks' rows, two of each token.
+        assert report["chosen"] == {"exchange": CHOSEN[count], "equal": True}
         for dtype, result in report["meanwhile"].items():
             assert result["bits"] == [True] * 5, (dtype, result)
             # The numbers of rows are gathered, the rows sent, and then the shared expert communicates.
@@ -38,5 +48,6 @@ def test_ranks_compute_the_bits_of_one(count, tmp_path):
         for case, result in report["results"].items():
             dtype = case.split(", ")[1]
             assert result["bits"] == [True] * 5 or dtype == "float64", (case, result)
+            assert result["chunks"] == [True] * 10, (case, result)
             for alone, split in zip(result["alone"], result["split"], strict=True):
                 assert split <= 2 * alone + ROUNDING.get(dtype, 1e-14), (case, result)

@@ -1,4 +1,5 @@
-"""Flags with a value syntax: --device, --split, --profile, --dump_tensors and --offload_activations.
+"""Flags with a value syntax: --device, --split, --profile, --dump_tensors, --offload_activations and
+--expert_overlap.
 
 Each function raises UserError for an invalid value.
 """
@@ -96,6 +97,16 @@ def profile_window(text: str) -> ProfileWindow:
             "is excluded"
         )
     return ProfileWindow(**fields)
+
+
+def expert_overlap(text: str) -> None:
+    """Accept ``auto``, ``serial`` and ``pipelined:N`` with N from 1 to 64."""
+    match = re.fullmatch(r"auto|serial|pipelined:(\d{1,2})", text, re.ASCII)
+    if match is None or not 1 <= int(match[1] or 1) <= 64:
+        raise UserError(
+            f"--expert_overlap is {text!r}; accepted: auto, serial, or pipelined with a number of groups, such "
+            "as pipelined:4"
+        )
 
 
 def dumped_steps(text: str) -> range:

@@ -12,6 +12,7 @@ sharding stage 1. The norm for clipping counts every expert once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +29,7 @@ from llm_npu.models.library import names
 from llm_npu.models.own_experts import is_own
 from llm_npu.parallel import overlap
 from llm_npu.parallel.features import PipelineTrainer
-from llm_npu.parallel.overlap.product import MC2, SERIAL
+from llm_npu.parallel.overlap.product import SERIAL
 from llm_npu.parallel.sequence import SplitTrainer
 from llm_npu.surgery.mixtures import router_scores
 from llm_npu.training.nonfinite import gradient_of
@@ -209,6 +210,14 @@ TRAINERS = {
 }
 
 
+def _chunks(setting: str, group) -> int | Callable:
+    """``chunks`` of ``paddle_fused.expert_parallel`` for ``--expert_overlap``."""
+    chooser = overlap.chooser(setting, say)
+    if isinstance(chooser, overlap.Planner):
+        return partial(chooser.chunks_of_experts, group)
+    return chooser.chunks
+
+
 class ExpertParallel(Feature):
     """``--expert_parallel_degree``: ranks share the experts of every mixture."""
 
@@ -221,12 +230,6 @@ class ExpertParallel(Feature):
             if hasattr(run.model_config, name):
                 setattr(run.model_config, name, value)
         run.trainer_kind = TRAINERS[run.trainer_kind]
-        self._overlap = overlap.chooser(run.arguments.training.expert_overlap or SERIAL, say)
-        if getattr(self._overlap, "backend", None) == MC2:
-            raise UserError(
-                "--expert_overlap is mc2, but CANN has no such operator for experts; accepted: auto, serial, "
-                "or pipelined with a number of chunks, for example pipelined:4"
-            )
 
     def on_model(self, run: Run) -> None:
         if reasons := run.fused.reasons("moe"):
@@ -237,11 +240,8 @@ class ExpertParallel(Feature):
             )
         self._groups = ExpertGroups.of(run.arguments.expert_ranks)
         if share := own_experts.share_of_model(run.model):  # a pipeline stage may have no mixture
-            share.group = group = self._groups.experts
-            planned = isinstance(self._overlap, overlap.Planner)
-            share.chunks = (
-                partial(self._overlap.chunks_of_experts, group) if planned else self._overlap.chunks
-            )
+            share.group = self._groups.experts
+            share.chunks = _chunks(run.arguments.training.expert_overlap or SERIAL, share.group)
         if run.model_config.sequence_parallel and getattr(run.model_config, router_scores.ROUTER_LOSS, False):
             router_scores.share(run.model, router_scores.TENSOR_PARALLEL)
 

@@ -154,12 +154,14 @@ SHARE_EXPERTS = [
     *((f, 2, *PP, *TWICE, *SWITCHES) for f in ("ernie4_5_moe", "deepseek_v3")),
     *((f, 2, *EP, *S1) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
     ("qwen3_moe", 2, *EP),
+    *((f, 2, *EP, "--expert_overlap", "pipelined:2") for f in ("qwen3_moe", "deepseek_v3")),
     ("ernie4_5_moe", 2, *EP, "--recompute", "true"),
     *((f, 2, *TP, *SP, *EP, *TWICE) for f in ("qwen3_moe", "ernie4_5_moe", "deepseek_v3")),
     ("ernie4_5_moe", 4, *TP, *SP, EP[0], "4", *S1),
     ("qwen3_moe", 4, *TP, *SP, *EP),
     ("deepseek_v3", 4, *PP, *EP, *S1),
     ("ernie4_5_moe", 4, *TP, *SP, *PP, *EP, *TWICE),
+    ("ernie4_5_moe", 4, *TP, *SP, *PP, *EP, *TWICE, "--expert_overlap", "auto"),
 ]
 
 

@@ -24,6 +24,7 @@ from llm_npu.training import checkpoint
 pytestmark = pytest.mark.slow
 EXPERTS = f"--expert_parallel_degree 2 {HALVES} {FP32}"
 OF_A_SAMPLE = f"--expert_parallel_degree 2 {WHOLE_BATCH} {FP32}"  # the ranks share every sample
+OVERLAPS = ("auto", "pipelined:2")
 MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
@@ -43,6 +44,7 @@ def folder(mixtral, tmp_path_factory):
         ["whole", None, EXPERTS],
         ["again", "whole", EXPERTS],
         ["from one", "one", EXPERTS],
+        *([setting, "whole", f"{EXPERTS} --expert_overlap {setting}"] for setting in OVERLAPS),
     ]
     sharded = [
         ["sharded", "one", f"{EXPERTS} --sharding stage1"],
@@ -61,10 +63,11 @@ def folder(mixtral, tmp_path_factory):
     return folder
 
 
-def test_the_same_mesh_goes_on_bit_for_bit(folder):
-    assert after(folder / "again") == after(folder / "whole")
+@pytest.mark.parametrize("run", ["again", *OVERLAPS])
+def test_the_same_mesh_goes_on_bit_for_bit(folder, run):
+    assert after(folder / run) == after(folder / "whole")
     for file in ("model.safetensors", "optimizer.safetensors"):
-        first, other = (checkpoint.path_of(folder / out, STEPS) / file for out in ("whole", "again"))
+        first, other = (checkpoint.path_of(folder / out, STEPS) / file for out in ("whole", run))
         assert first.read_bytes() == other.read_bytes(), file
 
 

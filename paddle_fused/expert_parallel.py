@@ -282,7 +282,8 @@ def _through(rows, routes: list[Route], group, arriving: list[PendingExchange], 
 @paddle.no_grad()
 def _send(rows, routes: list[Route], group) -> list[PendingExchange]:
     """Start to send the rows of every chunk to the ranks of their experts."""
-    parts = _cut(rows, [count for of_rank in zip(*(r.sent for r in routes), strict=True) for count in of_rank])
+    by_rank = zip(*(route.sent for route in routes), strict=True)
+    parts = _cut(rows, [count for counts in by_rank for count in counts])
     return [_start(parts[i :: len(routes)], route.received, group) for i, route in enumerate(routes)]
 
 

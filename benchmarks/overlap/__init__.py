@@ -3,7 +3,8 @@
 cases.py     the cases: an operator in one direction, or the linear layers of a block
 jobs.py      starts two ranks with a link of given bandwidth, and reads their measurements
 worker.py    one rank: verifies, then times all settings alternately
-ring.py      ring attention: its cases, and what its transfers can hide behind
-ring_rank.py ring attention on a rank
+transfers.py operators with transfers of their own: links, records and goals
+ring.py      ring attention: its cases, and what its transfers can hide behind; ring_rank.py: on a rank
+experts.py   experts over ranks, likewise; experts_rank.py: on a rank
 results.py   records, goals and the table
 """

@@ -19,6 +19,7 @@ WAYS = {  # operator: its communication by direction
 }
 BLOCKS = ("tensor parallel block", "sequence parallel block")
 RING = "ring_attention"  # rows: tokens of a rank; depth: head size; columns: heads
+EXPERTS = "expert_parallel"  # rows: tokens of a rank; depth, columns: both sizes of an expert
 STEP = "step"
 
 

@@ -4,10 +4,11 @@
     python -m benchmarks overlap --only all_gather_matmul --dtype bfloat16 --ratios 1
 
 Measures every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen
-weights; the two linear layers of a tensor- or sequence-parallel block, forward and backward; and ring
-attention. Sizes are chosen so that a matmul, or a rank's attention, takes --milliseconds on two ranks with
---threads threads each. Links are chosen so that the collective, or all transfers, take --ratios times as
-long; 0 means no limit. If there are no more threads than cores, the ranks do not disturb each other.
+weights; the two linear layers of a tensor- or sequence-parallel block, forward and backward; ring attention;
+and experts over ranks. Sizes are chosen so that a matmul, or a rank's attention or experts, takes
+--milliseconds on two ranks with --threads threads each. Links are chosen so that the collective, or all
+transfers, take --ratios times as long; 0 means no limit. If there are no more threads than cores, the ranks
+do not disturb each other.
 
 Settings are verified against serial first and then alternate. The table has medians and spreads, exposed
 time, the bound of a pipeline with the same number of chunks, the share of that bound that is reached, and the
@@ -23,8 +24,8 @@ is only printed.
 from fnmatch import fnmatch
 
 from benchmarks import contest, options, report, timing
-from benchmarks.overlap import jobs, ring
-from benchmarks.overlap.cases import BLOCKS, FORWARD, RING, STEP, WAYS, Case, link_speed, rows_for
+from benchmarks.overlap import experts, jobs, ring, transfers
+from benchmarks.overlap.cases import BLOCKS, EXPERTS, FORWARD, RING, STEP, WAYS, Case, link_speed, rows_for
 
 QUICK_SECONDS = 0.002
 
@@ -38,7 +39,7 @@ def bench(arguments, _, records):
     from benchmarks.overlap import results  # imported late: it imports paddle, which takes seconds
 
     contest.record_machine(records, arguments.threads, "on")
-    products = [(operator, way) for operator, way in arguments.work if operator != RING]
+    products = [(operator, way) for operator, way in arguments.work if operator not in (RING, EXPERTS)]
     multiply, rows = sizes(arguments) if products else ({}, {})
     jobs_by_link = {}
     for dtype in arguments.dtypes:
@@ -53,7 +54,8 @@ def bench(arguments, _, records):
         handled = handling(cases, arguments)
         for case, measurement in zip(cases, measurements, strict=True):
             records += results.records(case, ratio, speed, measurement, handled.get(case, 0.0))
-    ring.bench(arguments, records)
+    for module in (ring, experts):
+        transfers.bench(module, arguments, records)
     report.show(results.table(records, "two ranks of the virtual NPU"))
 
 
@@ -91,7 +93,7 @@ def parse(words):
     work = [(operator, way) for operator, ways in WAYS.items() for way in ways] + [
         (block, STEP) for block in BLOCKS
     ]
-    work += [(RING, FORWARD), (RING, STEP)]
+    work += [(operator, way) for operator in (RING, EXPERTS) for way in (FORWARD, STEP)]
     parser = options.parser("overlap", __doc__, torch=False)
     parser.add_argument(
         "--only", metavar="PATTERN", default="*", help='cases to run, such as "*gather* forward"'

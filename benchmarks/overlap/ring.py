@@ -10,15 +10,14 @@ return.
 
 from __future__ import annotations
 
-from benchmarks import report, timing
 from benchmarks.work import ITEM_SIZE
 
-from . import jobs
-from .cases import FORWARD, RANKS, RING, STEP, Case, link_speed
+from .cases import FORWARD, RANKS, RING, Case
+from .transfers import BLOCKS, FORWARD_BLOCKS, SERIAL
 
 HEADS, KEY_HEADS, HEAD_DIM = 8, 2, 64
-SERIAL, OVERLAPPED, BLOCKS, FORWARD_BLOCKS = "serial", "overlapped", "blocks", "blocks forward"
-GOAL, GOAL_SECONDS = 0.9, 0.08
+OVERLAPPED = "overlapped"
+OPERATOR, GROWTH = RING, 2  # the work grows with the square of the tokens
 
 
 def case_of(dtype: str, way: str, tokens: int) -> Case:
@@ -49,53 +48,8 @@ def bound(case: Case, blocks: float, forward: float, transfers: float) -> float:
     return blocks - sum(lanes[: len(times)]) + beside
 
 
-def bench(arguments, records: list[dict]) -> None:
-    """Add the records of all links."""
-    ways = [way for operator, way in arguments.work if operator == RING]
-    for dtype in arguments.dtypes if ways else ():
-        tokens = _tokens(arguments, dtype)
-        cases = [case_of(dtype, way, tokens) for way in ways]
-        computed = _medians(arguments, cases)
-        for case, seconds in zip(cases, computed, strict=True):
-            for ratio in arguments.ratios:
-                speed = link_speed(sum(sent(case)), seconds, ratio)
-                job = {"cases": [case.to_dict()], "rounds": arguments.rounds}
-                (measurement,) = jobs.run(job, arguments.threads, speed)
-                records += records_of(case, ratio, speed, measurement["seconds"])
-
-
-def _tokens(arguments, dtype: str) -> int:
-    """The tokens per rank for which the forward blocks take the time of a matmul."""
-    tokens = 128 if arguments.quick else 512
-    for _ in range(0 if arguments.quick else 2):
-        (seconds,) = _medians(arguments, [case_of(dtype, FORWARD, tokens)])
-        tokens = max(128, round(tokens * (arguments.milliseconds / 1e3 / seconds) ** 0.5 / 64) * 64)
-    return tokens
-
-
-def _medians(arguments, cases: list[Case]) -> list[float]:
-    job = {"cases": [case.to_dict() for case in cases], "rounds": 5, "only": [BLOCKS]}
-    measurements = jobs.run(job, arguments.threads)
-    return [timing.summary(measurement["seconds"][BLOCKS]).median for measurement in measurements]
-
-
-def records_of(case: Case, ratio: float, gbps: float | None, seconds: dict) -> list[dict]:
-    medians = {name: timing.summary(times).median for name, times in seconds.items()}
-    blocks, serial = medians[BLOCKS], medians[SERIAL]
-    end = bound(case, blocks, medians.get(FORWARD_BLOCKS, blocks), max(0.0, serial - blocks))
-    records = []
-    for name, times in seconds.items():
-        record = report.time_record(_timed(case, name, ratio), times, setting=name, ratio=ratio, gbps=gbps)
-        if name in (SERIAL, OVERLAPPED):
-            record |= {"gain": 1 - medians[name] / serial, "exposed": medians[name] - blocks}
-        if name == OVERLAPPED and serial > end:
-            record |= {"bound": end, "hidden": (serial - medians[name]) / (serial - end)}
-            if ratio and case.way == STEP and blocks >= GOAL_SECONDS:
-                left = report.Goal("left of what can be hidden", 1 - record["hidden"], 1 - GOAL)
-                records.append(report.goal_record(_timed(case, name, ratio), left))
-        records.append(record)
-    return records
-
-
-def _timed(case: Case, name: str, ratio: float) -> report.Timed:
-    return report.Timed(case.operator, case.label, case.dtype, case.way, "on", f"{name} at ratio {ratio:g}")
+def ends(case: Case, medians: dict[str, float]) -> dict[str, float]:
+    """The bound of each contender that hides transfers; ``medians`` in seconds."""
+    blocks = medians[BLOCKS]
+    transfers = max(0.0, medians[SERIAL] - blocks)
+    return {OVERLAPPED: bound(case, blocks, medians.get(FORWARD_BLOCKS, blocks), transfers)}

@@ -13,7 +13,8 @@ from paddle_fused import masks
 from paddle_fused.context_parallel import ring
 
 from .cases import RANKS, STEP, Case
-from .ring import BLOCKS, FORWARD_BLOCKS, HEAD_DIM, HEADS, KEY_HEADS, OVERLAPPED, SERIAL
+from .ring import HEAD_DIM, HEADS, KEY_HEADS, OVERLAPPED
+from .transfers import BLOCKS, FORWARD_BLOCKS, SERIAL
 
 
 class Ring:

@@ -22,9 +22,11 @@ from paddle.distributed.fleet.utils import sequence_parallel_utils
 
 from benchmarks import timing
 from benchmarks.graph_end import graph_end
-from benchmarks.overlap.cases import BACKWARD, BLOCKS, FORWARD, FROZEN, RANKS, RING, Case
-from benchmarks.overlap.ring import BLOCKS as NO_TRANSFERS
+from benchmarks.overlap.cases import BACKWARD, BLOCKS, EXPERTS, FORWARD, FROZEN, RANKS, RING, Case
+from benchmarks.overlap.experts import ALONE
+from benchmarks.overlap.experts_rank import Experts
 from benchmarks.overlap.ring_rank import Ring
+from benchmarks.overlap.transfers import BLOCKS as NO_TRANSFERS
 from llm_npu.parallel import overlap
 from llm_npu.parallel.overlap.product import in_pieces, spans
 
@@ -207,14 +209,14 @@ class Block:
 
 
 def examine(case: Case, group, rounds: int, only: list[str] | None) -> dict:
-    kind = Ring if case.operator == RING else Block if case.operator in BLOCKS else Operator
-    work = kind(case, group)
+    kinds = {RING: Ring, EXPERTS: Experts, **dict.fromkeys(BLOCKS, Block)}
+    work = kinds.get(case.operator, Operator)(case, group)
     if only:
         return {"seconds": timing.interleaved(work.seconds, only, rounds)}
     names = work.contenders()
     wanted = work.results(names[0])
     for name in names[1:]:
-        if not name.startswith((PRODUCT, GRADIENT, COLLECTIVE, NO_TRANSFERS)):
+        if not name.startswith((PRODUCT, GRADIENT, COLLECTIVE, NO_TRANSFERS, ALONE)):
             verify(case, name, work.results(name), wanted)
     seconds = timing.interleaved(work.seconds, names, rounds)
     plan = work.plan()

@@ -99,13 +99,13 @@ def profile_window(text: str) -> ProfileWindow:
     return ProfileWindow(**fields)
 
 
-def expert_overlap(text: str) -> None:
+def check_expert_overlap(text: str) -> None:
     """Accept ``auto``, ``serial`` and ``pipelined:N`` with N from 1 to 64."""
     match = re.fullmatch(r"auto|serial|pipelined:(\d{1,2})", text, re.ASCII)
     if match is None or not 1 <= int(match[1] or 1) <= 64:
         raise UserError(
-            f"--expert_overlap is {text!r}; accepted: auto, serial, or pipelined with a number of groups, such "
-            "as pipelined:4"
+            f"--expert_overlap is {text!r}; accepted: auto, serial, or pipelined with a number of groups, "
+            "such as pipelined:4"
         )
 
 

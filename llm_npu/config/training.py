@@ -14,7 +14,7 @@ from llm_npu.models.library import names
 from . import no_effect
 from .early import OUTPUT_DIR
 from .flag import NoEffect, flag
-from .formats import check_device, dumped_steps, expert_overlap, layer_range, profile_window
+from .formats import check_device, check_expert_overlap, dumped_steps, layer_range, profile_window
 
 
 @dataclass
@@ -59,7 +59,7 @@ class TrainingFlags:
         None,
         "Overlap the exchange of tokens with the experts of --expert_parallel_degree, computed in groups: "
         "auto (a planner times numbers of groups), pipelined:GROUPS or serial, the default.",
-        check_format=expert_overlap,
+        check_format=check_expert_overlap,
         no_effect=no_effect.NO_EXPERTS_OVER_RANKS,
     )
     pipeline_schedule: str | None = flag(

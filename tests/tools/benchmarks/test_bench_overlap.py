@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import machine, report
-from benchmarks.overlap import jobs, results, ring
+from benchmarks.overlap import experts, jobs, results, ring, transfers
 from benchmarks.overlap.cases import Case, link_speed, rows_for
 
 pytestmark = pytest.mark.slow
@@ -53,13 +53,17 @@ def test_every_setting_has_its_record(run_python, tmp_path):
     check_times(report.read(str(file)), ("forward", "backward", "backward, frozen"))
 
 
-def test_two_ranks_verify_and_time_ring_attention():
-    cases = [ring.case_of("bfloat16", way, 128) for way in ("forward", "step")]
+@pytest.mark.parametrize(
+    ("module", "contenders"),
+    [(ring, {"overlapped"}), (experts, {"pipelined:2", "pipelined:4", "pipelined:8", "experts"})],
+)
+def test_two_ranks_verify_and_time_operators_with_transfers(module, contenders):
+    cases = [module.case_of("bfloat16", way, 128) for way in ("forward", "step")]
     timings = jobs.run({"cases": [case.to_dict() for case in cases], "rounds": 1}, threads=1, gbps=0.1)
     for case, timing in zip(cases, timings, strict=True):
-        records = ring.records_of(case, 0.3, 0.1, timing["seconds"])
+        records = transfers.records_of(module, case, 0.3, 0.1, timing)
         names = {record["setting"]: record["median"] for record in records if record["kind"] == "time"}
-        assert {"serial", "overlapped", "blocks"} <= set(names)
+        assert {"serial", "blocks"} | contenders <= set(names)
         assert min(names.values()) > 0
 
 
@@ -70,9 +74,31 @@ def test_the_figures_of_ring_attention():
     assert ring.bound(case, 0.35, 0.1, 0.1) == pytest.approx(0.35)
     assert ring.bound(case, 0.35, 0.1, 0.4) == pytest.approx(0.35 + 0.05 + 0.0375 + 0.1375)
     seconds = {"serial": [0.45], "overlapped": [0.36], "blocks": [0.35], "blocks forward": [0.1]}
-    records = ring.records_of(case, 0.3, 0.1, seconds)
+    records = transfers.records_of(ring, case, 0.3, 0.1, {"seconds": seconds})
     (hidden,) = [record["hidden"] for record in records if "hidden" in record]
     assert hidden == pytest.approx(0.9)
+
+
+def test_the_figures_of_experts_over_ranks():
+    case = experts.case_of("bfloat16", "step", 128)
+    assert experts.sent(case) == [2 * 128 * 512 * 2] * 4
+    # Of two chunks, the first exchange, the last computation and the last exchange are not hidden, or both
+    # exchanges beside the first and the last half of the computation.
+    assert experts.lanes(0.4, 0.1, 2) == pytest.approx(0.05 + 0.4 + 0.05)
+    assert experts.lanes(0.1, 0.4, 2) == pytest.approx(0.8)
+    # Exchanges of 25 ms, experts of 100 ms forward and 200 ms backward, and 20 ms to sort rows.
+    seconds = {"serial": [0.42], "blocks": [0.32], "experts": [0.3], "experts forward": [0.1]}
+    seconds |= {"pipelined:2": [0.38], "pipelined:4": [0.35], "pipelined:8": [0.34]}
+    measurement = {"seconds": seconds, "choice": "pipelined:4"}
+    records = transfers.records_of(experts, case, 0.3, 0.1, measurement)
+    hidden = {record["setting"]: record["hidden"] for record in records if "hidden" in record}
+    bounds = {2: 0.37, 4: 0.345, 8: 0.3325}
+    for chunks, bound in bounds.items():
+        name = f"pipelined:{chunks}"
+        assert hidden[name] == pytest.approx((0.42 - seconds[name][0]) / (0.42 - bound))
+    goals = {record["goal"]: record for record in records if record["kind"] == "goal"}
+    assert goals["left of what can be hidden"]["value"] == pytest.approx(1 - max(hidden.values()))
+    assert not goals["the planner's choice / the best setting"]["met"]
 
 
 def test_the_figures_of_a_case():

@@ -11,7 +11,6 @@ import paddle
 import paddle_fused
 from llm_npu.parallel import overlap
 from paddle_fused import expert_parallel
-from paddle_fused.context_parallel.exchange import PendingExchange
 
 from .cases import RANKS, STEP, Case
 from .experts import ALONE, CHUNKS, FORWARD_ALONE, OWN, TOP_K, WIDTH
@@ -77,6 +76,6 @@ class Experts(Ring):
         return paddle_fused.grouped_matmul(inner, self.down[own], sizes, 1)
 
 
-def _kept(parts: list, shapes: list, group) -> PendingExchange:
+def _kept(parts: list, shapes: list, group) -> expert_parallel.PendingExchange:
     """No transfer: the rank computes the rows that it would send, which are as many as it would receive."""
-    return PendingExchange(list(parts), [], [])
+    return expert_parallel.PendingExchange(list(parts), [], [])

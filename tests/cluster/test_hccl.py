@@ -8,6 +8,7 @@ import run_inputs
 import virtual_machines
 
 
+@pytest.mark.slow
 def test_one_machine_with_a_wrong_interface(tmp_path):
     argv = [sys.executable, virtual_machines.SCRIPT, "--max_steps", 1]
     variables = {"HCCL_SOCKET_IFNAME": "=missing0", "VIRTUAL_NPU_QUIET": "1"}

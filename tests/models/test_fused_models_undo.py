@@ -52,6 +52,7 @@ def test_removed_kernels_leave_no_trace(family, dtype):
     assert_same_bits(results(family, model, random_batch()), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen2-moe", "mixtral"])
 def test_removed_kernels_leave_no_trace_on_experts(name):
     """PaddleNLP's own blocks stop with an error, so that only attributes can be compared."""

@@ -132,6 +132,7 @@ def test_projections_are_chosen_by_name():
         lora.wrap(llama(), arguments(lora_target="q_proj"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_is_saved_is_loaded_bit_for_bit_by_us_and_by_paddlenlp(tmp_path, dtype):
     model, again = adapted(), lora.wrap(llama(), arguments())

@@ -278,6 +278,7 @@ def test_block_is_captured_whole(kind, device):
     assert_close({name: values(tensor) for name, tensor in run.items()}, eager, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_captured_block_computes_in_the_dtype_of_amp(level, on_npu):
     block, hidden = block_of("mixtral"), tokens_of([2, 13], "float32")
@@ -291,6 +292,7 @@ def test_captured_block_computes_in_the_dtype_of_amp(level, on_npu):
     np.testing.assert_allclose(values(captured), values(eager), atol=2e-2 * np.abs(values(eager)).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["O1", "O2"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_amp_computes_in_bfloat16_as_the_unfused_model(kind, level, on_npu):

@@ -91,6 +91,7 @@ def test_layers_alone_in_the_backward_pass(model):
     assert f"backward pass of {LAYER}" in text
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_fp16_overflows_on_purpose_in_the_backward_pass_only(model):
     changed(model, lambda out: out + paddle.sqrt(out * 0))

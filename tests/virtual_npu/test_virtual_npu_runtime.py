@@ -115,6 +115,7 @@ def test_random_state_can_be_saved_and_restored():
     np.testing.assert_array_equal(first, paddle.rand([4]).numpy())
 
 
+@pytest.mark.slow
 def test_plugin_built_for_another_paddle_is_not_loaded(run_python, tmp_path):
     library = activation.PLUGIN_FOLDER / activation.LIBRARY
     stamped = library.read_bytes().replace(b"paddle version=3.3.1", b"paddle version=9.9.9")

@@ -252,6 +252,7 @@ def test_hostile_tokenizers_are_refused(trained_tokenizers, name, monkeypatch):
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_without_an_end_is_stopped(monkeypatch):
     tokens = [["a" * length, -1.0] for length in range(1, 2000)]
     model = {"type": "Unigram", "unk_id": 0, "vocab": tokens, "byte_fallback": False}

@@ -186,6 +186,7 @@ def test_the_table_says_that_the_run_fits(published):
         assert all(shown.title in text for shown in table.tables(answer))
 
 
+@pytest.mark.slow
 def test_a_table_of_many_stages_has_the_first_the_fullest_and_the_last():
     argv = ["--model_name_or_path", "qwen3-235b-a22b", "--cards", "256", "--global_batch_size", "64"]
     argv += ["--tensor_parallel_degree", "4", "--pipeline_parallel_degree", "32"]

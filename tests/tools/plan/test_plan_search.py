@@ -32,6 +32,7 @@ def test_the_search_is_at_least_as_fast_as_the_published_layout(searched):
     assert seconds == sorted(seconds) and seconds[0] == searched.time.step_time_s
 
 
+@pytest.mark.slow
 @pytest.mark.paddlenlp  # --overlap
 def test_the_search_tries_every_overlap_that_is_not_given(searched):
     free = command.planned([*PUBLISHED, "--search"])[1]
@@ -72,6 +73,7 @@ def test_the_search_sees_every_layout_of_the_trainer():
     assert {candidate.virtual_pp_degree for candidate in layouts} == {1, 2, 4}
 
 
+@pytest.mark.slow
 @pytest.mark.paddlenlp
 def test_long_sequences_are_split():
     shape = ModelShape.of("llama3.1-8b")
@@ -100,6 +102,7 @@ def cards_of_server(answer) -> int:
     return answer.card.within_server.cards
 
 
+@pytest.mark.slow
 def test_a_search_passes_over_larger_micro_batches_of_what_does_not_fit():
     shape, like = ModelShape.of("llama2-7b"), Layout(cards=8, global_batch_size=64)
     bytes_of_card = 40 << 30

@@ -157,6 +157,7 @@ def test_the_command(folder, tmp_path, capsys):
     assert file.read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.slow
 def test_comparing(folder, tmp_path, capsys):
     msprof.write(tmp_path / "PROF_1", [Task("MatMulV2", "AI_CORE", 0, 10)])
     file = tmp_path / "report.html"

@@ -126,6 +126,7 @@ TASK = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.lists(st.lists(TASK, min_size=1, max_size=3), min_size=1, max_size=3), st.booleans())
 def test_reports_on_few_tasks(tmp_path_factory, ranks, timeline_only):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import ranks
 import run_inputs
-from roundings import ADAM_EPSILON
+from roundings import ADAM_EPSILON, assert_trained_alike
 from run_inputs import losses
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,6 @@ def arguments(tmp_path_factory):
         "warmup_steps": 0,
         "adam_epsilon": ADAM_EPSILON,
         "per_device_train_batch_size": 1,
-        "bf16": "false",
         "do_eval": "false",
         "evaluation_strategy": "no",
         "save_strategy": "no",
@@ -50,18 +49,20 @@ def trained(arguments, tmp_path_factory):
     """A function: the losses of a method, and the peak memory of its ranks together, in bytes."""
 
     @functools.cache
-    def run(method: str) -> tuple[list[float], int]:
+    def run(method: str, bf16: bool) -> tuple[list[float], int]:
         folder = tmp_path_factory.mktemp("runs")
-        words = [*arguments, *METHODS[method].split(), "--output_dir", folder / "out"]
+        flags = f"{METHODS[method]} --bf16 {str(bf16).lower()}"
+        words = [*arguments, *flags.split(), "--output_dir", folder / "out"]
         reports = ranks.run(PROGRAM, 4, folder, *words, timeout=2 * ranks.TIMEOUT)
         return list(losses(folder / "out")[0].values()), sum(report["memory"] for report in reports)
 
     return run
 
 
+@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("method", METHODS)
-def test_it_trains_within_the_memory(method, trained):
-    trained_losses, memory = trained(method)
+def test_it_trains_within_the_memory(method, bf16, trained):
+    trained_losses, memory = trained(method, bf16)
     assert len(trained_losses) == STEPS and trained_losses[-1] < trained_losses[0]
     assert memory < MEMORY
 
@@ -69,4 +70,11 @@ def test_it_trains_within_the_memory(method, trained):
 @pytest.mark.parametrize("method", ["ring", "hybrid"])
 def test_losses_do_not_depend_on_the_method(method, trained):
     # 16 roundings of float32, as of resumed runs (test_resumed_runs.py)
-    assert trained(method)[0] == pytest.approx(trained("Ulysses")[0], rel=1e-6)
+    assert trained(method, False)[0] == pytest.approx(trained("Ulysses", False)[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["ring", "hybrid"])
+def test_losses_in_bfloat16_do_not_depend_on_the_method(method, trained):
+    # The noise floor is the distance to float32: the scores of a layer that is not fused do not fit.
+    losses_of = {bf16: trained("Ulysses", bf16)[0] for bf16 in (False, True)}
+    assert_trained_alike("loss", trained(method, True)[0], losses_of[True], [losses_of[False]])

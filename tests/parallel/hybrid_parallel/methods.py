@@ -370,6 +370,23 @@ EIGHT = [
     ),
     Method("ring 2 x tensor 2 x data 2", 8, 2, f"{RING} {TENSOR}", **OF_SPLIT),
 ]
+EIGHT += [
+    Method(name, 8, 1, f"{flags} {FOUR_STAGES} {DUALPIPEV}", bf16=bf16, first=False, micro_batches=8)
+    for name, flags, bf16 in (
+        ("tensor 2 x DualPipeV of 4 stages", TENSOR, False),
+        ("tensor 2 with sequence parallel x DualPipeV of 4 stages", SEQUENCE, True),
+    )
+]
+EIGHT += [
+    Method(f"{name}, experts over 4", 8, 2, f"{flags} {EXPERTS} 4", model=model, bf16=bf16)
+    for name, flags, model, bf16 in (
+        ("ring 2 x Ulysses 2 x data 2", f"{RING} {SPLIT}", "Mixtral", False),
+        (
+            "ring 2 x tensor 2 with sequence parallel x sharding stage 1 of 2",
+            *(f"{RING} {SEQUENCE} {SHARDED}", "Qwen2-MoE", True),
+        ),
+    )
+]
 
 
 def methods(ranks: int, which: str) -> list[Method]:

@@ -75,7 +75,8 @@ def expert_parallel(
     Args:
         tokens: [T, H]; T may differ between ranks, and may be 0.
         probs: [T, K].
-        indices: [T, K] integers, the experts of each token, counted over all ranks.
+        indices: [T, K] integers, the experts of each token, counted over all ranks. E drops a choice: it
+            contributes zeros.
         experts: ``experts(rows, sizes, own)`` returns the results [M, H] of this rank's experts ``own``, a
             slice, for rows [M, H]. ``sizes`` lists the number of rows of each of them; the rows of an expert
             are consecutive. M may be 0. The result needs a gradient on all ranks or on none.
@@ -103,8 +104,9 @@ def expert_parallel(
         raise ValueError(
             f"{OPERATOR}: {num_experts} experts for {group.nranks} ranks; accepted: a multiple of the ranks."
         )
-    rows, sorted_indices = moe_token_permute(tokens, indices)
     counts = _counts_of_ranks(indices, num_experts, group)
+    dropped = indices.size - int(counts[group.rank].sum())
+    rows, sorted_indices = moe_token_permute(tokens, indices, -dropped)
     if callable(chunks):
         chunks = _chosen(chunks, rows, counts, experts, group)
     routes = Route(counts, group.rank).chunks(chunks)
@@ -195,16 +197,16 @@ class Route:
 
 def _counts_of_ranks(indices, num_experts: int, group) -> np.ndarray:
     """The number of rows of each rank for each expert, [n, E], read on the host. Collective."""
-    counts = paddle_release.counts_of(indices, num_experts).astype("int32")
+    counts = paddle_release.counts_of(indices, num_experts + 1).astype("int32")  # with dropped choices
     of_ranks: list[paddle.Tensor] = []
     dist.all_gather(of_ranks, counts, group=group)
     table = paddle.stack(of_ranks).numpy()
     if table[group.rank].sum() != indices.size:
         raise ValueError(
             f"{OPERATOR}: {indices.size - table[group.rank].sum()} of {indices.size} indices are not between "
-            f"0 and {num_experts - 1}; accepted: the experts of all ranks."
+            f"0 and {num_experts - 1}; accepted: the experts of all ranks, or {num_experts} to drop a choice."
         )
-    return table
+    return table[:, :num_experts]
 
 
 class RowsToRanks(PyLayer):

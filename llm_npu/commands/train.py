@@ -110,8 +110,10 @@ def features() -> list:
     from llm_npu.profiling.steps import Profile
     from llm_npu.training.dpo import DPO
     from llm_npu.training.dry_run.features import DryRun, Journal
+    from llm_npu.training.expert_capacity import ExpertCapacity
 
     trainers = [DPO(), AutoParallel(), Pipeline(), SplitSequences(), ExpertParallel(), Overlap()]
+    trainers.append(ExpertCapacity())
     reports = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
     observers = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
     observers += [VerifiedOperators(), AclErrors()]

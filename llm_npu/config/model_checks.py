@@ -26,6 +26,7 @@ def check_model(run: RunConfig, config, family: Family | None = None) -> None:
     _check_pipeline(run, config, family)
     _check_split_sequences(run, config, family)
     _check_expert_parallel(run, config, family)
+    _check_expert_capacity(run, family)
     _check_lora(run, family)
     _check_recompute(run, family)
     name, length, positions = (
@@ -209,6 +210,33 @@ def _check_expert_parallel(run: RunConfig, config, family: Family) -> None:
             f"--expert_parallel_degree is {ranks}, but {name} has {family.experts.number} {number}, which is "
             f"not a multiple of it; specify a degree that divides {number}"
         )
+
+
+def _check_expert_capacity(run: RunConfig, family: Family) -> None:
+    training = run.training
+    if training.moe_expert_capacity_factor is None:
+        return
+    factor = f"--moe_expert_capacity_factor {training.moe_expert_capacity_factor}"
+    if not family.distributes_experts:
+        raise UserError(
+            f"{factor} limits the experts of {titles_of(lambda other: other.distributes_experts)}; remove it"
+        )
+    if training.enable_auto_parallel:
+        raise UserError(
+            f"{factor} reads the number of dropped tokens, which the programs of --enable_auto_parallel do "
+            "not; remove one of the two"
+        )
+    if training.tensor_parallel_degree > 1 and run.expert_ranks == 1:
+        raise UserError(
+            f"{factor} needs whole experts; beside --tensor_parallel_degree, set --sequence_parallel true "
+            "and --expert_parallel_degree as well"
+        )
+    if run.fused.disable_fused_options or run.fused.use_fused_moe is False:
+        raise UserError(f"{factor} needs the fused mixtures, which drop the tokens; leave use_fused_moe on")
+    if run.data.stage == "dpo" or run.model.finetuning_type != "full":
+        dpo = run.data.stage == "dpo"
+        flag = "--stage dpo" if dpo else f"--finetuning_type {run.model.finetuning_type}"
+        raise UserError(f"{factor} was not tested with {flag}; remove one of the two")
 
 
 def _check_lora(run: RunConfig, family: Family) -> None:

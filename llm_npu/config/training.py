@@ -62,6 +62,13 @@ class TrainingFlags:
         check_format=check_expert_overlap,
         no_effect=no_effect.NO_EXPERTS_OVER_RANKS,
     )
+    moe_expert_capacity_factor: float | None = flag(
+        None,
+        "Capacity of an expert: this factor times the mean number of choices per expert, for the tokens of a "
+        "micro batch on a rank. The least probable choices beyond it are dropped. By default no token is "
+        "dropped.",
+        at_least=0.1,
+    )
     pipeline_schedule: str | None = flag(
         None,
         "Order of micro batches in a pipeline: 1f1b; interleaved, with --virtual_pp_degree chunks of layers "

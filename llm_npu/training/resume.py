@@ -65,6 +65,7 @@ SCHEDULE = (
     "max_grad_norm",
     "amp_master_grad",
     "overlap",
+    "moe_expert_capacity_factor",
 )
 
 # A run's files and folders in its output folder, besides checkpoints.

@@ -107,7 +107,7 @@ class FinishedStep:
             times=StepTimes(step.max(), data.max(), communication.mean(), exposed.mean()),
             signal=int(received.max()),
             grad_norm=None if np.isnan(norm).all() else float(norm[0]),
-            figures={name: float(figure.mean()) for name, figure in zip(names, figures, strict=True)},
+            figures={name: float(np.nanmean(figure)) for name, figure in zip(names, figures, strict=True)},
             skipped=bool(skipped.any()),
         )
 

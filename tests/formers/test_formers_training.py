@@ -166,6 +166,21 @@ SHARE_EXPERTS = [
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_moe", "ernie4_5_moe", "deepseek_v3"])
+def test_ranks_drop_the_tokens_that_one_process_drops(micro_batched, family):
+    """The capacity is one of a micro batch on a rank: two ranks drop what two micro batches drop."""
+    capacity = ("--moe_expert_capacity_factor", "0.75")
+    alone = micro_batched(family, *TWICE, *capacity)
+    several = micro_batched(family, *EP, "--expert_overlap", "pipelined:2", *capacity, "--nproc", "2")
+    assert losses(several)[0] == pytest.approx(losses(alone)[0], rel=2e-5)
+    shares = [
+        [record["dropped_share"] for record in metrics.read(out / metrics.FILE) if "loss" in record]
+        for out in (several, alone)
+    ]
+    assert shares[0] == pytest.approx(shares[1], abs=2e-3) and 0.25 <= min(shares[0]) < 0.9
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SHARE_EXPERTS, ids=lambda case: " ".join(map(str, case)))
 def test_ranks_share_a_model_with_experts(micro_batched, case):
     """Loss and weights are those of one process with the same micro batches, of which routers have a loss."""

@@ -8,6 +8,7 @@ from llm_npu.models import own_experts
 from paddle_fused.expert_parallel import expert_parallel
 
 from . import experts
+from .capacity import CAPACITY
 
 
 def mixture(block, tokens, probs, indices, shared: Callable | None = None):
@@ -19,6 +20,8 @@ def mixture(block, tokens, probs, indices, shared: Callable | None = None):
     Returns:
         [T, H]; with ``shared``, also the result of that.
     """
+    if (capacity := block.__dict__.get(CAPACITY)) is not None:
+        indices = capacity.kept(probs, indices, len(block.experts))
     share = own_experts.share_of(block)
     if share is None:
         of_shared = None if shared is None else shared()

@@ -48,15 +48,18 @@ def mixture(experts, tokens, probs, indices):
             of another process, which contributes zeros.
         tokens: [T, H].
         probs: [T, K].
-        indices: [T, K] integers.
+        indices: [T, K] integers; E for a dropped choice, which contributes zeros.
 
     Returns:
         [T, H] in the compute dtype of the experts.
     """
     experts = list(experts)
-    rows, sorted_indices = paddle_fused.moe_token_permute(tokens, indices)
-    counts = paddle_release.counts_of(indices, len(experts))
-    sizes = counts.tolist() if paddle.in_dynamic_mode() else counts
+    sizes = counts = paddle_release.counts_of(indices, len(experts))
+    dropped = 0
+    if paddle.in_dynamic_mode():
+        sizes = counts.tolist()
+        dropped = indices.size - sum(sizes)
+    rows, sorted_indices = paddle_fused.moe_token_permute(tokens, indices, -dropped)
     return paddle_fused.moe_token_unpermute(results_of(experts, rows, sizes), sorted_indices, probs)
 
 

@@ -63,6 +63,11 @@ class DryRun(Feature):
                     f"--{flag} auto needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
                     f"nothing; choose {accepted} pipelined:N"
                 )
+        if training.moe_expert_capacity_factor is not None:
+            raise UserError(
+                "--moe_expert_capacity_factor drops tokens by their probabilities, but a dry run "
+                "(VIRTUAL_NPU_DRY=1) computes none and gives all experts equally many tokens; remove it"
+            )
         if training.peak_tflops == MEASURED:
             raise UserError(
                 "--peak_tflops measured needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "

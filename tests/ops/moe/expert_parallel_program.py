@@ -25,6 +25,7 @@ CASES = {
     "all to one rank": ([12] * count, [EXPERTS - 2, EXPERTS - 1]),
     "one rank without tokens": ([0, *[9] * (count - 1)], None),
     "no tokens": ([0] * count, None),
+    "dropped choices": ([12] * count, [0, EXPERTS - 1, EXPERTS]),  # the last one is dropped
 }
 
 
@@ -39,8 +40,8 @@ def of_experts(gate_up, down):
 
 
 def of_one_rank(tokens, probs, indices, experts):
-    rows, order = paddle_fused.moe_token_permute(tokens, indices)
-    sizes = np.bincount(indices.numpy().reshape(-1), minlength=EXPERTS).tolist()
+    sizes = np.bincount(indices.numpy().reshape(-1), minlength=EXPERTS)[:EXPERTS].tolist()
+    rows, order = paddle_fused.moe_token_permute(tokens, indices, sum(sizes))
     return paddle_fused.moe_token_unpermute(experts(rows, sizes, slice(None)), order, probs)
 
 
@@ -222,6 +223,6 @@ ranks.write(
         "frozen tokens": frozen_tokens(),
         "chosen": chosen_chunks(),
         "not a multiple": refused(num_experts=EXPERTS + 1),
-        "not an expert": refused(index=EXPERTS),
+        "not an expert": refused(index=EXPERTS + 1),
     }
 )

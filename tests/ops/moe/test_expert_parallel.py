@@ -34,7 +34,7 @@ def test_ranks_compute_the_bits_of_one(count, tmp_path):
     for report in ranks.run(PROGRAM, count, tmp_path, **AS_ON_A_CARD):
         assert f"for {count} ranks" in report["not a multiple"]
         assert f"between 0 and {3 * count - 1}" in report["not an expert"]
-        assert len(report["results"]) == 15
+        assert len(report["results"]) == 18
         # In both directions, the second chunk is sent before the first is computed.
         forward, backward = (["send"] * 2 + [of, "send"] * 2 for of in ("forward", "backward"))
         assert report["order"] == forward + backward

@@ -112,8 +112,8 @@ def features() -> list:
     from llm_npu.training.dry_run.features import DryRun, Journal
     from llm_npu.training.expert_capacity import ExpertCapacity
 
-    trainers = [DPO(), AutoParallel(), Pipeline(), SplitSequences(), ExpertParallel(), Overlap()]
-    trainers.append(ExpertCapacity())
+    trainers = [DPO(), AutoParallel(), Pipeline(), SplitSequences(), ExpertParallel()]
+    trainers += [ExpertCapacity(), Overlap()]
     reports = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
     observers = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
     observers += [VerifiedOperators(), AclErrors()]

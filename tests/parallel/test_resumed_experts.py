@@ -24,6 +24,7 @@ from llm_npu.training import checkpoint
 pytestmark = pytest.mark.slow
 EXPERTS = f"--expert_parallel_degree 2 {HALVES} {FP32}"
 OF_A_SAMPLE = f"--expert_parallel_degree 2 {WHOLE_BATCH} {FP32}"  # the ranks share every sample
+CAPACITY = "--moe_expert_capacity_factor 0.75"
 OVERLAPS = ("auto", "pipelined:2")
 MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 
@@ -44,6 +45,7 @@ def folder(mixtral, tmp_path_factory):
         ["whole", None, EXPERTS],
         ["again", "whole", EXPERTS],
         ["from one", "one", EXPERTS],
+        ["dropping", None, f"{EXPERTS} {CAPACITY}"],
         *([setting, "whole", f"{EXPERTS} --expert_overlap {setting}"] for setting in OVERLAPS),
     ]
     sharded = [
@@ -81,6 +83,14 @@ def test_the_same_mesh_goes_on_bit_for_bit(folder, run):
 )
 def test_another_mesh_goes_on_to_rounding(folder, start, out):
     assert after(folder / out) == pytest.approx(after(folder / start), rel=1e-6)
+
+
+def test_ranks_drop_the_tokens_that_micro_batches_drop(folder, mixtral):
+    """A capacity counts the tokens of a micro batch on a rank."""
+    flags = f"{HALVES} --gradient_accumulation_steps 2 {FP32} {CAPACITY} --output_dir".split()
+    alone(mixtral, *flags, folder / "dropping alone")
+    assert after(folder / "dropping") == pytest.approx(after(folder / "dropping alone"), rel=1e-6)
+    assert after(folder / "dropping") != pytest.approx(after(folder / "whole"), rel=1e-4)
 
 
 def test_one_process_goes_on_from_many(folder, mixtral):

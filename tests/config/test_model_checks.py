@@ -46,6 +46,22 @@ def test_lora_does_not_train_weights_that_are_split():
 
 
 @pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--model_type mixtral", None),
+        ("--model_type llama", r"limits the experts of .*Mixtral"),
+        ("--model_type mixtral --use_fused_moe false", r"leave use_fused_moe on"),
+        ("--model_type mixtral --disable_fused_options", r"leave use_fused_moe on"),
+        ("--model_type mixtral --finetuning_type lora", r"not tested with --finetuning_type lora"),
+    ],
+)
+def test_capacities_that_no_expert_can_have_are_refused(flags, sentence):
+    run = config.parse([*flags.split(), "--moe_expert_capacity_factor", "1.25"])
+    with pytest.raises(ValueError, match=sentence) if sentence else contextlib.nullcontext():
+        config_for(run)
+
+
+@pytest.mark.parametrize(
     ("model_type", "fields", "degree", "sentence"),
     [
         ("llama", {}, 4, None),

@@ -7,6 +7,7 @@ import numpy as np
 from llm_npu.core.errors import UserError
 from llm_npu.surgery.mixtures.capacity import Capacity
 from llm_npu.training.run import Feature, Run
+from llm_npu.training.upstream_trainer import TrainerCallback
 
 
 class DroppedShare:
@@ -25,6 +26,16 @@ class DroppedShare:
     def _own_step(self) -> tuple[float, ...]:
         self.step_figures = np.array([self.capacity.take_share()])
         return super()._own_step()
+
+
+class CountFromStepBegin(TrainerCallback):
+    """Forgets the choices of other forward passes than a step's, such as generated samples."""
+
+    def __init__(self, capacity: Capacity):
+        self._capacity = capacity
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self._capacity.take_share()
 
 
 class ExpertCapacity(Feature):
@@ -48,3 +59,4 @@ class ExpertCapacity(Feature):
 
     def on_trainer(self, run: Run) -> None:
         run.trainer.capacity = self._capacity
+        run.trainer.add_callback(CountFromStepBegin(self._capacity))

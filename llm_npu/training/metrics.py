@@ -13,8 +13,8 @@ Fields:
     communication_s, exposed_s: Mean over the ranks; only with several ranks on virtual NPUs.
     mfu: Only with ``--peak_tflops`` (`Utilization`).
     peak_memory: The highest peak of all devices, in bytes.
-    dropped_share: The share of choices of experts that ``--moe_expert_capacity_factor`` dropped, mean over the
-        ranks; ``eval_dropped_share`` in an evaluation.
+    dropped_share, eval_dropped_share: The share of choices of experts that
+        ``--moe_expert_capacity_factor`` dropped, mean over the ranks.
     skipped: true for a step that left the weights unchanged because of NaN or infinity.
     checkpoint_s, stall_s: The duration of a checkpoint, and for how long training waited for it.
 

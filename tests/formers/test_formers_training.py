@@ -173,6 +173,7 @@ def test_ranks_drop_the_tokens_that_one_process_drops(micro_batched, family):
     alone = micro_batched(family, *TWICE, *capacity)
     several = micro_batched(family, *EP, "--expert_overlap", "pipelined:2", *capacity, "--nproc", "2")
     assert losses(several)[0] == pytest.approx(losses(alone)[0], rel=2e-5)
+    assert any(0 < record.get("eval_dropped_share", 0) < 1 for record in metrics.read(several / metrics.FILE))
     shares = [
         [record["dropped_share"] for record in metrics.read(out / metrics.FILE) if "loss" in record]
         for out in (several, alone)

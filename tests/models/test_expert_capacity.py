@@ -80,5 +80,5 @@ def test_dropped_choices_contribute_zeros():
             layer.clear_gradients()
         results.append([out.numpy(), tokens.grad.numpy(), *matrices])
         assert not (these is kept and weights.grad.numpy()[kept == E].any())
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for dropped, weightless in zip(*results, strict=True):
+        np.testing.assert_allclose(dropped, weightless, rtol=1e-5, atol=1e-6)

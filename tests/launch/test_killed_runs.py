@@ -28,10 +28,14 @@ METHODS = {  # {name: (flags of the run that loses a rank, flags of the run that
     "offload": (f"{SHARDED} {OFFLOAD}", TENSOR),
 }
 OF_PADDLENLP = ("Ulysses", "ring", "ring of Ulysses", "ring, offload")
-EXPERTS = "--expert_parallel_degree 2 --per_device_train_batch_size 1"
+OF_A_SAMPLE = "--expert_parallel_degree 2"  # the ranks share every sample
+EXPERTS = f"{OF_A_SAMPLE} --per_device_train_batch_size 1"
 OF_EXPERTS = {
     "data parallel": (EXPERTS, SHARDED),
     "sharding stage 1": (f"{EXPERTS} --sharding stage1", "--nproc 1"),
+    "Ulysses": (f"{OF_A_SAMPLE} {ULYSSES}", f"{EXPERTS} --sharding stage1"),
+    "ring": (f"{OF_A_SAMPLE} {RING}", f"{OF_A_SAMPLE} {ULYSSES}"),
+    "tensor parallel with sequence parallel": (f"{OF_A_SAMPLE} {TENSOR} --sequence_parallel true", RING),
 }
 MIXTRAL = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 

@@ -9,6 +9,7 @@ From a model's sizes to the answer:
     trainer               what this trainer runs of a model
     interval              the range of a time, from published runs
     search                the fastest layout that fits
+    vision                PaddleOCR-VL: vision tower, projector and text
     answer                all of the above, with alternatives and the cheapest change that makes a run fit
     table                 the answer as text
 """

@@ -9,11 +9,12 @@ import sys
 from llm_npu.core import cards, paths, program, stopping
 from llm_npu.core.errors import UserError, caused_by_the_user
 from llm_npu.core.untrusted.plain_text import LAYOUT, printable
-from llm_npu.models import other_library
+from llm_npu.models import other_library, upstream_config
+from llm_npu.models.paddleformers.vision_language import PADDLEOCR_VL
 from paddle_fused import command_line, strict_json
 
 from . import answer as answers
-from . import interval, table
+from . import interval, table, vision
 from .layout import GRANULARITIES, MASKS, OVERLAPS, PASSED_ON, SCHEDULES, SHARDING, Layout
 from .shape import ModelShape
 from .step_model.program import CHUNKS
@@ -34,6 +35,14 @@ def _overlap(word: str) -> str:
     if chunks and (name, chunks) != ("pipelined", str(CHUNKS)):
         raise argparse.ArgumentTypeError(f"{word} cannot be planned; use pipelined:{CHUNKS} or another mode")
     return name
+
+
+def _grid(word: str) -> tuple[int, int]:
+    rows, _, columns = word.partition("x")
+    return int(rows), int(columns)
+
+
+_grid.__name__ = "ROWSxCOLUMNS"  # in argparse's message
 
 
 def parser() -> command_line.Parser:
@@ -63,6 +72,10 @@ def parser() -> command_line.Parser:
     add("--overlap", type=_overlap, metavar="MODE", help=other_library.help_of_flag("overlap", modes))
     add("--fp16", **_SWITCH, help="train in float16 instead of bfloat16")
     add("--mask", metavar="MASK", help=", ".join(MASKS) + " (default: causal)")
+    add("--image_patches", type=_grid, metavar="ROWSxCOLUMNS", help="of an image of PaddleOCR-VL")
+    add("--text_tokens", type=int, metavar="N", help="text tokens for each image")
+    add("--freeze_config", metavar="PARTS", help=f"as in the YAML file: {' '.join(vision.FREEZES)}")
+    add("--lora_rank", type=int, metavar="R", help="as in the YAML file")
     add("--search", action="store_true", help="find the fastest layout that fits; excludes degrees")
     add("--json", action="store_true", help="print JSON")
     return command
@@ -71,6 +84,10 @@ def parser() -> command_line.Parser:
 def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]:
     """Parse the command line and compute the answer. Raises ValueError for bad input."""
     options = parser().parse_args(argv)
+    if upstream_config.model_type(options.model_name_or_path) == PADDLEOCR_VL.model_type:
+        return options, vision.planned(options)
+    if flags := [name for name in vision.FLAGS if getattr(options, name)]:
+        raise UserError(f"--{flags[0]} is only for {PADDLEOCR_VL.title}; omit it")
     names = {field.name for field in dataclasses.fields(Layout)}
     fields = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.global_batch_size == 0:  # Layout's value for the default

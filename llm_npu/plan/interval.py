@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from llm_npu.core.cards import Card, read
+from llm_npu.models.paddleformers.vision_language import FAMILIES as VISION_LANGUAGE
 
 from .cost import DATA
 from .layout import Layout
@@ -101,6 +102,7 @@ def unlike_published(shape: ModelShape, layout: Layout, card: Card) -> list[str]
         "Ulysses": layout.sep_parallel_degree > 1,
         "DualPipeV": layout.in_v,
         f"more than {MOST_CARDS} cards": layout.cards > MOST_CARDS,
+        "a vision tower": shape.model_type in VISION_LANGUAGE,
         "a single card": layout.cards == 1,
         "documents in packed samples": layout.mask == "documents",
     }

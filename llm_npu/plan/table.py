@@ -6,6 +6,7 @@ import shlex
 
 from llm_npu.models import other_library
 from llm_npu.models.families import FAMILIES
+from llm_npu.models.paddleformers.vision_language import FAMILIES as VISION_LANGUAGE
 from llm_npu.report.table import Table, share
 
 from .answer import GIB, Answer, left_out, usable
@@ -152,7 +153,9 @@ def notes(answer: Answer) -> list[str]:
     if layout.pipeline_schedule and layout.pipeline_parallel_degree == 1:
         schedule = f"--pipeline_schedule {layout.pipeline_schedule}"
         lines.append(f"{schedule} has no effect without --pipeline_parallel_degree.")
-    if answer.shape.planned_only:
+    if answer.shape.model_type in VISION_LANGUAGE:
+        lines.append("Train it with llm-npu formers train FILE.yaml (docs/ocr.md).")
+    elif answer.shape.planned_only:
         elsewhere = "" if answer.shape.model_type in FAMILIES else other_library.hint(answer.shape.model_type)
         lines.append(
             f"{answer.shape.name}: only the planner has its sizes built in; to train it, pass the script a "

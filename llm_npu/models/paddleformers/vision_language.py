@@ -1,7 +1,7 @@
 """PaddleFormers' families of vision-language models, which its own programs train: ``llm-npu formers train``.
 
-They are not in ``families.FAMILIES``: they have no presets, and the planner and ``llm-npu train`` do not know
-them. Importing this module imports no framework.
+They are not in ``families.FAMILIES``: they have no presets, and ``llm-npu train`` does not know them.
+Importing this module imports no framework.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ def _feed_forward(shape: ModelShape, tensor: int) -> list[int]:
 def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int) -> StageMemory:
     ledger, gathered = Ledger(), z.gathered
     sizes, experts = weights(shape, layout, stage), _own_experts(shape, layout, stage)
-    owned = _owned(sizes, experts, layout)
-    _states(ledger, sizes, owned, layout, gathered)
+    owned = owned_weights(sizes, experts, layout)
+    states(ledger, sizes, owned, layout, gathered)
     tokens = layout.tokens_per_rank
     tables = shape.max_position_embeddings * shape.head_dim * HALF
     ledger.take("rotary tables", 2 * layers * tables, "rotary tables")
@@ -124,8 +124,21 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
     batches = layout.micro_batches if stages > 1 else 1
     ledger.take("tokens", 2 * batches * tokens * INDEX, "samples")
     ledger.end("between steps")
+    micro_batch(ledger, shape, layout, z, stage)
+    if layout.replicas > layout.sharding_degree:
+        ledger.take("joined", SINGLE * (sum(sizes) - sum(experts)), "fused gradient buffer")
+        ledger.end("gradients sent")
+    if layout.offload_optimizer == "device":
+        ledger.give("joined")
+        ledger.take("states", _largest_groups(owned), "optimizer")
+        ledger.end("update")
+    return StageMemory(stage, tuple(ledger.moments))
 
-    mode = layout.recompute_granularity if layout.recompute else ""
+
+def micro_batch(ledger: Ledger, shape: ModelShape, layout: Layout, z: Sizes, stage: int = 0) -> None:
+    """The forward and backward pass of the layers of ``stage``."""
+    gathered, layers, tokens = z.gathered, layout.stage_layers(shape)[stage], layout.tokens_per_rank
+    stages, mode = layout.pipeline_parallel_degree, layout.recompute_granularity if layout.recompute else ""
     kept = _kept(z, mode)
     # With sequence parallelism, the embedding's output is still whole.
     entry = z.whole if stage == 0 else z.hidden
@@ -168,14 +181,6 @@ def _stage(shape: ModelShape, layout: Layout, z: Sizes, stage: int, layers: int)
         ledger.end("gradient of the embedding")
         ledger.give("embedding", "wide embedding")
     ledger.give("gradient", "entry", "micro batches", "next softmax")
-    if layout.replicas > layout.sharding_degree:
-        ledger.take("joined", SINGLE * (sum(sizes) - sum(experts)), "fused gradient buffer")
-        ledger.end("gradients sent")
-    if layout.offload_optimizer == "device":
-        ledger.give("joined")
-        ledger.take("states", _largest_groups(owned), "optimizer")
-        ledger.end("update")
-    return StageMemory(stage, tuple(ledger.moments))
 
 
 def _largest_groups(sizes: Sequence[int]) -> int:
@@ -211,7 +216,7 @@ def in_flight(layout: Layout, stage: int) -> int:
     return min(2 * (stages - stage - 1) + (parts - 1) * stages + 1, layout.micro_batches * parts)
 
 
-def _states(
+def states(
     ledger: Ledger, sizes: tuple[int, ...], owner: Sequence[int], layout: Layout, gathered: Gathered
 ) -> None:
     """Weights, gradients, master weights and moments of the card with the most of them."""
@@ -251,7 +256,7 @@ def _own_experts(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ..
     return tuple(_feed_forward(shape, 1) * (mixtures * shape.num_experts // ranks))
 
 
-def _owned(sizes: tuple[int, ...], experts: tuple[int, ...], layout: Layout) -> Sequence[int]:
+def owned_weights(sizes: tuple[int, ...], experts: tuple[int, ...], layout: Layout) -> Sequence[int]:
     """The weights whose states the fullest card has in sharding stages 1 and 2; all without sharding."""
     degree = layout.sharding_degree
     if degree == 1:

@@ -16,17 +16,18 @@ from .stage import ADAM, CLIP, EXPERTS, SINGLE, WIDTH, Stage
 CHUNKS = 4  # chunks of a matmul with the overlap "pipelined"
 
 
-def _update(parts: Stage, owned: float) -> Iterator[Operation]:
-    """Gradient clipping and the update of ``owned`` weights."""
+def update(parts: Stage, weights: float, owned: float) -> Iterator[Operation]:
+    """Gradient clipping and the update of ``owned`` weights; the gradients of all ``weights`` are cleared."""
     yield Operation("gradients.clip", "vector", bytes=CLIP * owned, dtype="float32", phase="step")
     yield Operation("adam", "optimizer", bytes=ADAM * owned, dtype="float32", phase="step")
     # device: master weights and moments, both ways. host: gradients to the host, and weights back.
     moved = {"device": 2 * 3 * SINGLE, "host": SINGLE + WIDTH}.get(parts.layout.offload_optimizer)
     if moved:
         yield Operation("optimizer.offload", OFFLOAD, bytes=moved * owned, dtype="float32", phase="step")
+    yield Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step")
 
 
-def _exchange(parts: Stage, weights: float) -> Iterator[Operation]:
+def exchange(parts: Stage, weights: float) -> Iterator[Operation]:
     """The collectives of a step among the cards that hold the same ``weights``."""
     sharding = parts.layout.sharding
     if not sharding:
@@ -113,15 +114,12 @@ def once_a_step(shape: ModelShape, layout: Layout, stage: int = 0) -> tuple[Oper
     """The operations of stage ``stage`` once per step: synchronize gradients, clip, update, broadcast."""
     parts = Stage(shape, layout)
     weights = parts.weights(stage)
-    operations = [
-        *_update(parts, parts.owned(stage)),
-        Operation("gradients.clear", "vector", bytes=SINGLE * weights, dtype="float32", phase="step"),
-    ]
+    operations = [*update(parts, weights, parts.owned(stage))]
     own = parts.own_experts(stage)
     if own and (replicas := layout.replicas * parts.tp // parts.ep) > 1:
         operations.append(collective(EXPERTS, "all_reduce", SINGLE * own, "replicas", replicas, "step"))
     if layout.replicas > 1:
-        operations += _exchange(parts, weights - own)
+        operations += exchange(parts, weights - own)
     stages = layout.pipeline_parallel_degree
     if shape.tie_word_embeddings and layout.loss_stage > 0 and stage in (0, stages - 1):
         table = SINGLE * parts.vocabulary * parts.hidden

@@ -65,6 +65,8 @@ class Layer(NamedTuple):
 class Stage:
     """The sizes on one rank of a stage, and the operations built from them."""
 
+    rope = TRAFFIC["rope"]
+
     def __init__(self, shape: ModelShape, layout: Layout):
         tp = layout.tensor_parallel_degree
         self.shape, self.layout, self.tp = shape, layout, tp
@@ -149,7 +151,7 @@ class Stage:
 
     def attention(self, backward: bool = False) -> Iterator[Operation]:
         shape, phase = self.shape, "backward" if backward else "forward"
-        rope = TRAFFIC["rope"][backward]
+        rope = self.rope[backward]
         if not backward:
             yield self.vector("attention.rope", self.tokens * (self.query + self.key), rope)
         times = BACKWARD_ATTENTION if backward else 1.0

@@ -115,7 +115,7 @@ def test_a_config_without_sizes_is_refused(capsys, tmp_path, name):
 
 
 def test_a_vision_language_model_is_refused_with_the_measure_to_use(capsys, tmp_path):
-    folder = model(tmp_path, model_type="paddleocr_vl", vision_config={"hidden_size": 144})
+    folder = model(tmp_path, model_type="qwen2_5_vl", vision_config={"hidden_size": 144})
     code, out, err = plan_output(capsys, "--model_name_or_path", folder, "--cards", 8)
     assert (code, out) == (2, "") and "PaddleOCR-VL" in err and err.count("\n") == 1
     assert "VIRTUAL_NPU_DRY=1 llm-npu formers examples/ocr/count_memory.py" in err

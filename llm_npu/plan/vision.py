@@ -279,7 +279,7 @@ class Plan:
         """The time of a step, with the shares of the parts as its kinds of computation."""
         fit, run, text = cost.fitted(), self.run, Stage(self.text, self.run)
         parts = self.operations()
-        tallies = {part: cost.tally(each, run, card, fit) for part, each in parts.items()}
+        tallies = {part: cost.tally(operations, run, card, fit) for part, operations in parts.items()}
         device = sum(total.device for total in tallies.values())
         wait = max(0.0, sum(total.kernels for total in tallies.values()) * fit.host - device)
         weights = float(sum(self.trained()))
@@ -288,8 +288,8 @@ class Plan:
         ends = cost.tally(end, run, card, fit)
         whole = run.micro_batches * (device + wait) + ends.device
         speed = run.tokens_per_step / whole / run.cards
-        counted = [each for part in parts.values() for each in part if each.phase != "recompute"]
-        flops = run.micro_batches * sum(each.flops * each.times for each in counted)
+        counted = [op for part in parts.values() for op in part if op.phase != "recompute"]
+        flops = run.micro_batches * sum(operation.flops * operation.times for operation in counted)
         return cost.StepTime(
             whole, speed, flops / whole / card.peak,
             compute={part: run.micro_batches * total.device for part, total in tallies.items()},
@@ -300,8 +300,8 @@ class Plan:
 
 def plan_of(options: Namespace) -> Plan:
     """The run of the command line. Raises ValueError for flags that are not modeled, or bad sizes."""
-    given = {name: value for name, value in vars(options).items() if value not in (None, False)}
-    if refused := sorted(given.keys() - set(ACCEPTED)):
+    selected = {name: value for name, value in vars(options).items() if value not in (None, False)}
+    if refused := sorted(selected.keys() - set(ACCEPTED)):
         accepted = ", ".join(f"--{name}" for name in (*SPLITS, *FLAGS))
         raise UserError(
             f"--{refused[0]} is not modeled for {PADDLEOCR_VL.title}; accepted: {accepted}. Omit it"
@@ -326,7 +326,7 @@ def plan_of(options: Namespace) -> Plan:
             f"--freeze_config is {options.freeze_config!r}; accepted: {' '.join(FREEZES)}, one or both, "
             "without --lora_rank"
         )
-    fields = {name: value for name, value in given.items() if name in SPLITS}
+    fields = {name: value for name, value in selected.items() if name in SPLITS}
     run = Run(max_seq_length=rows * columns // MERGED**2 + options.text_tokens, **fields)
     frozen = frozenset(FREEZES[word] for word in words)
     config = read_config(options.model_name_or_path)

@@ -14,6 +14,7 @@ def apply() -> None:
     fix_shared_weight_norm()
     fix_split_param_gradients()
     fix_split_weight_norm()
+    fix_unused_weights_in_stage_2()
 
 
 @functools.cache
@@ -136,3 +137,28 @@ def fix_segment_parallel_exchange() -> None:
             return paddle.distributed.alltoall(outputs, inputs, group=group)
 
     segment_parallel_utils.dist = Distributed()
+
+
+@functools.cache
+def fix_unused_weights_in_stage_2() -> None:
+    """Paddle 3.0 to 3.3: sharding stage 2 silently trains weights with the gradients of one process, if a
+    trainable weight without a gradient is stored with them.
+
+    The gradients of a rank's weights are reduced as one buffer, once all have arrived. If a weight is not
+    used, the buffer is never reduced. PaddleOCR-VL has such a weight: ``packing_position_embedding``. Before
+    the optimizer's step, the patch lets the missing gradients, which are zeros in the buffer, arrive.
+    """
+    from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage2 import GroupShardedStage2
+
+    upstream = GroupShardedStage2._grad_scale
+
+    @functools.wraps(upstream)
+    def _grad_scale(self):
+        for index, weight in enumerate(self._trainable_params):
+            if self._grad_reduced[index] and self._use_grad_storage and self._has_grad_storage[index]:
+                self._get_reduce_fn(index, weight, self._trainable_param2rank[weight.name])()
+        if self._reduce_overlap:
+            self._sharding_optimizers[0]._comm_task.wait()
+        upstream(self)
+
+    GroupShardedStage2._grad_scale = _grad_scale

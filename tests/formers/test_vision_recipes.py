@@ -4,101 +4,18 @@ Each run is a process of ``llm-npu formers train`` that takes ten steps.
 """
 
 import json
-import re
 from pathlib import Path
 
 import front_ends
 import pytest
 import yaml
 from front_ends import finished, train
-from places import ROOT
+from vision_recipes import EXAMPLE, LORA, configuration, evaluations, make_task, with_template, write_template
 
 pytestmark = pytest.mark.slow
 
 *FUSED, _, _ = front_ends.of_page("train")
-EXAMPLE = ROOT / "examples/ocr"
 OPERATORS = {"flash_attention", "rms_norm", "rotary_mul", "swiglu"}
-# PaddleFormers' paddleocr-vl_full_16k_config.yaml; then paths, sizes and rates of a short run.
-PUBLISHED = {
-    "train_dataset_type": "messages",
-    "eval_dataset_type": "messages",
-    "train_dataset_prob": "1.0",
-    "eval_dataset_prob": "1.0",
-    "padding_free": True,
-    "truncate_packing": False,
-    "mix_strategy": "concat",
-    "template_backend": "custom",
-    "template": "paddleocr_vl",
-    "_attn_implementation": "flashmask",
-    "stage": "VL-SFT",
-    "fine_tuning": "full",
-    "seed": 23,
-    "do_train": True,
-    "do_eval": True,
-    "num_train_epochs": 2,
-    "max_estimate_samples": 500,
-    "evaluation_strategy": "steps",
-    "save_strategy": "steps",
-    "logging_steps": 1,
-    "disable_tqdm": True,
-    "eval_accumulation_steps": 16,
-    "lr_scheduler_type": "cosine",
-    "warmup_ratio": 0.01,
-    "weight_decay": 0.1,
-    "adam_epsilon": 1.0e-8,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.95,
-    "tensor_model_parallel_size": 1,
-    "pipeline_model_parallel_size": 1,
-    "sharding": "stage1",
-    "recompute_granularity": "full",
-    "recompute_method": "uniform",
-    "recompute_num_layers": 1,
-    "bf16": True,
-    "fp16_opt_level": "O2",
-    "unified_checkpoint": False,
-    "save_checkpoint_format": "flex_checkpoint",
-    "load_checkpoint_format": "flex_checkpoint",
-    "device": "npu",
-    "max_seq_len": 256,
-    "dataloader_num_workers": 1,
-    "per_device_train_batch_size": 4,
-    "per_device_eval_batch_size": 4,
-    "gradient_accumulation_steps": 2,
-    "max_steps": front_ends.STEPS,
-    "eval_steps": 5,
-    "save_steps": 5,
-    "learning_rate": 2.0e-3,
-    "min_lr": 1.0e-4,
-    "output_dir": "./checkpoint",
-    "logging_dir": "./visualdl",
-}
-LORA = {"fine_tuning": "lora", "lora": True, "lora_rank": 8}
-# As the template that PaddleOCR-VL-1.5's published files register: a line break after "Assistant:".
-TEMPLATE = """
-from paddleformers.datasets.template.augment_utils import *
-from paddleformers.datasets.template.mm_plugin import *
-from paddleformers.datasets.template.template import *
-
-
-@dataclass
-class PluginWithoutAugmentation(PaddleOCRVLPlugin):
-    def __init__(self, image_token, video_token, audio_token, **kwargs):
-        super().__init__(image_token, video_token, audio_token, **kwargs)
-        self.image_augmentation = transforms.Compose([])
-
-
-register_mm_plugin(name="paddleocr_vl_v15", plugin_class=PluginWithoutAugmentation)
-register_template(
-    name="paddleocr_vl_v15",
-    format_user=StringFormatter(slots=["User: {{content}}\\nAssistant:\\n"]),
-    format_assistant=StringFormatter(slots=["{{content}}"]),
-    format_system=StringFormatter(slots=["{{content}}\\n"]),
-    format_prefix=EmptyFormatter(slots=["<|begin_of_sentence|>"]),
-    chat_sep="<|end_of_sentence|>",
-    mm_plugin=get_mm_plugin(name="paddleocr_vl_v15", image_token="<|IMAGE_PLACEHOLDER|>"),
-)
-"""
 # Prints the text of the tokens of the first conversation: question and answer.
 TOKENS = """
 import json
@@ -126,17 +43,12 @@ messages = template.mm_plugin.process_messages(record["messages"], *media)
 ((question, answer),) = template.encode_multiturn(tokenizer, messages, None, None)
 print(json.dumps([tokenizer.decode(question), tokenizer.decode(answer)]))
 """
-EVALUATED = re.compile(r"eval_loss: ([\d.]+)")
 
 
 @pytest.fixture(scope="module")
 def task(run_python, tmp_path_factory):
     """The folder of a small task: images, conversations and the model."""
-    folder = tmp_path_factory.mktemp("ocr")
-    sizes = ("--train_words", "64", "--eval_words", "8", "--key_value_heads", "2")
-    done = run_python("-m", "llm_npu.formers", EXAMPLE / "make_task.py", folder, *sizes)
-    assert done.returncode == 0, done.stderr
-    return folder
+    return make_task(run_python, "paddleocr_vl", tmp_path_factory.mktemp("ocr"))
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +57,7 @@ def start(run_python, task, tmp_path_factory):
 
     def of(devices: str = "0", **changes):
         folder = tmp_path_factory.mktemp("job")
-        data = {f"{part}_dataset_path": str(task / f"{part}.jsonl") for part in ("train", "eval")}
-        content = {**PUBLISHED, **data, "model_name_or_path": str(task / "model"), **changes}
+        content = configuration("paddleocr_vl", task, **changes)
         return *train(run_python, FUSED, folder / "run", content, ASCEND_RT_VISIBLE_DEVICES=devices), folder
 
     return of
@@ -176,10 +87,6 @@ def read(run_python, model: Path, task: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith(("./images/", "exact match"))]
 
 
-def log(folder: Path) -> str:
-    return (folder / "run/log/workerlog.0").read_text(errors="replace")
-
-
 def learns(result) -> bool:
     return result.losses[-1] < 0.7 * result.losses[0]
 
@@ -190,7 +97,7 @@ def test_full_fine_tuning_with_evaluation(run_python, full, task):
     (ran,) = result.ran
     assert {operator for operator, _ in ran} == OPERATORS
     assert all(how.startswith("ascend") for how in ran.values()), ran
-    assert len(EVALUATED.findall(log(folder))) >= 2
+    assert len(evaluations(folder / "run/log")) >= 2
     lines = read(run_python, folder / "run/checkpoint", task)
     assert len(lines) == 9 and lines[-1].startswith("exact match: ")
 
@@ -208,13 +115,11 @@ def test_variants_of_the_published_file(run, changes):
 
 @pytest.fixture
 def template(tmp_path):
-    file = tmp_path / "paddleocr_vl_v15_template.py"
-    file.write_text(TEMPLATE)
-    return file
+    return write_template(tmp_path)
 
 
 def test_the_template_of_paddleocr_vl_1_5_trains(run, template):
-    _, result = run(template="paddleocr_vl_v15", custom_register_path=str(template))
+    _, result = run(**with_template(template))
     assert learns(result), result.losses
     assert {operator for operator, _ in result.ran[0]} == OPERATORS
 

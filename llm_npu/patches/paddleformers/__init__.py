@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from . import checkpoints, deepseek, experts, masks, parallel, vision, without_cuda
+from . import checkpoints, deepseek, experts, masks, parallel, trainer, vision, without_cuda
 
 VERSIONS = ((1, 1), (1, 3))  # first affected version, first unaffected version
 
@@ -50,6 +50,7 @@ def apply_to_trainer() -> None:
     if _is_affected():
         checkpoints.fix_resume_on_one_rank()
         vision.fix_augmentation_in_threads()
+        trainer.fix_gradient_clipping_in_float32()
         without_cuda.supply_gpt_model_of_trainer()
 
 

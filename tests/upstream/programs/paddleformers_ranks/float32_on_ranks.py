@@ -12,7 +12,7 @@ have the attribute.
 :should print:
     trained
 :change: ``dist_optimizer._inner_opt._grad_clip._global_norm``, whose method the lines before wrap.
-:workaround: none
+:workaround: llm_npu.patches.paddleformers.trainer.fix_gradient_clipping_in_float32
 """
 
 import tempfile

@@ -84,5 +84,5 @@ def test_two_ranks_train_as_one_process(run, row):
     one = run(model_type, "0", frozenset(changes.items()))
     two = run(model_type, "0,1", frozenset((changes | shared).items()))
     assert front_ends.distance(two.losses, one.losses) < CEILING[dtype], (two.losses, one.losses)
-    assert one.losses[-1] < 0.9 * one.losses[0]
+    assert one.losses[-1] < 0.95 * one.losses[0]
     assert all({operator for operator, _ in rank} == OPERATORS for rank in two.ran)

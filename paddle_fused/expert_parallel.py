@@ -1,14 +1,14 @@
-"""Experts over ranks: every rank has some experts, and tokens travel to the ranks of their experts and back.
+"""Expert parallelism: experts are sharded over ranks; tokens are dispatched to them, and results combined.
 
     out[t] = sum over k < K of probs[t, k] * expert_i(tokens[t]),  i = indices[t, k]
 
 Rows are sorted by expert, and so by rank. The ranks exchange the number of rows of every expert, which each
 reads once on the host, then the rows, in pairwise rounds that cannot deadlock where a send blocks until it is
-received. Work that does not need the experts, such as a shared expert, can be computed while the rows travel.
+received. Work that does not need the experts, such as a shared expert, can be computed during the dispatch.
 
 With several chunks, a rank's experts are computed in groups of consecutive experts: while a group computes,
-the rows of the next groups arrive, and the results of the previous ones return. The gradients travel in the
-same way. An expert's rows stay together, so the bits do not depend on the number of chunks.
+the rows of the next groups arrive, and the results of the previous ones return. The gradients are
+exchanged likewise. An expert's rows stay together, so the bits do not depend on the number of chunks.
 
 Legend: T tokens of this rank, H hidden size, K experts per token, E experts of all ranks, n ranks, M rows
 that this rank receives.
@@ -69,7 +69,7 @@ def expert_parallel(
 ):
     """The mixture of all experts for this rank's tokens. Collective.
 
-    Results and gradients have the bits of one rank with all experts, if ``experts`` computes every row
+    Results and gradients are bit-identical to one rank with all experts if ``experts`` computes every row
     independently of the others. The gradient of an expert's weights is the sum over the tokens of all ranks.
 
     Args:
@@ -82,7 +82,7 @@ def expert_parallel(
             are consecutive. M may be 0. The result needs a gradient on all ranks or on none.
         num_experts: E, a multiple of n. Rank r has the experts r * E / n to (r + 1) * E / n - 1.
         group: of ``paddle.distributed``.
-        meanwhile: called without arguments while the rows travel in the forward pass. It may communicate in
+        meanwhile: called without arguments during the dispatch of the forward pass. It may communicate in
             other groups.
         chunks: the maximum number of groups of experts whose computation overlaps with the exchange; the same
             on all ranks. With 2 or more, gradients of weights are accumulated in their ``grad`` only, not
@@ -90,7 +90,7 @@ def expert_parallel(
             runs evenly distributed rows of the same sizes in n chunks, to be timed. Collective.
 
     Returns:
-        [T, H], dtype of the experts' results; with ``meanwhile``, also the result of that.
+        [T, H], dtype of the experts' results; with ``meanwhile``, a pair of it and ``meanwhile()``.
 
     Raises:
         ValueError: E is not a multiple of n, an index is not an expert, or the call is captured.
@@ -203,8 +203,9 @@ def _counts_of_ranks(indices, num_experts: int, group) -> np.ndarray:
     table = paddle.stack(of_ranks).numpy()
     if table[group.rank].sum() != indices.size:
         raise ValueError(
-            f"{OPERATOR}: {indices.size - table[group.rank].sum()} of {indices.size} indices are not between "
-            f"0 and {num_experts - 1}; accepted: the experts of all ranks, or {num_experts} to drop a choice."
+            f"{OPERATOR}: {indices.size - table[group.rank].sum()} of {indices.size} indices are out of "
+            f"range; accepted: the expert ids 0 to {num_experts - 1} of all ranks, or {num_experts} to "
+            "drop a choice."
         )
     return table[:, :num_experts]
 
@@ -235,7 +236,7 @@ def _overlapped(rows, experts: Callable, routes: list[Route], group, arriving: l
 
 
 class OverlappedExperts(PyLayer):
-    """The results of experts, in chunks that compute while the rows of other chunks travel.
+    """The results of experts, in chunks, overlapped with the transfers of other chunks.
 
     Every chunk has a graph of its own, whose backward pass starts when the gradients of its results arrive.
     """

@@ -5,6 +5,6 @@ jobs.py      starts two ranks with a link of given bandwidth, and reads their me
 worker.py    one rank: verifies, then times all settings alternately
 transfers.py operators with transfers of their own: links, records and goals
 ring.py      ring attention: its cases, and what its transfers can hide behind; ring_rank.py: on a rank
-experts.py   experts over ranks, likewise; experts_rank.py: on a rank
+experts.py   expert parallelism, likewise; experts_rank.py: on a rank
 results.py   records, goals and the table
 """

@@ -5,7 +5,7 @@
 
 Measures every operator of llm_npu.parallel.overlap, forward and backward, with trained and with frozen
 weights; the two linear layers of a tensor- or sequence-parallel block, forward and backward; ring attention;
-and experts over ranks. Sizes are chosen so that a matmul, or a rank's attention or experts, takes
+and expert parallelism. Sizes are chosen so that a matmul, or a rank's attention or experts, takes
 --milliseconds on two ranks with --threads threads each. Links are chosen so that the collective, or all
 transfers, take --ratios times as long; 0 means no limit. If there are no more threads than cores, the ranks
 do not disturb each other.

@@ -1,4 +1,4 @@
-"""Experts over ranks: its cases, and the bound for hidden transfers.
+"""Expert parallelism: its cases, and the bound for hidden transfers.
 
 Contenders: ``serial`` computes all experts at once, ``pipelined:N`` in N groups, ``blocks`` sends nothing,
 and ``experts`` are the grouped matmuls alone. All experts get equally many tokens.

@@ -1,4 +1,4 @@
-"""Experts over ranks on a rank of worker.py."""
+"""Expert parallelism on a rank of worker.py."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     command       the options; runs the checks in turn and writes the result after each check
     process       runs a process with a time limit and kills all its descendants
     journal       the outcome of each case; survives a crash of the check's process
-    result, scrub all outcomes as JSON and HTML, without names of hosts, users and folders
+    result, scrub all outcomes as JSON and HTML, without host, user and folder names
     operators, programs, training, rank, rank_checks
                   the checks: parity, doctor, trainer, planner, profiler
     reference     recorded results of the virtual NPU: operator backends, losses of a small training run

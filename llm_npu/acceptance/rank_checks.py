@@ -233,7 +233,7 @@ def ring(group, journal: Journal) -> None:
 
 
 def _gradient_kernel(method: str, tensors: list, journal: Journal) -> None:
-    """The gradient kernel, called with the statistics of the operator, gives the bits of its backward."""
+    """The gradient kernel, called with the statistics of the operator, gives the same bits."""
     name = f"gradient kernel of flash_attention_npu, {method}"
     with journal.case(name):
         if method == kernels.REGISTERED and kernels.gradient_signature() is None:

@@ -135,8 +135,8 @@ def _own(addresses: list[str], hostfile: str) -> int:
     own = [number for number, address in enumerate(addresses) if not rendezvous.bind_error(address, 0)]
     if not own:
         raise UserError(
-            f"{hostfile} names {', '.join(addresses)}, none of which is an address of this machine; run the "
-            "command on the machines of the file only."
+            f"{hostfile} lists {', '.join(addresses)}, none of them an address of this machine; run the "
+            "command on machines of the file only"
         )
     if len(own) > 1:
         raise UserError(

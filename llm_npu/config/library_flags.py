@@ -144,7 +144,7 @@ class LibraryFlags:
     context_parallel_degree: int = flag(
         -1,
         "Ranks that share every sequence in a ring: each has two chunks of its tokens, and keys and values "
-        "travel around the ring. --sep_parallel_degree then splits the tokens of each rank.",
+        "circulate around the ring. --sep_parallel_degree then splits the tokens of each rank.",
         no_effect=ONE_PROCESS,
     )
     split_inputs_sequence_dim: bool = flag(

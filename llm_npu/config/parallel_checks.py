@@ -34,7 +34,7 @@ WITHOUT_SPLIT_SEQUENCES = {
     "check_nan_inf": ", which was not tested with it",
     "fp16": ", which was not tested with it",
 }
-# Flags that experts over ranks do not support, and why.
+# Flags that expert parallelism does not support, and why.
 WITHOUT_EXPERT_PARALLEL = {
     "enable_auto_parallel": ", whose programs do not read the number of tokens that ranks exchange",
     "disable_fused_options": ", because the fused mixtures send the tokens",
@@ -191,7 +191,7 @@ def check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
     if sharding := stages_2_and_3(run):
         raise UserError(
             f"--sharding {sharding.pop()} splits the gradients of all parameters over all ranks, but with "
-            f"{degree} ranks have different experts; set --sharding stage1"
+            f"{degree} each rank owns other experts; set --sharding stage1"
         )
     if tensor > 1 and not run.sequence_parallel:
         raise UserError(
@@ -206,7 +206,9 @@ def check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
                 f"here {run.processes // others}, but --{name} is {value}; remove --{name}"
             )
     if not run.use_fused_moe:
-        raise UserError(f"{degree} needs the fused mixtures, which send the tokens; leave use_fused_moe on")
+        raise UserError(
+            f"{degree} needs the fused MoE layers, which dispatch the tokens; leave use_fused_moe on"
+        )
     if run.stage == "dpo" or run.finetuning_type != "full":
         flag = "--stage dpo" if run.stage == "dpo" else f"--finetuning_type {run.finetuning_type}"
         raise UserError(f"{degree} was not tested with {flag}; remove one of the two")

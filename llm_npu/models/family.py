@@ -1,7 +1,7 @@
 """A model family as one record: classes, fields, weight layout, presets. Importing it imports no framework.
 
-A model library has a folder ``models/<library>/families`` with one module per family, which defines
-``FAMILY``. Configuration, surgery, planner, benchmarks and tests read it there.
+The records of a library are in ``models/<library>/families.py``. Configuration, surgery, planner, benchmarks
+and tests read them there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Experts over ranks, by ``--expert_parallel_degree``: tokens travel to the ranks of their experts and back.
+"""Expert parallelism (``--expert_parallel_degree``): tokens are dispatched to the ranks of their experts.
 
 The ranks have different samples, as in data parallelism, or different tokens of a sample (sequence
 parallelism, Ulysses and ring). N consecutive ranks of a pipeline stage share the experts of every mixture;

@@ -117,7 +117,7 @@ class Ulysses:
 
 @dataclass(frozen=True)
 class Ring:
-    """Attention with keys that travel around a ring, a `split_sequence.SplitAttention`.
+    """Attention with keys that circulate around a ring, a `split_sequence.SplitAttention`.
 
     Attributes:
         group, backward_group: the ranks of the ring, for its two directions.

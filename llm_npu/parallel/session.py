@@ -110,7 +110,7 @@ class Session:
         return float(self.causal(*batch))
 
     def program(self, input_ids: np.ndarray, labels: np.ndarray) -> Program:
-        """The program of a step on rows of these shapes, built once."""
+        """The step program for these input shapes, built in the first call."""
         self._check_rows(input_ids)
         if self._program is None:
             rows = len(input_ids) // self.settings.accumulation  # the executor splits its feed

@@ -6,7 +6,7 @@ From a model's sizes to the answer:
     step_model/           the operations of a step, and their time by a roofline model
     memory_model/         the memory of a card during a step
     cost                  the time of a whole step
-    trainer               what this trainer runs of a model
+    trainer               the parallelism that this trainer supports for a model
     interval              the range of a time, from published runs
     search                the fastest layout that fits
     vision                PaddleOCR-VL: vision tower, projector and text

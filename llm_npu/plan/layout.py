@@ -237,7 +237,7 @@ class Layout:
         return self.stage_layers(shape)[stage] if self.recompute else 0
 
     def check(self, shape: ModelShape, family: Family | None = None) -> None:
-        """Raises ValueError if the planner does not model ``shape``, or the trainer cannot train it so.
+        """Raises ValueError if the planner does not model ``shape``, or the trainer lacks this layout for it.
 
         Args:
             family: the model's family; by default the installed library's record.

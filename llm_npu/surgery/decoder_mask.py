@@ -52,8 +52,8 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bo
         return masks.causal() & masks.dense(hidden, invalid_rows=True)  # left padding: fully masked rows
     if _is_added(attention_mask):
         raise UserError(
-            "attention_mask has negative numbers, as an additive mask; upstream decoders treat every nonzero "
-            "number as a visible key. Pass a bool tensor (True = visible), or "
+            "attention_mask has negative values, like an additive mask, but upstream decoders treat every "
+            "nonzero value as a visible key. Pass a bool tensor (True = visible), or "
             "paddle_fused.masks.dense(hidden)."
         )
     keep = attention_mask.unsqueeze(1) if rank == 3 else attention_mask

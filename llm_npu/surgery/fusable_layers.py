@@ -52,7 +52,7 @@ def fusable_layer(layer, operator: str) -> FusableLayer | None:
 
 
 def families_of(kind: type) -> list[FusableFamily]:
-    """The families whose records name the layer class ``kind``, if they name it.
+    """The families whose records list the layer class ``kind``.
 
     Classes of a library's package ``transformers.X`` are those of the family X: PaddleFormers has an
     ``Ernie4_5Attention`` in two of them. Its other packages are shared by all families.

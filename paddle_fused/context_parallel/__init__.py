@@ -3,7 +3,7 @@
 exchange    all-to-all in pairwise rounds: heads for tokens
 heads       which heads each rank of Ulysses has
 ulysses     attention with a share of the heads on each rank
-ring        keys and values travel around the ranks
+ring        keys and values circulate around the ring
 hybrid      a ring over some ranks, and a share of the heads on each of the others
 gathered    every rank gathers all keys, for masks that the ring does not take
 zigzag      which tokens a rank of a ring holds

@@ -124,7 +124,7 @@ def blocks(pattern: Pattern, sizes: Sizes, rank: int, source: int) -> tuple[Bloc
 def halves(pattern: Pattern, sizes: Sizes, rank: int) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
     """The blocks of a rank's own keys in two parts of about equal work.
 
-    The first part can be computed while the first keys travel, the second while the last gradients do.
+    The first part can overlap the first transfer of keys, the second the last transfer of gradients.
     """
     chunk, rows, tokens = sizes.chunk, slice(0, sizes.batch), slice(0, sizes.length)
     if pattern.documents:

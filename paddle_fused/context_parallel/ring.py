@@ -1,4 +1,4 @@
-"""Ring attention: every rank holds a part of the sequence, and keys and values travel around the ranks.
+"""Ring attention: every rank holds a part of the sequence, and keys and values circulate around the ring.
 
 A rank computes its queries with its own keys, then with those of the previous rank, and so on. The next keys
 arrive while a block is computed. Outputs are merged in float32:

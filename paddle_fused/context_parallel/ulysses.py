@@ -34,7 +34,7 @@ def ulysses_attention(
 ):
     """`paddle_fused.flash_attention` of a sequence of which every rank has contiguous tokens. Collective.
 
-    With at least one key head per rank, the results and the gradients have the bits of one rank. With fewer,
+    With at least one key head per rank, results and gradients are bit-identical to one rank. With fewer,
     several ranks compute parts of a key head's gradient, which are rounded before they are summed.
 
     Args:

@@ -1,9 +1,10 @@
 """Compiles a mask to the bands of a call's sequences, plus a full mask for masks that are not bands.
 
 A plan is limited to masks that one CANN sparse mode can express, so the host and the card compute the same
-result. Modes 2, 3, 4, 6, 7 and 8, with compressed masks, are used at every size. The CANN documentation
-prefers mode 0 for masks below 2048 x 2048 to save memory. However, one compressed mask on the device serves
-calls of all shapes, while mode 0 needs a mask for every shape. (MindSpeed switches at 2048.)
+result. The plugin's operator takes no mode: `ops/attention/ascend.py` passes it row indices or a mask.
+Modes 2, 3, 4, 6, 7 and 8, with compressed masks, are used at every size. The CANN documentation prefers
+mode 0 for masks below 2048 x 2048 to save memory. However, one compressed mask on the device serves calls of
+all shapes, while mode 0 needs a mask for every shape. (MindSpeed switches at 2048.)
 
 Legend: B batch, Sq queries, Skv keys, d = Skv - Sq; i counts queries and j keys.
 """

@@ -202,8 +202,8 @@ def test_empty_templates_do_not_count(tmp_path):
         ("{", "chat_template.json cannot be read as JSON"),
         ("[]", "must hold a JSON object"),
         ("{}", "contains neither conversation"),
-        ('{"conversation": ["x"]}', "must have conversation"),
-        ('{"conversation": ["x", "y"], "extra": "z"}', "must have conversation"),
+        ('{"conversation": ["x"]}', "requires conversation"),
+        ('{"conversation": ["x", "y"], "extra": "z"}', "requires conversation"),
         ('{"chat_template": 3}', "chat_template must be a Jinja template"),
     ],
 )

@@ -65,7 +65,7 @@ def test_the_common_layouts(tmp_path, record, prompt):
         (ANSWERS, "line 2 has no prompt"),
         ({"prompt": "", **ANSWERS}, "line 2 has no prompt"),
         ({"prompt": "x", "messages": [QUESTION], **ANSWERS}, "has prompt and messages, two conversations"),
-        ({"prompt": "x", "chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD]}, "prompt is not part"),
+        ({"prompt": "x", "chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD]}, "do not contain prompt"),
         ({"prompt": "x", **ANSWERS, "rejected_response": "6"}, "has rejected and rejected_response"),
         ({"prompt": "x", "chosen": {**GOOD, "weight": 0}, "rejected": "5"}, "has weight 0"),
         ({"prompt": "x", **ANSWERS, "images": ["a.png"]}, "has images"),

@@ -8,7 +8,7 @@ from paddle.vision.transforms import transforms
 from paddleformers.datasets.template import augment_utils
 from PIL import Image
 
-from llm_npu.patches.paddleformers import images
+from llm_npu.patches.paddleformers import vision
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def unpatched(monkeypatch):
 
 @pytest.fixture
 def patched(monkeypatch, unpatched):
-    images.fix_augmentation_in_threads.__wrapped__()
+    vision.fix_augmentation_in_threads.__wrapped__()
 
 
 def augmented_in_a_thread(rewind: bool) -> list[tuple[int, ...]]:

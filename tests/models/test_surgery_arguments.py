@@ -54,7 +54,7 @@ def test_numbers_to_add_to_the_scores_are_refused(tokens):
     model = build("llama")
     apply_fused_kernels(model)
     added = paddle.triu(paddle.full([1, 1, LENGTH, LENGTH], -1e9), 1)
-    with pytest.raises(ValueError, match="attention_mask has negative numbers"):
+    with pytest.raises(ValueError, match="attention_mask has negative values"):
         model(input_ids=tokens, attention_mask=added)
 
 

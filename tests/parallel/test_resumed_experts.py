@@ -1,4 +1,4 @@
-"""Runs with experts over ranks go on from checkpoints of one process and of each other, and the other way."""
+"""Runs with expert parallelism go on from checkpoints of one process and of each other, and the other way."""
 
 import json
 import shutil

@@ -81,8 +81,8 @@ def read(file: str | Path) -> str | dict:
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
     ):
         raise UserError(
-            f"{file} must have conversation, the templates of the user's and the bot's turn, and may have "
-            "system and query"
+            f"{file} requires conversation, the templates of a user turn and a bot turn; system and query "
+            "are optional"
         )
     return content
 

@@ -154,7 +154,7 @@ def _whole(chosen: list, rejected: object, fields: Fields) -> tuple[list[Message
     texts = {message["content"] for message in prompt if isinstance(message["content"], str)}
     if fields.get("prompt") not in (None, *texts):  # TRL's data sets repeat the question here
         raise UserError(
-            f"{fields.where}: prompt is not part of the conversations chosen and rejected; remove it"
+            f"{fields.where}: the conversations chosen and rejected do not contain prompt; remove prompt"
         )
     return prompt, *answers
 

@@ -1,6 +1,6 @@
 """PaddleNLP's models, in the Hugging Face layout on disk.
 
-families                one file for each model family; FAMILIES, CONVERSIONS, and the classes of a family
+families                a record for each model family; FAMILIES, CONVERSIONS, and the classes of a family
 internlm2               converts InternLM2 checkpoints to Llama checkpoints, and back
 gpt2                    converts GPT-2 checkpoints to GPT checkpoints, and back
 adapter                 the interface to PaddleNLP: arguments, LoRA classes, hooks

@@ -147,7 +147,7 @@ def from_llama(folder: str | Path, target: str | Path) -> None:
 def llama_config(fields: Mapping[str, object]) -> dict[str, object]:
     """Convert InternLM2's config.json fields to Llama's. Raises UserError for a model with biases."""
     if fields.get("bias"):
-        raise UserError("this InternLM2 has biases (bias true), which PaddleNLP's Llama does not have")
+        raise UserError("this InternLM2 has bias true, but PaddleNLP's Llama does not support these biases")
     kept = {name: value for name, value in fields.items() if name not in ("auto_map", "bias")}
     return kept | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 

@@ -1,7 +1,7 @@
 """Chooses the backend and the number of chunks for each shape, identically on all ranks.
 
 When a shape first occurs, its settings are timed and the fastest is chosen; ``serial`` (no overlap) if
-nothing is faster. The shapes are those of matmuls and of experts over ranks.
+nothing is faster. The shapes are those of matmuls and of expert parallelism.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Planner:
         return self._keep(plan, group)
 
     def chunks_of_experts(self, group, exchange: ExpertExchange, run: Callable[[int], object]) -> int:
-        """The number of chunks for experts over ranks: ``chunks`` of ``paddle_fused.expert_parallel``.
+        """The number of chunks for expert parallelism: ``chunks`` of ``paddle_fused.expert_parallel``.
 
         ``run(n)`` computes the forward pass in n chunks. Collective, as `setting`.
         """

@@ -57,7 +57,7 @@ class Sizes:
         self.routed = copies * sent * hidden * HALF if shape.num_experts else 0
         orders = 2 if spread else 1  # by expert; also by expert of the rank
         self.routing = sent * SINGLE * (shape.num_experts + copies * (5 + 3 * orders))
-        # Experts over ranks are not split by tensor parallelism, but shared experts are.
+        # With expert parallelism, experts are not split by tensor parallelism, but shared experts are.
         is_split = self.split and (not spread or shape.shared_expert_intermediate_size > 0)
         self.gathers = {"first": self.split, "second": is_split}
         width //= 1 if spread else tensor

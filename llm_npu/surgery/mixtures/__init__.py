@@ -1,1 +1,1 @@
-"""Mixtures of experts: feed-forward layers, PaddleFormers' blocks, and experts spread over processes."""
+"""MoE layers: PaddleNLP's feed-forward layers, PaddleFormers' blocks, and expert parallelism."""

@@ -15,10 +15,10 @@ def mixture(block, tokens, probs, indices, shared: Callable | None = None):
     """`experts.mixture` of a block; collective if ``llm_npu.models.own_experts`` has built it.
 
     Args:
-        shared: computes the shared experts; called while tokens travel.
+        shared: computes the shared experts; called during the dispatch of tokens.
 
     Returns:
-        [T, H]; with ``shared``, also the result of that.
+        [T, H]; with ``shared``, a pair of it and ``shared()``.
     """
     if (capacity := block.__dict__.get(CAPACITY)) is not None:
         indices = capacity.kept(probs, indices, len(block.experts))

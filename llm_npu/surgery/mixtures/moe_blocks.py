@@ -93,7 +93,7 @@ def deepseek_v3_moe(self, hidden_states):
 def routed(block, tokens, indices, weights, shared: Callable | None = None):
     """tokens [T, H], indices and weights [T, K] -> [T, H] in the dtype of tokens, without shared experts.
 
-    ``shared``: computes the shared experts while tokens travel; their result is then the second one.
+    ``shared``: computes the shared experts during dispatch; their output is the second result.
     """
     out = expert_parallel.mixture(block, tokens, weights, indices, shared)
     if shared is None:

@@ -1,4 +1,4 @@
-"""Experts over ranks: the bits of one rank with all experts, on 2, 3 and 4 ranks in a card's order."""
+"""Expert parallelism is bit-identical to one rank with all experts, on 2, 3 and 4 ranks in a card's order."""
 
 from pathlib import Path
 

@@ -81,7 +81,7 @@ class Method:
 
     @property
     def has_groups(self) -> bool:
-        """Whether fleet makes its groups. Plain data parallelism has none, also with experts over ranks."""
+        """Whether fleet makes its groups. Plain data parallelism has none, also with expert parallelism."""
         return any(part in self.flags for part in ("sharding", "tensor", "pipeline", "sep_", "context"))
 
     @property

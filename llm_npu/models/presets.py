@@ -102,13 +102,13 @@ def _read(directory: Path) -> dict[str, object]:
         raise UserError(f"the model directory {directory} has no {CONFIG_FILE}") from None
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error}") from error
-    fields = upstream_config.from_upstream(fields, file)
-    kind = fields.get("model_type") or "one that names no model_type"
-    if isinstance(kind, str) and kind in VISION_LANGUAGE:
+    if isinstance(kind := fields.get("model_type"), str) and kind in VISION_LANGUAGE:
         raise UserError(
             f"{file} describes {VISION_LANGUAGE[kind].title}, a vision-language model, which is trained with "
             "PaddleFormers by python -m llm_npu.formers train FILE.yaml"
         )
+    fields = upstream_config.from_upstream(fields, file)
+    kind = fields.get("model_type") or "one that names no model_type"
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(
             f"{file} describes {kind}, but this script supports the model_type {', '.join(FAMILIES)}."

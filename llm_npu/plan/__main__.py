@@ -87,7 +87,10 @@ def planned(argv: list[str] | None) -> tuple[argparse.Namespace, answers.Answer]
     if upstream_config.model_type(options.model_name_or_path) == PADDLEOCR_VL.model_type:
         return options, vision.planned(options)
     if flags := [name for name in vision.FLAGS if getattr(options, name)]:
-        raise UserError(f"--{flags[0]} is only for {PADDLEOCR_VL.title}; omit it")
+        raise UserError(
+            f"--{flags[0]} is only for {PADDLEOCR_VL.title}, but {options.model_name_or_path} has no "
+            "config.json of this family; name its directory, or omit the flag"
+        )
     names = {field.name for field in dataclasses.fields(Layout)}
     fields = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.global_batch_size == 0:  # Layout's value for the default

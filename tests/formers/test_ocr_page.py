@@ -1,5 +1,6 @@
 """The commands of docs/ocr.md run, and its small PaddleOCR-VL learns to read held-out words."""
 
+import json
 import re
 import shlex
 
@@ -7,6 +8,7 @@ import document_commands
 import front_ends
 import pytest
 from places import ROOT
+from vision_recipes import PUBLISHED_MODEL
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +31,8 @@ def run(run_python, command: str, folder):
 
 def test_the_commands_of_the_page(run_python, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "model").mkdir()  # the published model
+    (tmp_path / "model/config.json").write_text(json.dumps(PUBLISHED_MODEL))
     commands = document_commands.commands(PAGE)
     outputs = {command.text: run(run_python, command.text, tmp_path).stdout for command in commands}
     for command in commands:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from vision_recipes import PUBLISHED_MODEL
 
 from llm_npu.core import cards
 from llm_npu.models.paddleformers.vision_language import TEXT, VISION_TOWER
@@ -24,33 +25,13 @@ SETTINGS = {"full": (), "frozen": FROZEN, "frozen tower": ("--freeze_config", "f
             "LoRA": ("--lora_rank", "8")}  # fmt: skip
 LINES, PAGE = (8, 24, 32, 64), (1, 120, 120, 1000)  # images, rows, columns, tokens of text
 STEPS = 2  # of the dry run
-PUBLISHED = {  # as count_memory.py
-    "model_type": "paddleocr_vl",
-    "vocab_size": 103424,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "hidden_size": 1024,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 18,
-    "image_token_id": 100295,
-    "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
-    "vision_config": {
-        "hidden_size": 1152,
-        "intermediate_size": 4304,
-        "num_hidden_layers": 27,
-        "num_attention_heads": 16,
-        "image_size": 384,
-        "patch_size": 14,
-    },
-}
 SMALL = {"vocab_size": 512}  # the peak is in the backward pass of the vision tower
 TOLERANCE = 0.03  # that of a plan
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED_MODEL))
     return tmp_path
 
 
@@ -80,7 +61,7 @@ def test_memory(run_python, folder, setting, sizes):
 
 
 def test_memory_of_a_small_vocabulary(run_python, folder):
-    (folder / "config.json").write_text(json.dumps(PUBLISHED | SMALL | {"image_token_id": 7}))
+    (folder / "config.json").write_text(json.dumps(PUBLISHED_MODEL | SMALL | {"image_token_id": 7}))
     peak = counted(run_python, PAGE, "--model", folder)
     memory = plan(folder, PAGE).memory()
     assert memory.peak_memory_bytes == pytest.approx(peak, rel=TOLERANCE)

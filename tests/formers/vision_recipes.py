@@ -63,6 +63,27 @@ PADDLEOCR_VL = {
     "output_dir": "./checkpoint",
     "logging_dir": "./visualdl",
 }
+# The config.json of the published PaddleOCR-VL: its sizes, as in examples/ocr/count_memory.py.
+PUBLISHED_MODEL = {
+    "model_type": "paddleocr_vl",
+    "vocab_size": 103424,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 18,
+    "image_token_id": 100295,
+    "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
+    "vision_config": {
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_hidden_layers": 27,
+        "num_attention_heads": 16,
+        "image_size": 384,
+        "patch_size": 14,
+    },
+}
 LORA = {"fine_tuning": "lora", "lora": True, "lora_rank": 8}
 # As the template that PaddleOCR-VL-1.5's published files register: a line break after "Assistant:".
 TEMPLATE = """

@@ -192,7 +192,7 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
     [
         ({"model_type": "opt"}, ["opt", "model_type llama, qwen2, mistral, mixtral, qwen2_moe, gpt"]),
         ({"model_type": "qwen2", "use_sliding_window": True}, ["use_sliding_window", "Qwen2"]),
-        ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, ["yarn", "Qwen2 has none"]),
+        ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, ["yarn", "Qwen2 supports none"]),
         ({"model_type": "mistral", "tie_word_embeddings": True}, ["tie_word_embeddings", "Mistral"]),
         ({"model_type": "mixtral", "num_local_experts": 1}, ["num_experts_per_tok 2", "num_local_experts 1"]),
         ({"model_type": "mixtral", "num_local_experts": 0}, ["num_local_experts is 0"]),
@@ -201,7 +201,10 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
         ({"model_type": "qwen2_moe", "num_experts": 3}, ["num_experts_per_tok 4", "num_experts 3"]),
         ({"model_type": None}, ["names no model_type"]),
         (
-            {"model_type": "paddleocr_vl", "vision_config": {"hidden_size": 144}},
+            {
+                "model_type": "paddleocr_vl",
+                "rope_scaling": {"type": "default", "mrope_section": [16, 24, 24]},
+            },
             ["PaddleOCR-VL", "python -m llm_npu.formers train FILE.yaml"],
         ),
         ({"attention_bias": True}, ["attention_bias"]),
@@ -210,7 +213,7 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
         ({"head_dim": 64}, ["head_dim 64", "128 / 4"]),
         (
             {"model_type": "qwen2", "rope_scaling": {"type": "linear", "factor": 2.0}},
-            ["linear", "Qwen2 has none"],
+            ["linear", "Qwen2 supports none"],
         ),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, ["yarn"]),
         ({"hidden_size": 130}, ["hidden_size 130", "num_attention_heads 4"]),

@@ -40,6 +40,7 @@ def apply() -> None:
     vision.fix_qwen3_vl_recompute()
     vision.fix_qwen3_vl_deepstack_gradients()
     vision.fix_paddleocr_vl_shards()
+    vision.fix_lora_of_frozen_parts()
 
 
 def apply_to_trainer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 import threading
 
 from paddle.distributed import fleet
@@ -88,6 +89,38 @@ def fix_paddleocr_vl_shards() -> None:
             self.linear_2 = Linear.create(size, text_config.hidden_size, has_bias=True, linear_type="rowwise")
 
     modeling.Ernie4_5Attention.__init__, modeling.Projector.__init__ = attention, projector
+
+
+@functools.cache
+def fix_lora_of_frozen_parts() -> None:
+    """PaddleFormers 1.1 and 1.2: LoRA trains layers of the parts that ``freeze_config`` freezes.
+
+    In PaddleOCR-VL these are queries, keys and values of the vision tower; in Qwen2.5-VL, all layers.
+
+    The filter compares the parts' prefixes with LoRA's patterns instead of the names of the layers that the
+    patterns match. With the patch, no pattern matches a layer of a frozen part.
+    """
+    from paddleformers.cli.utils import mllm_utils
+
+    upstream = mllm_utils.get_multimodel_lora_target_modules
+
+    @functools.wraps(upstream)
+    def get_multimodel_lora_target_modules(model, target_modules, freeze_config):
+        patterns = upstream(model, target_modules, freeze_config)
+        parts = mllm_utils.get_multimodel_target_modules(model.config.model_type)
+        if parts is None:
+            return patterns
+        frozen, trained = [], []
+        for part in mllm_utils._ALL_MODULES:
+            prefixes = frozen if f"freeze_{part}" in freeze_config else trained
+            prefixes += (re.escape(f"{prefix}.") for prefix in getattr(parts, part))
+        if not frozen:
+            return patterns
+        # The longest prefix decides: a projector may be a layer of the vision tower.
+        exceptions = [f"(?!{name})" for name in trained if name.startswith(tuple(frozen))]
+        return [f"(?!{''.join(exceptions)}(?:{'|'.join(frozen)})){pattern}" for pattern in patterns]
+
+    mllm_utils.get_multimodel_lora_target_modules = get_multimodel_lora_target_modules
 
 
 @functools.cache

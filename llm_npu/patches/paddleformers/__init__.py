@@ -52,6 +52,8 @@ def apply_to_trainer() -> None:
         checkpoints.fix_resume_on_one_rank()
         vision.fix_augmentation_in_threads()
         trainer.fix_gradient_clipping_in_float32()
+        trainer.fix_evaluation_of_ranks()
+        trainer.fix_last_row_of_evaluation()
         without_cuda.supply_gpt_model_of_trainer()
 
 

@@ -12,7 +12,7 @@ both, and truncates them to the length of ``IterableDatasetShard``, which is the
 :should print:
     eval_loss: 3.5
 :change: Ask for ``eval_dataset.num_examples`` of an ``IterableDatasetShard`` before ``len(eval_dataset)``.
-:workaround: none
+:workaround: llm_npu.patches.paddleformers.trainer.fix_evaluation_of_ranks
 """
 
 import tempfile

@@ -18,7 +18,7 @@ from paddle_fused import built_for, libraries
 from paddle_fused.paddle_release import PaddleBuild
 
 from .patches import patch_variables
-from .settings import cann_level, card, check_settings, device_count
+from .settings import cann_level, card, check_settings, checks, device_count
 
 PLUGIN = libraries.folder() / libraries.PLUGIN
 PLUGIN_FOLDER = PLUGIN.parent
@@ -27,6 +27,8 @@ STAMP = Path(libraries.STAMP).name
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent
 SITE_FOLDER = PACKAGE_FOLDER / "site"  # contains only the package paddle_custom_device
+# Paddle's allocator then requests and releases the memory of every tensor, so the checks see its lifetime.
+UNCACHED_MEMORY = {"FLAGS_auto_growth_chunk_size_in_mb": "0", "FLAGS_free_idle_chunk": "1"}
 # Without this, paddle.distributed.launch of Paddle 3.0 ignores custom devices; later releases do not need it.
 LAUNCHED_DEVICE = "PADDLE_XCCL_BACKEND"
 
@@ -46,6 +48,7 @@ def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLD
         # Set even if it is the default, so the supplied package does not need its own default.
         "VIRTUAL_NPU_CANN": cann_level(base),
         LAUNCHED_DEVICE: "npu",
+        **(UNCACHED_MEMORY if checks(base) else {}),
         **patch_variables(base),
     }
 

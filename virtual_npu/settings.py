@@ -91,10 +91,16 @@ def _is_call_of_aclnn(text: str) -> bool:
     return kernel in aclnn_kernels() and re.fullmatch("(:[1-9][0-9]{0,8})?", text[len(kernel) :]) is not None
 
 
+def _are_checks(text: str) -> bool:
+    names = text.split(",")
+    return set(names) <= set(CHECKS) and len(set(names)) == len(names)
+
+
 def _is_cann_release(text: str) -> bool:
     return text in cann_releases.RELEASES or text in cann_releases.SHORT_NAMES
 
 
+CHECKS = ("race", "init", "memory", "sync")
 WARNINGS = ("0", "1", "host")
 LIBOPAPI = ("present", "gone")
 FLASH_ATTENTION_FORMS = ("tensor13", "v10")
@@ -161,6 +167,13 @@ SETTINGS: dict[str, Setting] = {
     ),
     "VIRTUAL_NPU_DRY": Setting(
         "1 accounts for memory, operators and collectives without computing", "0", "0 or 1", _is_switch
+    ),
+    "VIRTUAL_NPU_CHECK": Setting(
+        "errors to look for: race (unordered accesses), init (use of memory that was never written), memory "
+        "(bounds, use after free), sync (host waits for the device, counted by line)",
+        "none",
+        "a list of " + ", ".join(CHECKS) + ", separated by commas",
+        _are_checks,
     ),
     "VIRTUAL_NPU_JOURNAL": Setting(
         "file that records every operator, collective and allocation as a line of JSON",
@@ -258,6 +271,11 @@ def card(environ: Mapping[str, str] = os.environ) -> str:
 def warned_kernels(environ: Mapping[str, str] = os.environ) -> str:
     """The kernels with a warning: 0 (none), 1 (float64) or host (all other fallbacks as well)."""
     return _value("VIRTUAL_NPU_AICPU_WARNINGS", environ)
+
+
+def checks(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The chosen checks, such as ("race", "init")."""
+    return tuple(name for name in CHECKS if name in environ.get("VIRTUAL_NPU_CHECK", "").split(","))
 
 
 def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:

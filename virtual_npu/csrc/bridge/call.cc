@@ -1,5 +1,6 @@
 #include "bridge/call.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "bridge/cpu_arguments.h"
 #include "bridge/kernel_entry.h"
 #include "bridge/thunks.h"
+#include "checks/launch.h"
 #include "dry/kernel.h"
 #include "kernels/one_thread_guard.h"
 #include "observe/aclop.h"
@@ -45,7 +47,10 @@ Slot to_slot(T* pointer) {
   return reinterpret_cast<Slot>(pointer);
 }
 
-void call_bridged(const KernelEntry& entry, Slot* slots, const double* floats) {
+// Leaves the caller's slots unchanged, because the checks may compute a kernel again.
+void call_bridged(const KernelEntry& entry, const Slot* arguments, const double* floats) {
+  Slot slots[kSlots];
+  std::copy(arguments, arguments + entry.signature.integer_slots, slots);
   const auto& context = *reinterpret_cast<const phi::DeviceContext*>(slots[0]);
   CpuArguments cpu(entry, context);
   slots[0] = to_slot(static_cast<phi::DeviceContext*>(cpu.cpu_context()));
@@ -86,6 +91,15 @@ void allocate_outputs(const KernelEntry& entry, const phi::DeviceContext& contex
   }
 }
 
+// Computes the kernel under the checks of VIRTUAL_NPU_CHECK. Collectives are checked where they are issued, and views
+// read no memory.
+template <typename Compute>
+void compute_checked(const KernelEntry& entry, const phi::DeviceContext& context, const TensorPointers& inputs,
+                     const TensorPointers& outputs, const Compute& compute) {
+  if (!config().checks || entry.queues || entry.view) return compute();
+  checks::run_kernel(entry.name, static_cast<const phi::CustomContext&>(context).stream(), inputs, outputs, compute);
+}
+
 // Every kernel starts here: it is recorded, ordered after earlier work, observed, and computed, or handled by
 // dry::call in dry mode. A refused kernel returns before it is observed.
 template <typename Arguments, typename Compute>
@@ -99,7 +113,7 @@ void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compu
   keep_order(entry, arguments.context());
   std::optional<paddle_fused::kernels::OneThreadGuard> one_thread;
   if (entry.one_thread) one_thread.emplace();
-  if (!config().dry && !Launch::is_observed()) {
+  if (!config().dry && !config().checks && !Launch::is_observed()) {
     const RecordPause pause;
     return compute();
   }
@@ -111,7 +125,7 @@ void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compu
   if (config().dry)
     dry::call(entry, *arguments.context(), inputs, outputs, compute);
   else
-    compute();
+    compute_checked(entry, *arguments.context(), inputs, outputs, compute);
   for (const phi::TensorBase* tensor : outputs) launch.track_output(entry.name, tensor);
   for (const phi::TensorBase* tensor : outputs) launch.add_output(tensor);
 }

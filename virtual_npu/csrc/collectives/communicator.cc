@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "collectives/collective.h"
-#include "collectives/source_line.h"
+#include "observe/source_line.h"
 #include "dry/fake_process_group.h"
 #include "observe/journal.h"
 #include "observe/profiler/recording.h"

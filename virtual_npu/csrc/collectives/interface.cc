@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "paddle/phi/core/enforce.h"
+#include "checks/launch.h"
 #include "collectives/communicator.h"
 #include "collectives/reduction.h"
 #include "collectives/store.h"
@@ -106,30 +107,54 @@ C_Status destroy_comm(C_CCLComm communicator) {
   return C_SUCCESS;
 }
 
+// The memory that a collective reads and writes, for the checks.
+void check_memory(CallKind kind, C_Stream stream, const void* send, size_t sent, const void* receive, size_t received) {
+  if (!config().checks) return;
+  std::vector<checks::Range> ranges;
+  if (sent) ranges.push_back({send, sent, false, "its input"});
+  if (received) ranges.push_back({receive, received, true, "its output"});
+  checks::use_memory(word_of(kind), stream, ranges);
+}
+
 C_Status all_reduce(void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, C_CCLComm comm,
                     C_Stream stream) {
   return done([&] {
     check_reduction("all_reduce", dtype, op);
+    const size_t bytes = count * size_of(dtype);
+    check_memory(CallKind::kAllReduce, stream, send, bytes, receive, bytes);
     comm->communicator->all_reduce(send, receive, count, dtype, op, queue_of(stream));
   });
 }
 C_Status broadcast(void* buffer, size_t count, C_DataType dtype, size_t root, C_CCLComm comm, C_Stream stream) {
-  return done([&] { comm->communicator->broadcast(buffer, count, dtype, int(root), queue_of(stream)); });
+  return done([&] {
+    const size_t bytes = count * size_of(dtype);
+    const bool sends = comm->communicator->rank() == int(root);
+    check_memory(CallKind::kBroadcast, stream, buffer, sends ? bytes : 0, buffer, sends ? 0 : bytes);
+    comm->communicator->broadcast(buffer, count, dtype, int(root), queue_of(stream));
+  });
 }
 C_Status reduce_to_root(void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, size_t root,
                         C_CCLComm comm, C_Stream stream) {
   return done([&] {
     check_reduction("reduce", dtype, op);
+    const size_t bytes = count * size_of(dtype);
+    check_memory(CallKind::kReduce, stream, send, bytes, receive, comm->communicator->rank() == int(root) ? bytes : 0);
     comm->communicator->reduce(send, receive, count, dtype, op, int(root), queue_of(stream));
   });
 }
 C_Status all_gather(void* send, void* receive, size_t count, C_DataType dtype, C_CCLComm comm, C_Stream stream) {
-  return done([&] { comm->communicator->all_gather(send, receive, count, dtype, queue_of(stream)); });
+  return done([&] {
+    const size_t bytes = count * size_of(dtype);
+    check_memory(CallKind::kAllGather, stream, send, bytes, receive, bytes * comm->communicator->ranks());
+    comm->communicator->all_gather(send, receive, count, dtype, queue_of(stream));
+  });
 }
 C_Status reduce_scatter(void* send, void* receive, size_t count, C_DataType dtype, C_CCLReduceOp op, C_CCLComm comm,
                         C_Stream stream) {
   return done([&] {
     check_reduction("reduce_scatter", dtype, op);
+    const size_t bytes = count * size_of(dtype);
+    check_memory(CallKind::kReduceScatter, stream, send, bytes * comm->communicator->ranks(), receive, bytes);
     comm->communicator->reduce_scatter(send, receive, count, dtype, op, queue_of(stream));
   });
 }
@@ -141,6 +166,8 @@ C_Status all_to_all(const void** send, const size_t* send_count, const C_DataTyp
     for (size_t i = 0; i < ranks; ++i)
       parts.push_back({send[i], send_count[i] * size_of(send_dtype[i]), receive[i],
                        receive_count[i] * size_of(receive_dtype[i])});
+    for (const Communicator::Part& part : parts)
+      check_memory(CallKind::kAllToAll, stream, part.send, part.send_bytes, part.receive, part.receive_bytes);
     comm->communicator->all_to_all(std::move(parts), send_dtype[0], queue_of(stream));
   });
 }
@@ -188,10 +215,16 @@ Transfer transfer_of(bool send, void* data, size_t count, C_DataType dtype, size
   return one;
 }
 C_Status send(void* data, size_t count, C_DataType dtype, size_t to, C_CCLComm comm, C_Stream stream) {
-  return done([&] { transfer(transfer_of(true, data, count, dtype, to), comm, stream); });
+  return done([&] {
+    check_memory(CallKind::kSend, stream, data, count * size_of(dtype), nullptr, 0);
+    transfer(transfer_of(true, data, count, dtype, to), comm, stream);
+  });
 }
 C_Status receive(void* data, size_t count, C_DataType dtype, size_t from, C_CCLComm comm, C_Stream stream) {
-  return done([&] { transfer(transfer_of(false, data, count, dtype, from), comm, stream); });
+  return done([&] {
+    check_memory(CallKind::kReceive, stream, nullptr, 0, data, count * size_of(dtype));
+    transfer(transfer_of(false, data, count, dtype, from), comm, stream);
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/no_compute_guard.h"
+#include "checks/launch.h"
 #include "observe/launch.h"
 
 namespace paddle {
@@ -25,6 +26,7 @@ class OperatorCall {
 
  private:
   Launch launch_;
+  std::optional<checks::OperatorCheck> check_;
   std::optional<paddle_fused::kernels::NoComputeGuard> no_compute_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 
 namespace virtual_npu {
@@ -68,6 +69,20 @@ Card card() {
   throw refusal("VIRTUAL_NPU_CARD", text, "910b, 910c or 950");
 }
 
+unsigned checks() {
+  const char* value = value_of("VIRTUAL_NPU_CHECK");
+  unsigned chosen = 0;
+  std::istringstream names(value ? value : "");
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name == "race") chosen |= kCheckRace;
+    else if (name == "init") chosen |= kCheckInit;
+    else if (name == "memory") chosen |= kCheckMemory;
+    else if (name == "sync") chosen |= kCheckSync;
+    else throw refusal("VIRTUAL_NPU_CHECK", value, "a list of race, init, memory and sync, separated by commas");
+  }
+  return chosen;
+}
+
 Config read() {
   Config config;
   config.card = card();
@@ -85,6 +100,10 @@ Config read() {
     config.devices = int(devices);
   }
   config.dry = flag("VIRTUAL_NPU_DRY", false);
+  config.checks = checks();
+  if (config.dry && config.checks)
+    throw std::invalid_argument(
+        "VIRTUAL_NPU_CHECK checks computed values and running work; VIRTUAL_NPU_DRY=1 does not compute. Unset one of them.");
   if (const char* journal = value_of("VIRTUAL_NPU_JOURNAL")) config.journal = journal;
   config.memory_bytes = config.dry ? kUnlimited : default_capacity();
   if (value_of("VIRTUAL_NPU_MEMORY_GB")) {

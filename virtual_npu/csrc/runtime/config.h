@@ -7,12 +7,16 @@ namespace virtual_npu {
 
 enum class Card { k910B, k910C, k950 };
 
+// Bits of Config::checks.
+enum Check : unsigned { kCheckRace = 1, kCheckInit = 2, kCheckMemory = 4, kCheckSync = 8 };
+
 struct Config {
   int devices = 8;             // VIRTUAL_NPU_DEVICES: 1..16 (Paddle keeps memory statistics for 16 devices)
   size_t memory_bytes = 0;     // VIRTUAL_NPU_MEMORY_GB: capacity of each device
   bool strict = false;         // VIRTUAL_NPU_STRICT: refuse kernels that a card runs on the host CPU
   bool bridge = true;          // VIRTUAL_NPU_BRIDGE: run Paddle's CPU kernels as npu kernels
   bool trace = false;          // VIRTUAL_NPU_TRACE: print every kernel call
+  unsigned checks = 0;         // VIRTUAL_NPU_CHECK: the checks of checks/, bits of Check
   bool warns = true;           // VIRTUAL_NPU_AICPU_WARNINGS: warn about float64; aicpu_warnings.py reads it as well
   bool dry = false;            // VIRTUAL_NPU_DRY: account for memory and operators without computing
   std::string journal;         // VIRTUAL_NPU_JOURNAL: the file of observe/journal.h, or empty
@@ -31,5 +35,7 @@ struct Config {
 
 // Throws std::invalid_argument with a message for the user if a variable is invalid.
 const Config& config();
+
+inline bool is_checked(Check check) { return config().checks & check; }
 
 }  // namespace virtual_npu

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 
+#include "checks/allocations.h"
 #include "runtime/config.h"
 
 namespace virtual_npu {
@@ -112,16 +113,20 @@ void* allocate(int device, size_t requested) {
     address = host_allocate(size);
   }
   if (!address) used(device) -= size;
+  if (address && config().checks) checks::track(address, size);
   return address;
 }
 
 void release(int device, void* address, size_t requested) {
   const size_t size = rounded(requested);
   used(device) -= size;
-  if (config().dry)
+  if (config().dry) {
     munmap(address, size);
-  else
+  } else if (config().checks) {
+    for (const checks::Block& block : checks::untrack(address, size)) block_cache().keep(block.bytes, block.address);
+  } else {
     block_cache().keep(size, address);
+  }
 }
 
 size_t used_bytes(int device) { return used(device); }

@@ -9,6 +9,7 @@
 #include "paddle/phi/backends/device_ext.h"
 #include "bridge/calling_convention.h"
 #include "bridge/install.h"
+#include "checks/launch.h"
 #include "collectives/interface.h"
 #include "dry/known_values.h"
 #include "observe/copy.h"
@@ -76,15 +77,27 @@ C_Status host_memory_deallocate(const C_Device, void* address, size_t) {
   std::free(address);
   return C_SUCCESS;
 }
-C_Status memory_copy_h2d(const C_Device device, void* to, const void* from, size_t size) {
+C_Status copy_to_device(const C_Device device, void* to, const void* from, size_t size) {
   observe_copy(kHostToDevice, device->id, size,
                [=] { config().dry ? dry::to_device(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
 }
-C_Status memory_copy_d2h(const C_Device device, void* to, const void* from, size_t size) {
+C_Status copy_to_host(const C_Device device, void* to, const void* from, size_t size) {
   observe_copy(kDeviceToHost, device->id, size,
                [=] { config().dry ? dry::to_host(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
+}
+// A copy of the host, or of `stream` unless it is null, for the checks.
+void check_copy(const char* name, C_Stream stream, const void* device_memory, size_t size, bool writes) {
+  if (config().checks) checks::use_memory(name, stream, {{device_memory, size, writes, "device memory"}});
+}
+C_Status memory_copy_h2d(const C_Device device, void* to, const void* from, size_t size) {
+  check_copy(kHostToDevice, nullptr, to, size, true);
+  return copy_to_device(device, to, from, size);
+}
+C_Status memory_copy_d2h(const C_Device device, void* to, const void* from, size_t size) {
+  check_copy(kDeviceToHost, nullptr, from, size, false);
+  return copy_to_host(device, to, from, size);
 }
 C_Status memory_copy_d2d(const C_Device device, void* to, const void* from, size_t size) {
   copy_on_device(nullptr, device->id, to, from, size);
@@ -92,12 +105,14 @@ C_Status memory_copy_d2d(const C_Device device, void* to, const void* from, size
 }
 // Copies from and to the host first wait until the stream is empty.
 C_Status async_memory_copy_h2d(const C_Device device, C_Stream stream, void* to, const void* from, size_t size) {
+  check_copy(kHostToDevice, stream, to, size, true);
   before_kernel(stream);
-  return memory_copy_h2d(device, to, from, size);
+  return copy_to_device(device, to, from, size);
 }
 C_Status async_memory_copy_d2h(const C_Device device, C_Stream stream, void* to, const void* from, size_t size) {
+  check_copy(kDeviceToHost, stream, from, size, false);
   before_kernel(stream);
-  return memory_copy_d2h(device, to, from, size);
+  return copy_to_host(device, to, from, size);
 }
 C_Status async_memory_copy_d2d(const C_Device device, C_Stream stream, void* to, const void* from, size_t size) {
   copy_on_device(stream, device->id, to, from, size);

@@ -13,6 +13,7 @@ void Python::find(Function* function, const char* name) {
 Python::Python() {
   find(&is_initialized, "Py_IsInitialized");
   find(&state_of_this_thread, "PyGILState_GetThisThreadState");
+  find(&holds_lock, "PyGILState_Check");
   find(&acquire, "PyGILState_Ensure");
   find(&release, "PyGILState_Release");
   find(&frame, "PyEval_GetFrame");

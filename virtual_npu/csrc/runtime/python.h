@@ -7,6 +7,7 @@ struct Python {
   using Object = void*;
   int (*is_initialized)();
   Object (*state_of_this_thread)();
+  int (*holds_lock)();
   int (*acquire)();
   void (*release)(int);
   Object (*frame)();

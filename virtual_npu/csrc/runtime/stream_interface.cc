@@ -7,6 +7,8 @@
 #include "paddle/phi/backends/context_pool.h"
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "paddle/phi/core/enforce.h"
+#include "checks/clocks.h"
+#include "checks/launch.h"
 #include "dry/known_values.h"
 #include "observe/copy.h"
 #include "runtime/config.h"
@@ -77,6 +79,7 @@ C_Status destroy_stream(const C_Device, C_Stream stream) {
     std::lock_guard<std::mutex> lock(all.mutex);
     all.handles.erase(stream);
   }
+  if (config().checks) checks::stream_is_gone(stream);
   delete stream;
   return C_SUCCESS;
 }
@@ -106,10 +109,12 @@ C_Status create_event(const C_Device, C_Event* event) {
   return *event ? C_SUCCESS : C_FAILED;
 }
 C_Status destroy_event(const C_Device, C_Event event) {
+  if (config().checks) checks::event_is_gone(event);
   delete event;
   return C_SUCCESS;
 }
 C_Status record_event(const C_Device, C_Stream stream, C_Event event) {
+  if (config().checks) checks::event_is_recorded(event, stream);
   std::lock_guard<std::mutex> lock(event->mutex);
   event->mark = stream ? Mark{stream->stream, stream->stream->last()} : Mark{};
   return C_SUCCESS;
@@ -119,25 +124,35 @@ Mark mark_of(C_Event event) {
   return event->mark;
 }
 // Failed work counts as finished. Called in destructors, so it must not throw.
-C_Status query_event(const C_Device, C_Event event) { return mark_of(event).passed() ? C_SUCCESS : C_FAILED; }
+C_Status query_event(const C_Device, C_Event event) {
+  if (!mark_of(event).passed()) return C_FAILED;
+  if (config().checks) checks::event_is_found_complete(event);
+  return C_SUCCESS;
+}
 
 C_Status synchronize_device(const C_Device device) {
   return waited([&] {
     const auto streams = streams_on(device->id);
     for (const auto& stream : streams) stream->wait_for(stream->last(), 1e9);
     for (const auto& stream : streams) stream->throw_unheard_failure();
+    if (config().checks) checks::host_waits_for_all_streams();
   });
 }
 C_Status synchronize_stream(const C_Device, C_Stream stream) {
   return waited([&] {
     if (stream) stream->stream->drain();
+    if (config().checks) checks::host_waits_for_stream(stream);
   });
 }
 C_Status synchronize_event(const C_Device, C_Event event) {
-  return waited([&] { mark_of(event).wait(); });
+  return waited([&] {
+    mark_of(event).wait();
+    if (config().checks) checks::host_waits_for_event(event);
+  });
 }
 C_Status stream_wait_event(const C_Device, C_Stream stream, C_Event event) {
   const Mark mark = mark_of(event);
+  if (config().checks) checks::stream_waits(stream, event);
   if (!mark.stream || (stream && mark.stream == stream->stream)) return C_SUCCESS;
   if (mark.passed() || is_compute_stream(stream)) return waited([&] { mark.wait(); });
   stream->stream->submit([mark] { mark.wait(); });
@@ -166,6 +181,8 @@ void before_kernel(C_Stream stream) {
 }
 
 void copy_on_device(C_Stream stream, int device, void* to, const void* from, size_t size) {
+  if (config().checks)
+    checks::use_memory(kDeviceToDevice, stream, {{from, size, false, "device memory"}, {to, size, true, "device memory"}});
   const auto copy = [=] {
     if (config().dry)
       dry::on_device(to, from, size);

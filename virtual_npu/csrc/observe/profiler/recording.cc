@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "paddle/phi/common/memory_utils.h"
-#include "collectives/source_line.h"
+#include "observe/source_line.h"
 #include "runtime/memory.h"
 
 namespace virtual_npu {

@@ -1,4 +1,4 @@
-#include "collectives/source_line.h"
+#include "observe/source_line.h"
 
 #include <dlfcn.h>
 
@@ -57,6 +57,11 @@ std::string source_line() {
   const std::string line = innermost_line(py);
   py.release(state);
   return line.empty() ? "a static program" : line;
+}
+
+std::string source_line_without_waiting() {
+  const Python& py = python();
+  return py.is_there() && py.holds_lock() ? innermost_line(py) : "";
 }
 
 }  // namespace virtual_npu

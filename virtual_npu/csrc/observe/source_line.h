@@ -8,4 +8,8 @@ namespace virtual_npu {
 // Python, such as the threads of the static graph's executor.
 std::string source_line();
 
+// The same, or an empty string if the calling thread does not hold the interpreter lock. Never waits for it, so it may
+// be called under other locks.
+std::string source_line_without_waiting();
+
 }  // namespace virtual_npu

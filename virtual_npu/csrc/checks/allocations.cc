@@ -1,0 +1,200 @@
+#include "checks/allocations.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "checks/finding.h"
+#include "checks/poison.h"
+#include "observe/source_line.h"
+#include "runtime/config.h"
+
+namespace virtual_npu {
+namespace checks {
+namespace {
+
+constexpr size_t kQuarantine = size_t{256} << 20;  // bytes of freed memory that are not reused yet
+
+struct Access {
+  const char *begin, *end;
+  Epoch epoch;
+  bool writes;
+  Work work;
+};
+
+struct Allocation {
+  size_t bytes = 0;
+  bool may_be_unwritten = true;
+  Work origin;
+  std::vector<Access> accesses;  // that later accesses can conflict with
+};
+
+struct Freed {
+  size_t bytes = 0;
+  std::string by;  // the program line
+};
+
+struct Memory {
+  std::mutex mutex;
+  std::map<const char*, Allocation> allocations;
+  std::map<const char*, Freed> freed;
+  std::deque<const char*> quarantine;  // in the order of release
+  size_t quarantined = 0;
+};
+
+Memory& memory() {
+  static auto* memory = new Memory;  // memory is released after static objects are gone
+  return *memory;
+}
+
+template <typename Map>
+auto* find(Map& map, const void* address) {
+  const auto* at = static_cast<const char*>(address);
+  auto next = map.upper_bound(at);
+  if (next == map.begin()) return static_cast<decltype(&next->second)>(nullptr);
+  --next;
+  return at < next->first + next->second.bytes ? &next->second : nullptr;
+}
+
+
+const char* stream_of(Epoch epoch) {
+  if (epoch.actor == kHost) return " (host) ";
+  return is_compute(epoch.actor) ? " (compute stream) " : " (communication stream) ";
+}
+
+// What the program lacks between an earlier access and a later one.
+const char* missing_wait(Epoch earlier, Epoch later) {
+  if (later.actor == kHost) return "Synchronize the stream before the host accesses the memory";
+  if (earlier.actor == kHost) return "Launch the work after the host's access";
+  if (is_compute(later.actor)) return "Call wait() on the earlier call's task first";
+  return "Let the later work's stream wait for an event that is recorded after the earlier work";
+}
+
+std::string conflict_text(const Access& earlier, const Range& range, Epoch epoch, const Work& work) {
+  return *work + stream_of(epoch) + (range.writes ? "writes " : "reads ") + range.tensor + ", which the earlier " +
+         *earlier.work + stream_of(earlier.epoch) + (earlier.writes ? "writes" : "reads") +
+         ". Nothing orders the two. " + missing_wait(earlier.epoch, epoch) + ".";
+}
+
+}  // namespace
+
+void track(void* address, size_t bytes) {
+  if (is_checked(kCheckInit) || is_checked(kCheckMemory)) poison(address, bytes);
+  Memory& all = memory();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.allocations[static_cast<char*>(address)].bytes = bytes;
+}
+
+std::vector<Block> untrack(void* address, size_t bytes) {
+  const auto* at = static_cast<char*>(address);
+  Memory& all = memory();
+  std::string pending;
+  std::vector<Block> reusable;
+  {
+    std::lock_guard<std::mutex> lock(all.mutex);
+    const auto entry = all.allocations.find(at);
+    if (entry == all.allocations.end()) return {{address, bytes}};
+    for (const Access& access : entry->second.accesses)
+      if (is_checked(kCheckMemory) && access.epoch.actor != kHost && !is_over(access.epoch)) pending = *access.work;
+    all.allocations.erase(entry);
+    if (!is_checked(kCheckMemory)) return {{address, bytes}};
+    all.freed[at] = {bytes, source_line_without_waiting()};
+    all.quarantine.push_back(at);
+    all.quarantined += bytes;
+    while (all.quarantined > kQuarantine) {
+      const char* oldest = all.quarantine.front();
+      const size_t size = all.freed[oldest].bytes;
+      reusable.push_back({const_cast<char*>(oldest), size});
+      all.quarantined -= size;
+      all.freed.erase(oldest);
+      all.quarantine.pop_front();
+    }
+  }
+  poison(address, bytes);
+  if (!pending.empty()) {
+    const std::string line = source_line_without_waiting();
+    raise_at_next_launch("memory", "memory is freed" + (line.empty() ? "" : " at " + line) + " while " + pending +
+                                       " still uses it on its stream. Keep the tensor until the work is done: call "
+                                       "wait() on its task first.");
+  }
+  return reusable;
+}
+
+void check_bounds(const Range& range, const Work& work) {
+  if (range.bytes == 0) return;
+  std::string text;
+  {
+    Memory& all = memory();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    const auto* begin = static_cast<const char*>(range.address);
+    const Allocation* allocation = find(all.allocations, begin);
+    if (allocation) {
+      const auto entry = std::prev(all.allocations.upper_bound(begin));
+      const size_t left = entry->first + entry->second.bytes - begin;
+      if (range.bytes <= left) return;
+      text = *work + " uses " + std::to_string(range.bytes) + " bytes of " + range.tensor + ", but only " +
+             std::to_string(left) + " bytes of its memory are left there. Its shape, strides or offset exceed its memory.";
+    } else if (const Freed* freed = find(all.freed, begin)) {
+      text = *work + " uses " + range.tensor + ", whose memory is freed" +
+             (freed->by.empty() ? "" : " at " + freed->by) + ". Keep the tensor that owns the memory.";
+    } else {
+      return;  // host memory, which some operators accept
+    }
+  }
+  raise_finding("memory", text);
+}
+
+void check_order(const Range& range, Epoch epoch, const Work& work) {
+  const auto* begin = static_cast<const char*>(range.address);
+  const char* end = begin + range.bytes;
+  std::optional<std::string> conflict;
+  {
+    Memory& all = memory();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    Allocation* allocation = find(all.allocations, begin);
+    if (!allocation || range.bytes == 0) return;
+    auto& accesses = allocation->accesses;
+    for (const Access& access : accesses) {
+      const bool conflicts = access.begin < end && begin < access.end && (access.writes || range.writes);
+      if (!conflicts || access.epoch.actor == epoch.actor || is_ordered(access.epoch, epoch.actor)) continue;
+      conflict = conflict_text(access, range, epoch, work);
+      break;
+    }
+    // A write replaces everything inside its range; a read replaces reads of its own actor.
+    const auto is_replaced = [&](const Access& access) {
+      return begin <= access.begin && access.end <= end &&
+             (range.writes || (!access.writes && access.epoch.actor == epoch.actor));
+    };
+    accesses.erase(std::remove_if(accesses.begin(), accesses.end(), is_replaced), accesses.end());
+    accesses.push_back({begin, end, epoch, range.writes, work});
+  }
+  if (conflict && is_checked(kCheckRace)) raise_finding("race", *conflict);
+}
+
+bool may_be_unwritten(const void* address) {
+  std::lock_guard<std::mutex> lock(memory().mutex);
+  const Allocation* allocation = find(memory().allocations, address);
+  return allocation && allocation->may_be_unwritten;
+}
+
+void set_written(const void* address) {
+  std::lock_guard<std::mutex> lock(memory().mutex);
+  if (Allocation* allocation = find(memory().allocations, address)) allocation->may_be_unwritten = false;
+}
+
+void name_origin(const void* address, const Work& work) {
+  std::lock_guard<std::mutex> lock(memory().mutex);
+  Allocation* allocation = find(memory().allocations, address);
+  if (allocation && !allocation->origin) allocation->origin = work;
+}
+
+Work origin_of(const void* address) {
+  std::lock_guard<std::mutex> lock(memory().mutex);
+  const Allocation* allocation = find(memory().allocations, address);
+  return allocation ? allocation->origin : nullptr;
+}
+
+}  // namespace checks
+}  // namespace virtual_npu

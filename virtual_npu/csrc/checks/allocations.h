@@ -1,0 +1,51 @@
+// Device allocations and the accesses to them, for the checks of VIRTUAL_NPU_CHECK.
+//
+// While a check is on, Paddle caches no memory (activation.py sets its flags), so a tensor's memory is one allocation.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checks/clocks.h"
+
+namespace virtual_npu {
+namespace checks {
+
+// "'matmul' at train.py:12", shared by the accesses of one launch.
+using Work = std::shared_ptr<const std::string>;
+
+struct Block {
+  void* address;
+  size_t bytes;
+};
+
+// Memory of the plugin's allocator. Called while Paddle holds the lock of its allocator: no Python, no exceptions.
+void track(void* address, size_t bytes);
+// Returns the blocks that the allocator may reuse now: freed memory stays in quarantine for some time.
+std::vector<Block> untrack(void* address, size_t bytes);
+
+// A range of device memory that work uses. `tensor` describes it: "its input 1 (float32 [2, 3])".
+struct Range {
+  const void* address;
+  size_t bytes;
+  bool writes;
+  std::string tensor;
+};
+
+// Raises a finding of the memory check if the range is not inside an allocation.
+void check_bounds(const Range& range, const Work& work);
+// Adds an access, and raises a finding of the race check if an earlier access is not ordered before it.
+void check_order(const Range& range, Epoch epoch, const Work& work);
+
+// Whether the memory may contain poison. False for host memory.
+bool may_be_unwritten(const void* address);
+void set_written(const void* address);
+// Names the work that allocated the memory, unless it is known.
+void name_origin(const void* address, const Work& work);
+// The work that allocated the memory, or nullptr.
+Work origin_of(const void* address);
+
+}  // namespace checks
+}  // namespace virtual_npu

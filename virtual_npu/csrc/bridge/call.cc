@@ -104,7 +104,7 @@ void compute_checked(const KernelEntry& entry, const phi::DeviceContext& context
 // dry::call in dry mode. A refused kernel returns before it is observed.
 template <typename Arguments, typename Compute>
 void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
-  if (record_call(entry)) {
+  if (!entry.generic && record_call(entry)) {
     report_host_fallback(entry, arguments);
     if (entry.aclop) before_aclop(entry.name, entry.aclop);
     if (refuses_call(entry.name, entry.dtype))

@@ -12,6 +12,7 @@
 #include "bridge/kernel_entry.h"
 #include "bridge/reshard.h"
 #include "bridge/thunks.h"
+#include "runtime/config.h"
 
 namespace virtual_npu {
 namespace {
@@ -145,8 +146,22 @@ class Installer {
     const KernelKey npu(npu_backend(), key.layout(), key.dtype());
     if (kernels_.count(npu) || has_plugin_kernel(npu)) return;
     Kernel kernel(generic);
+    if (config().checks) check_generic(&kernel, key.dtype());
     replace_backend(&kernel, Backend::CUSTOM);
     added_.emplace_back(npu, kernel);
+  }
+
+  void check_generic(Kernel* kernel, DataType dtype) {
+    Signature signature;
+    if (!signature.read(kernel->args_def()) || entry_count() == VIRTUAL_NPU_THUNKS) return;
+    if (kernel->kernel_registered_type_ != phi::KernelRegisteredType::FUNCTION) return;
+    const int number = entry_count();
+    KernelEntry& entry = new_entry(name_, dtype);
+    entry.native = entry.generic = true;
+    entry.function = kernel->fn_;
+    entry.variadic_function = kernel->variadic_fn_;
+    entry.signature = std::move(signature);
+    route(kernel, number);
   }
 
   const std::string& name_;

@@ -52,6 +52,7 @@ struct KernelEntry {
   bool view = false;                // of the strided layout: returns a view of its input if possible
   bool one_thread = false;          // not to be computed on several threads
   bool native = false;              // written for npu tensors: observed, not bridged
+  bool generic = false;             // Paddle's kernel for all custom devices: seen by the checks only
   bool without_tensors = false;     // of the self-test (calling_convention.cc): only called
   // For a 16-bit type without a CPU kernel: tensors of this type are cast to float32 and back.
   phi::DataType promoted = phi::DataType::UNDEFINED;

@@ -38,19 +38,29 @@ SEQUENCE_PARALLEL = {**TENSOR_PARALLEL, "sequence_parallel": True}
 DATA_PARALLEL = {"sharding": "", "gradient_accumulation_steps": 1}
 STAGE_1 = {"sharding": "stage1", "gradient_accumulation_steps": 1}
 STAGE_2 = {"sharding": "stage2", "gradient_accumulation_steps": 1}
-# (family, dtype, changes of the published file, more changes on two ranks). LoRA is not compared under tensor
-# parallelism, where its random weights are others.
+START_ALIKE = {  # tensor-parallel ranks draw other random weights for LoRA than one process
+    "LLM_NPU_ON_IMPORT": "paddleformers.peft.lora.lora_model=same_lora",
+    "PYTHONPATH": str(front_ends.HERE),
+}
+# (family, dtype, changes of the published file, more changes on two ranks).
 ROWS = {
     "PaddleOCR-VL, data parallel, float32": ("paddleocr_vl", "float32", {}, DATA_PARALLEL),
     "PaddleOCR-VL, tensor parallel, float32": ("paddleocr_vl", "float32", {}, TENSOR_PARALLEL),
     "PaddleOCR-VL, stage 1": ("paddleocr_vl", "bfloat16", {}, STAGE_1),
     "PaddleOCR-VL, stage 2": ("paddleocr_vl", "bfloat16", {}, STAGE_2),
+    "PaddleOCR-VL, LoRA, tensor parallel, float32": ("paddleocr_vl", "float32", LORA, TENSOR_PARALLEL),
     "PaddleOCR-VL, LoRA, stage 1": ("paddleocr_vl", "bfloat16", LORA, STAGE_1),
     "Qwen2.5-VL, data parallel, float32": ("qwen2_5_vl", "float32", {}, DATA_PARALLEL),
     "Qwen2.5-VL, tensor and sequence parallel, float32": ("qwen2_5_vl", "float32", {}, SEQUENCE_PARALLEL),
     "Qwen2.5-VL, tensor and sequence parallel": ("qwen2_5_vl", "bfloat16", {}, SEQUENCE_PARALLEL),
     "Qwen2.5-VL, stage 1": ("qwen2_5_vl", "bfloat16", {}, STAGE_1),
     "Qwen2.5-VL, stage 2": ("qwen2_5_vl", "bfloat16", {}, STAGE_2),
+    "Qwen2.5-VL, LoRA, tensor and sequence parallel, float32": (
+        "qwen2_5_vl",
+        "float32",
+        LORA,
+        SEQUENCE_PARALLEL,
+    ),
     "Qwen2.5-VL, LoRA, stage 1": ("qwen2_5_vl", "bfloat16", LORA, STAGE_1),
     "Qwen3-VL, tensor and sequence parallel": ("qwen3_vl", "bfloat16", {}, SEQUENCE_PARALLEL),
 }
@@ -70,7 +80,7 @@ def run(run_python, tmp_path_factory):
         content = configuration(model_type, task(model_type), **SHORT)
         if model_type == "paddleocr_vl":
             content |= with_template(write_template(folder))
-        more = {"ASCEND_RT_VISIBLE_DEVICES": devices, "timeout": SECONDS}
+        more = {**START_ALIKE, "ASCEND_RT_VISIBLE_DEVICES": devices, "timeout": SECONDS}
         done, logs = train(run_python, FUSED, folder / "run", content | dict(changes), **more)
         return finished(done, logs, STEPS)
 

@@ -33,6 +33,7 @@ def apply() -> None:
     parallel.fix_deepseek_stage_labels()
     parallel.fix_norms_of_heads()
     parallel.fix_qwen3_moe_last_norm()
+    parallel.fix_lora_of_row_parallel_layers()
     deepseek.fix_heads()
     deepseek.fix_rotated_key()
     deepseek.fix_routers_and_experts()

@@ -110,3 +110,27 @@ def fix_qwen3_moe_last_norm() -> None:
             self.norm.enable_sequence_parallel()
 
     Qwen3MoeModel.__init__ = __init__
+
+
+@functools.cache
+def fix_lora_of_row_parallel_layers() -> None:
+    """PaddleFormers 1.1 and 1.2: under tensor parallelism over N ranks, LoRA's matrices A of row-parallel
+    layers start sqrt(N) times too large.
+
+    The initializer's bound is 1 / sqrt(rows), and a rank's matrix has 1 / N of the rows. The patch scales the
+    matrix to the bound of all rows. The ranks still draw other random numbers than one process.
+    """
+    from paddleformers.peft.lora import lora_layers
+
+    for layer in (lora_layers.RowParallelLoRALinear, lora_layers.RowSequenceParallelLoRALinear):
+        layer.__init__ = _with_bound_of_all_rows(layer.__init__)
+
+
+def _with_bound_of_all_rows(build):
+    @functools.wraps(build)
+    def __init__(self, in_features, *arguments, **named):
+        build(self, in_features, *arguments, **named)
+        with paddle.no_grad():
+            self.lora_A.set_value(self.lora_A * (self.lora_A.shape[0] / in_features) ** 0.5)
+
+    return __init__

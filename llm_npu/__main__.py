@@ -19,7 +19,7 @@ class Command(NamedTuple):
     """A row of the table of commands.
 
     Attributes:
-        listens: the moment named if a signal comes before the command handles signals itself.
+        listens: the phase that the exit message names if a signal arrives before the command handles signals.
         explains: whether errors that Paddle raises get the doctor's explanation.
         prints_result: whether lost output makes the exit code 1.
     """

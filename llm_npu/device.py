@@ -52,12 +52,11 @@ class VisibleCards:
 def find_cards(
     dev: Path = Path("/dev"), site_packages: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> VisibleCards:
-    """Looks for the plugin for cards, the driver and the cards.
+    """Find the plugin for cards, the driver and the cards.
 
-    ``dev`` is the folder of device nodes and ``site_packages`` the one that paddle is installed in, where
-    Paddle looks for plugins; a plugin folder named by CUSTOM_DEVICE_ROOT comes first, as it does in Paddle.
-    The driver's nodes are ``davinci_manager`` and, for each card, ``davinci<N>``. ASCEND_RT_VISIBLE_DEVICES
-    may hide cards.
+    ``dev`` is the folder of device nodes. ``site_packages`` is the folder in which paddle is installed and
+    Paddle looks for plugins; CUSTOM_DEVICE_ROOT takes precedence, as in Paddle. The driver's nodes are
+    ``davinci_manager`` and, for each card, ``davinci<N>``. ASCEND_RT_VISIBLE_DEVICES may hide cards.
     """
     missing = []
     if site_packages is None and (paddle := virtual_npu.paddle_folder()):
@@ -66,7 +65,7 @@ def find_cards(
     if plugin is None:
         missing.append("the package paddle-custom-npu is not installed next to paddle")
     if not (dev / "davinci_manager").exists():
-        missing.append(f"the Ascend driver is not there (no {dev / 'davinci_manager'})")
+        missing.append(f"the Ascend driver is missing (no {dev / 'davinci_manager'})")
     count = sum(re.fullmatch(r"davinci\d+", node.name) is not None for node in dev.glob("davinci*"))
     if count == 0:
         missing.append(f"there is no card (no {dev / 'davinci<N>'})")
@@ -79,27 +78,27 @@ def find_cards(
 
 
 def decide(name: str, cards: VisibleCards, virtual_is_active: bool, virtual_count: int) -> Device:
-    """The device that ``name`` means on a machine with ``cards``; nothing is changed.
+    """The device that ``name`` selects on a machine with ``cards``; changes nothing.
 
-    ``virtual_is_active``: the environment has chosen the virtual NPU already, which is kept unless
-    ``npu:card`` is asked for. UserError for an unknown name, for an id that no device has, and for
-    ``npu:card`` with no card.
+    ``virtual_is_active``: the environment has already selected the virtual NPU, which is kept unless
+    ``npu:card`` is requested. Raises UserError for an unknown name or id, and for ``npu:card`` without a
+    card.
     """
     match = re.fullmatch(r"(cpu)|npu:(card)|(virtual_npu|npu)(?::(\d+))?", name, re.ASCII)
     if match is None:
-        raise UserError(f"The device {name!r} is not known. Accepted are: {ACCEPTED}.")
+        raise UserError(f"The device {name!r} is unknown; accepted: {ACCEPTED}")
     cpu, only_card, npu, index = match.groups()
     if cpu:
-        return Device("cpu", "cpu", "cpu was asked for")
+        return Device("cpu", "cpu", "cpu was requested")
     if only_card:
         if cards.missing:
             raise UserError(
                 f"npu:card requires an Ascend card, but none is usable: {'; '.join(cards.missing)}. "
                 "Use npu to run on the virtual NPU instead."
             )
-        return Device("npu", "card", "npu:card was asked for")
+        return Device("npu", "card", "npu:card was requested")
     if npu == "virtual_npu":
-        kind, reason = "virtual", "virtual_npu was asked for"
+        kind, reason = "virtual", "virtual_npu was requested"
     elif virtual_is_active:
         kind, reason = "virtual", "the environment has chosen the virtual NPU"
     elif cards.missing:
@@ -123,14 +122,13 @@ def decide(name: str, cards: VisibleCards, virtual_is_active: bool, virtual_coun
 
 
 def select(name: str) -> Device:
-    """Makes ``name`` the device of this process and of those it starts, and says what it became.
+    """Select ``name`` as the device of this process and its children, and return the device.
 
-    To be called before paddle is imported; afterwards only a choice that agrees with the one in force is
-    accepted.
+    Call it before paddle is imported; afterwards only the current device is accepted.
 
-    Raises UserError for a name or an id that cannot be had (see ``decide``) and for a bad variable of the
-    virtual NPU or of the host's kernels, and RuntimeError if the virtual NPU is not usable or paddle is
-    imported with another choice.
+    Raises UserError for an unavailable name or id (see ``decide``) and for an invalid variable of the virtual
+    NPU or the host kernels. Raises RuntimeError if the virtual NPU is not usable, or if paddle was imported
+    with another device.
     """
     machines.check()
     cards = find_cards()
@@ -147,7 +145,8 @@ def select(name: str) -> Device:
     if "paddle" in sys.modules:
         if os.environ.get("CUSTOM_DEVICE_ROOT", "") != wanted:
             raise RuntimeError(
-                f"paddle is imported already with other devices; choose {name} before that, in a new process."
+                f"paddle was already imported with another device; select {name} before the import, in a new "
+                "process"
             )
         return device
     virtual_npu.deactivate()

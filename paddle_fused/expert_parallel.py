@@ -3,12 +3,13 @@
     out[t] = sum over k < K of probs[t, k] * expert_i(tokens[t]),  i = indices[t, k]
 
 Rows are sorted by expert, and so by rank. The ranks exchange the number of rows of every expert, which each
-reads once on the host, then the rows, in pairwise rounds that cannot deadlock where a send blocks until it is
-received. Work that does not need the experts, such as a shared expert, can be computed during the dispatch.
+rank reads once on the host, and then the rows. The pairwise rounds cannot deadlock, even if a send blocks
+until it is received. Work that does not need the experts, such as a shared expert, can be computed during the
+dispatch.
 
 With several chunks, a rank's experts are computed in groups of consecutive experts: while a group computes,
 the rows of the next groups arrive, and the results of the previous ones return. The gradients are
-exchanged likewise. An expert's rows stay together, so the bits do not depend on the number of chunks.
+exchanged likewise. An expert's rows stay together, so results are bit-identical for any number of chunks.
 
 Legend: T tokens of this rank, H hidden size, K experts per token, E experts of all ranks, n ranks, M rows
 that this rank receives.
@@ -35,7 +36,7 @@ OPERATOR = "expert_parallel"
 
 @dataclass(frozen=True)
 class ExpertExchange:
-    """What the best number of chunks depends on.
+    """The sizes that determine the best number of chunks.
 
     Attributes:
         rows: rows that a rank sends, the mean of all ranks rounded up to a power of two.
@@ -67,7 +68,7 @@ def expert_parallel(
     meanwhile: Callable | None = None,
     chunks: int | Callable[[ExpertExchange, Callable[[int], object]], int] = 1,
 ):
-    """The mixture of all experts for this rank's tokens. Collective.
+    """The MoE layer's output for this rank's tokens. Collective.
 
     Results and gradients are bit-identical to one rank with all experts if ``experts`` computes every row
     independently of the others. The gradient of an expert's weights is the sum over the tokens of all ranks.
@@ -142,7 +143,7 @@ def _chosen(choose: Callable, rows, counts: np.ndarray, experts: Callable, group
 
 
 class Route:
-    """The rows that ranks exchange for one mixture, or for some of each rank's experts.
+    """The rows that ranks exchange for one MoE layer, or for some of each rank's experts.
 
     Args:
         counts: [n, E], the number of rows of each rank for each expert.
@@ -238,7 +239,7 @@ def _overlapped(rows, experts: Callable, routes: list[Route], group, arriving: l
 class OverlappedExperts(PyLayer):
     """The results of experts, in chunks, overlapped with the transfers of other chunks.
 
-    Every chunk has a graph of its own, whose backward pass starts when the gradients of its results arrive.
+    Every chunk has a separate graph; its backward pass starts when the gradients of its results arrive.
     """
 
     @staticmethod

@@ -1,11 +1,11 @@
-"""Names the cycle if ranks first use process groups in different orders, and so wait for each other.
+"""Reports the cycle if ranks first use process groups in different orders and therefore deadlock.
 
-The first call of a group makes its communicator, in which all of its ranks take part. Until then, Paddle
-waits for the other ranks in its key-value store, where neither Paddle nor the plugin sees a deadlock. So a
-rank publishes in that store which group it is about to use, and reads what the ranks of the group wait for. A
-rank that has published a group does nothing else until all of its ranks have used it. Thus rank r waits for
-rank s if s is in r's group, has not made that group's communicator, and waits for another group. A cycle of
-such waits is a deadlock.
+The first call of a group creates its communicator, which requires all of its ranks. Until then, Paddle waits
+for the other ranks in its key-value store, where neither Paddle nor the plugin sees a deadlock. A rank
+therefore publishes in that store which group it is about to use, and reads what the ranks of the group wait
+for. A rank that has published a group does nothing else until all of its ranks have used it. Thus rank r
+waits for rank s if s is in r's group, has not made that group's communicator, and waits for another group. A
+cycle of such waits is a deadlock.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .transfers import BLOCKS, SERIAL
 
 
 class Experts(Ring):
-    """A mixture with SwiGLU experts, forward or as a whole step."""
+    """An MoE layer with SwiGLU experts, forward or as a whole step."""
 
     def __init__(self, case: Case, group):
         self.case, self.group, self.planner = case, group, overlap.Planner()

@@ -1,4 +1,4 @@
-"""A mixture of experts with SwiGLU. T tokens, H hidden, I intermediate, K of E experts per token."""
+"""An MoE layer with SwiGLU experts. T tokens, H hidden, I intermediate, K of E experts per token."""
 
 from dataclasses import dataclass
 

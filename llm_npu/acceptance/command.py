@@ -166,7 +166,7 @@ def _print_summary(result: Result, folder: Path) -> int:
     ran = [check for check in result.checks if not check.left_out]
     same = sum(check.verdict == "same" for check in ran)
     print(
-        f"result   {same} of {len(ran)} checks as on the virtual NPU, in {result.seconds:.0f} s, "
+        f"result   {same} of {len(ran)} checks match the virtual NPU, in {result.seconds:.0f} s, "
         f"on: {result.label}"
     )
     print(f"         {folder / PAGE} and {JSON}")

@@ -198,7 +198,7 @@ def overlap(group, journal: Journal) -> None:
 
 
 def ring(group, journal: Journal) -> None:
-    """Ring attention, and what the plugin's operator does not document and ring attention relies on.
+    """Ring attention, and the undocumented behavior of the plugin's operator that it relies on.
 
     The error against plain Paddle in float32 may be twice that of the whole sequence on one card.
     """

@@ -8,6 +8,6 @@
 ``check``          the comparison: libraries, symbols, aclnn functions, aclop types
 ``float_status``   avoids the FloatStatus operators, which the 910C may lack
 ``compiler``       the C compiler, for the libraries of ``float_status`` and ``bridge``
-``bridge``         writes a forwarding ``libopapi.so`` for a CANN that has only the split libraries
+``bridge``         writes a forwarding ``libopapi.so`` if CANN has only the split libraries
 =================  ===================================================================================
 """

@@ -1,4 +1,4 @@
-"""Writes a forwarding ``libopapi.so`` for a CANN that has only the libraries it was split into.
+"""Writes a forwarding ``libopapi.so`` for a CANN installation with only the split libraries.
 
 paddle-custom-npu looks up every aclnn function in ``libopapi.so``. CANN deprecates that library from 8.5.0 on
 and may remove it in releases after 2026-12-30 (sources: ``data/releases.json``). The forwarding library has

@@ -140,7 +140,7 @@ class _LimitedServer(socketserver.ThreadingMixIn):
         super().shutdown_request(request)
 
     def handle_error(self, request, client_address):
-        """Log nothing: a stranger's connection has failed."""
+        """Log nothing: the failed connection need not come from a launcher."""
 
 
 class _RequestFilter:

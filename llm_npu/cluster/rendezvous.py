@@ -103,7 +103,7 @@ def place(variables: Mapping[str, str]) -> Place:
     # Paddle's launcher mistakes any program that listens on the port for the master.
     if rank == 0 and machines > 1 and (error := bind_error(*endpoint)):
         raise UserError(
-            f"port {port} of {host}, MASTER's, cannot be used ({error}); stop the program that uses it, or "
+            f"port {port} of {host} (MASTER) cannot be used ({error}); stop the program that uses it, or "
             "set MASTER to another port on all machines."
         )
     return Place(machines, rank, endpoint, host, limit, secret(variables))
@@ -168,7 +168,7 @@ def launch(here: Place, arguments: list[str]) -> None:
     prefix = master.path_prefix(here.secret, f"{here.master[0]}:{here.master[1]}")
 
     class Master(paddle_master.HTTPMaster):
-        """Paddle's client of the master, with a timeout, and with an exit at a signal: no rank runs yet."""
+        """Paddle's client of the master, with a timeout; a signal ends the process, as no rank runs yet."""
 
         def lazy_init(self):
             super().lazy_init()

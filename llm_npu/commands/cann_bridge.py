@@ -1,4 +1,4 @@
-"""Write, show or remove a forwarding libopapi.so for a CANN that has only the libraries it was split into.
+"""Write, show or remove a forwarding libopapi.so for a CANN installation with only the split libraries.
 
     llm-npu cann_bridge write                # then run the line that it prints
     llm-npu cann_bridge status

@@ -81,7 +81,7 @@ def report_card(chosen: device.Device, root: Path = Path("/")) -> None:
     """Before Paddle is imported, print the functions that the plugin calls and the card's CANN lacks.
 
     Missing functions are warnings, not errors, because a run may never call them.
-    The first rank of each machine prints. A forwarding ``libopapi.so`` that is in use gets a line.
+    Also reports a forwarding ``libopapi.so`` in use. The first rank of each machine prints.
     """
     if chosen.kind != "card" or not machines.read().is_first_rank_of_machine:
         return

@@ -329,7 +329,7 @@ class RunConfig:
         notes: One line for each translated name.
         ring: The ranks of ``--context_parallel_degree``; ``training.sep_parallel_degree`` counts all ranks
             that share a sequence.
-        expert_ranks: The ranks of ``--expert_parallel_degree``, which share the experts of every mixture.
+        expert_ranks: The ranks of ``--expert_parallel_degree``, which share the experts of every MoE layer.
     """
 
     model: ModelArguments

@@ -152,7 +152,7 @@ class LibraryFlags:
     )
     expert_parallel_degree: int = flag(
         -1,
-        "Ranks that share the experts of every mixture; tokens are sent to the ranks of their experts "
+        "Ranks that share the experts of every MoE layer; tokens are sent to the ranks of their experts "
         "(Mixtral and Qwen2-MoE with PaddleNLP; Qwen3-MoE, ERNIE-4.5-MoE and DeepSeek-V3 with "
         "PaddleFormers).",
         no_effect=ONE_PROCESS,

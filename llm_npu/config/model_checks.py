@@ -128,14 +128,12 @@ def _check_pipeline(run: RunConfig, config, family: Family) -> None:
         )
     if experts and training.pipeline_schedule == schedules.DUALPIPEV:
         raise UserError(
-            f"--pipeline_schedule {schedules.DUALPIPEV} was not tested with mixtures of experts such as "
+            f"--pipeline_schedule {schedules.DUALPIPEV} was not tested with MoE models such as "
             f"{name}; use 1f1b"
         )
     chunks = training.virtual_pp_degree or 1
     if experts and chunks > 1:
-        raise UserError(
-            f"--virtual_pp_degree {chunks} was not tested with mixtures of experts such as {name}; use 1"
-        )
+        raise UserError(f"--virtual_pp_degree {chunks} was not tested with MoE models such as {name}; use 1")
     spread = experts and experts.tensor_parallel == "number" and training.tensor_parallel_degree > 1
     if spread and not training.sequence_parallel:
         raise UserError(
@@ -187,7 +185,7 @@ def _check_split_sequences(run: RunConfig, config, family: Family) -> None:
         if dropout := getattr(config, field) if from_flag is None else from_flag:
             raise UserError(
                 f"{name} has {field} {dropout}, which {split} does not support; set it to 0 in "
-                "config.json or by its flag, or remove the flag"
+                f"config.json or with its flag, or remove {split}"
             )
     if getattr(config, "rope_scaling_type", None) == "dynamic_ntk" and run.data.packing != "stream":
         raise UserError(
@@ -228,11 +226,11 @@ def _check_expert_capacity(run: RunConfig, family: Family) -> None:
         )
     if training.tensor_parallel_degree > 1 and run.expert_ranks == 1:
         raise UserError(
-            f"{factor} needs whole experts; beside --tensor_parallel_degree, set --sequence_parallel true "
-            "and --expert_parallel_degree as well"
+            f"{factor} needs whole experts; with --tensor_parallel_degree, also set "
+            "--sequence_parallel true and --expert_parallel_degree"
         )
     if run.fused.disable_fused_options or run.fused.use_fused_moe is False:
-        raise UserError(f"{factor} needs the fused mixtures, which drop the tokens; leave use_fused_moe on")
+        raise UserError(f"{factor} needs the fused MoE layers, which drop the tokens; leave use_fused_moe on")
     if run.data.stage == "dpo" or run.model.finetuning_type != "full":
         dpo = run.data.stage == "dpo"
         flag = "--stage dpo" if dpo else f"--finetuning_type {run.model.finetuning_type}"

@@ -37,7 +37,7 @@ WITHOUT_SPLIT_SEQUENCES = {
 # Flags that expert parallelism does not support, and why.
 WITHOUT_EXPERT_PARALLEL = {
     "enable_auto_parallel": ", whose programs do not read the number of tokens that ranks exchange",
-    "disable_fused_options": ", because the fused mixtures send the tokens",
+    "disable_fused_options": ", because the fused MoE layers dispatch the tokens",
     **dict.fromkeys(
         (
             *("overlap", "compare_with", "dump_tensors", "check_nan_inf", "fp16"),
@@ -202,7 +202,7 @@ def check_expert_parallel(run: Namespace, degrees: dict[str, int]) -> None:
     for name, value in degrees.items():
         if name.startswith("sharding") and value * others != run.processes:
             raise UserError(
-                f"{degree} was tested with --sharding stage1 over all processes with samples of their own, "
+                f"{degree} was tested only with --sharding stage1 over all data-parallel processes, "
                 f"here {run.processes // others}, but --{name} is {value}; remove --{name}"
             )
     if not run.use_fused_moe:

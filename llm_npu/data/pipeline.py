@@ -334,7 +334,7 @@ def _split_records(
     for part in range(3):
         if needed_of_train[part] and limits[part] == limits[part + 1]:
             raise UserError(
-                f"the {PARTS[part]} split of {source.name} has none of its {total} {source.content} "
+                f"the {PARTS[part]} split of {source.name} is empty: it gets 0 of {total} {source.content} "
                 f"(--split {split}); "
                 "use more data, or another --split" + (", or --do_eval false" if part == 1 else "")
             )

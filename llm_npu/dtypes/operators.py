@@ -79,7 +79,7 @@ class OperatorWarnings:
             self._warnings.warn(fallback, sys._getframe())
 
     def before(self, function: Callable, program_of: Callable) -> Callable:
-        """Wrap ``function`` to emit warnings for the program that it runs."""
+        """Wrap ``function`` to warn about the operators of the program that it runs."""
 
         @functools.wraps(function)
         def watched(*args, **kwargs):

@@ -114,7 +114,7 @@ def _named(file: Path, template: str) -> Iterator[_Image]:
                 )
             if any(other in content for content in contents):
                 raise UserError(
-                    f"{where} has the mark {other}, and only images are supported; remove it, or set "
+                    f"{where} has the mark {other}; only images are supported; remove it, or set "
                     f"{variable} to another mark if {other} is text"
                 )
         if isinstance(record.get("messages"), list):

@@ -8,7 +8,7 @@ from llm_npu.core.errors import UserError
 from llm_npu.models import upstream_config
 from llm_npu.models.paddleformers.vision_language import FAMILIES
 
-# {model_type: (title, kernels of its mixture of experts that only CUDA builds of Paddle register)}
+# {model_type: (title, kernels of its MoE layers that only CUDA builds of Paddle register)}
 NEEDS_CUDA_KERNELS = {
     "ernie4_5_moe_vl": (
         "ERNIE-4.5-VL",

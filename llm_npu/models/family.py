@@ -122,7 +122,7 @@ def sizes(hidden: int, intermediate: int, layers: int, heads: int, key_value_hea
 
 @dataclass(frozen=True)
 class Experts:
-    """Names of the configuration's fields for the mixture of experts of a layer.
+    """Names of the configuration's fields for the experts of an MoE layer.
 
     Attributes:
         number: Number of experts.
@@ -144,14 +144,13 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class StockLayout:
-    """The storage layout of a family whose tensors have other names in files than the parameters.
+class UpstreamLayout:
+    """The storage layout of a family whose parameters have different names in files.
 
     Attributes:
-        embedding: The embedding parameter, with the prefix ``model.``.
-        name: ``name(parameter)`` returns the stored tensor, the index of the parameter among those stored
-            side by side in it, and their number. No matrix is transposed.
-        fields: ``fields(config)`` returns the fields of config.json.
+        embedding: The embedding parameter, with the prefix ``model.``. name: ``name(parameter)`` returns the
+        stored tensor, and the index and number of the parameters that it concatenates. No matrix is
+        transposed. fields: ``fields(config)`` returns the fields of config.json.
     """
 
     embedding: str
@@ -243,7 +242,7 @@ class Family(FusableFamily):
     attention_bias: bool = False
     biases: bool = False
     learned_positions: bool = False
-    stored_as: StockLayout | None = None
+    stored_as: UpstreamLayout | None = None
     logits_in_float32: bool = False
     exported_as: str | None = None
     sequence_parallel: bool = True

@@ -2,9 +2,9 @@
 
     F = 6 N + 12 L H Q T       FLOPs per token, forward and backward
 
-with N weights that multiply a token (without the embedding table; in a mixture, only the experts a token is
-routed to), L layers, H heads of size Q, and T tokens in a row. Recomputed operations do not count, and causal
-attention counts as full. With LoRA, frozen weights get no gradient, and 6 N becomes 4 N + 2 N_trained.
+with N weights that multiply a token (without the embedding table; of an MoE layer, only the experts a token
+is routed to), L layers, H heads of size Q, and T tokens in a row. Recomputed operations do not count, and
+causal attention counts as full. With LoRA, frozen weights get no gradient, and 6 N becomes 4 N + 2 N_trained.
 Source: PaLM, arXiv 2204.02311, appendix B.
 """
 
@@ -30,16 +30,16 @@ def _weights_of_layer(config, heads: int, head_dim: int) -> int:
     key_value_heads = getattr(config, "num_key_value_heads", None) or heads
     attention = getattr(config, "attention_parameters", 0)  # set in the planner's shapes
     attention = attention or 2 * hidden * head_dim * (heads + key_value_heads)
-    if (mixture := _mixture(config)) is None:
+    if (moe_sizes := _moe_sizes(config)) is None:
         family = FAMILIES.get(config.model_type)
         matrices = 3 if family is None or family.gated else 2
         return attention + matrices * hidden * config.intermediate_size
-    experts, size, shared = mixture
+    experts, size, shared = moe_sizes
     router = hidden * experts + (hidden if shared else 0)
     return attention + router + 3 * hidden * (config.num_experts_per_tok * size + shared)
 
 
-def _mixture(config) -> tuple[int, int, int] | None:
+def _moe_sizes(config) -> tuple[int, int, int] | None:
     """(number of experts, expert size, shared expert size); None for a dense model."""
     for family in FAMILIES.values():
         if family.experts and (number := getattr(config, family.experts.number, None)):

@@ -30,7 +30,7 @@ import paddle
 from llm_npu.core.errors import UserError
 
 from .families import FAMILIES
-from .family import StockLayout
+from .family import UpstreamLayout
 from .library import names as library_names
 
 Shape = tuple[int, ...]
@@ -243,7 +243,7 @@ def _runs(name: str, width: int, config) -> list[tuple[str, int, int, int]]:
     return runs
 
 
-def _stored_as(config) -> StockLayout | None:
+def _stored_as(config) -> UpstreamLayout | None:
     family = FAMILIES.get(config.model_type)
     return family.stored_as if family else None
 

@@ -39,7 +39,7 @@ PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 def wrap(model, arguments) -> upstream.LoRAModel:
     """Add LoRA to the projections named in ``ModelArguments``; all other weights are frozen.
 
-    Experts and routers of mixtures get no LoRA. A is drawn from the random number generators. Raises
+    Experts and routers get no LoRA. A is drawn from the random number generators. Raises
     UserError for projections that the model does not have.
     """
     chosen = _chosen(model, arguments.lora_target)

@@ -1,4 +1,4 @@
-"""Models of which a rank has some experts of every mixture (``--expert_parallel_degree``).
+"""Models in which each rank has some of the experts of every MoE layer (``--expert_parallel_degree``).
 
 The other experts are None in ``block.experts``, so that parameters keep their names: a checkpoint does not
 depend on the number of ranks. Parameters of experts are marked ``no_sync``: Paddle neither broadcasts them
@@ -26,7 +26,7 @@ ROUTERS = ("gate", "shared_expert_gate")  # layers of blocks that every rank has
 
 @dataclass
 class ExpertShare:
-    """A rank's share of the experts of every mixture.
+    """A rank's share of the experts of every MoE layer.
 
     Attributes:
         rank, ranks: the rank in the group that shares the experts, and the number of its ranks.
@@ -64,7 +64,7 @@ def stages() -> list[list[int]]:
 def built(model_type: str, share: ExpertShare) -> Iterator[None]:
     """A context in which new models of a family have only the experts of ``share``.
 
-    A mixture first has all experts; the others are freed before the next layer is built.
+    An MoE layer is first built with all experts; the others are freed before the next layer is built.
     """
     module, family = sys.modules[families.model_class(model_type).__module__], families.FAMILIES[model_type]
     blocks = [getattr(module, name) for name in family.layers["moe"]]

@@ -104,8 +104,8 @@ def _read(directory: Path) -> dict[str, object]:
         raise UserError(f"{file} cannot be read: {error}") from error
     if isinstance(kind := fields.get("model_type"), str) and kind in VISION_LANGUAGE:
         raise UserError(
-            f"{file} describes {VISION_LANGUAGE[kind].title}, a vision-language model, which is trained with "
-            "PaddleFormers by python -m llm_npu.formers train FILE.yaml"
+            f"{file} describes {VISION_LANGUAGE[kind].title}, a vision-language model; train it with "
+            "PaddleFormers, by llm-npu formers train FILE.yaml"
         )
     fields = upstream_config.from_upstream(fields, file)
     kind = fields.get("model_type") or "one that names no model_type"

@@ -1,12 +1,12 @@
 """Expert parallelism (``--expert_parallel_degree``): tokens are dispatched to the ranks of their experts.
 
 The ranks have different samples, as in data parallelism, or different tokens of a sample (sequence
-parallelism, Ulysses and ring). N consecutive ranks of a pipeline stage share the experts of every mixture;
-groups of N are replicas. A loss is the mean over the data ranks, and the sum over the ranks of a sample, so
+parallelism, Ulysses and ring). N consecutive ranks of a pipeline stage share the experts of every MoE layer;
+groups of N are replicas. A loss is the mean over the data ranks and the sum over the ranks of a sample, so
 
     gradient of an expert = sum over the tokens of all ranks of the ranks' own gradients / data ranks
 
-of which the backward pass sums the tokens of a group. Each optimizer updates its rank's experts, also with
+The backward pass sums over the tokens of a group. Each rank's optimizer updates its own experts, also with
 sharding stage 1. The norm for clipping counts every expert once.
 """
 
@@ -31,7 +31,7 @@ from llm_npu.parallel import overlap
 from llm_npu.parallel.features import PipelineTrainer
 from llm_npu.parallel.overlap.product import SERIAL
 from llm_npu.parallel.sequence import SplitTrainer
-from llm_npu.surgery.mixtures import router_scores
+from llm_npu.surgery.moe import router_scores
 from llm_npu.training.nonfinite import gradient_of
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
@@ -219,7 +219,7 @@ def _chunks(setting: str, group) -> int | Callable:
 
 
 class ExpertParallel(Feature):
-    """``--expert_parallel_degree``: ranks share the experts of every mixture."""
+    """``--expert_parallel_degree``: ranks share the experts of every MoE layer."""
 
     def takes_part(self, run: Run) -> bool:
         return run.arguments.expert_ranks > 1
@@ -234,12 +234,12 @@ class ExpertParallel(Feature):
     def on_model(self, run: Run) -> None:
         if reasons := run.fused.reasons("moe"):
             raise UserError(
-                f"--expert_parallel_degree {run.arguments.expert_ranks} needs fused mixtures, which send the "
-                f"tokens, but this model has others: {'; '.join(reasons)}; change the model's configuration, "
-                "or remove the flag"
+                f"--expert_parallel_degree {run.arguments.expert_ranks} needs fused MoE layers, which "
+                f"dispatch the tokens, but this model has others: {'; '.join(reasons)}; change the model's "
+                "configuration, or remove the flag"
             )
         self._groups = ExpertGroups.of(run.arguments.expert_ranks)
-        if share := own_experts.share_of_model(run.model):  # a pipeline stage may have no mixture
+        if share := own_experts.share_of_model(run.model):  # a pipeline stage may have no MoE layer
             share.group = self._groups.experts
             share.chunks = _chunks(run.arguments.training.expert_overlap or SERIAL, share.group)
         if run.model_config.sequence_parallel and getattr(run.model_config, router_scores.ROUTER_LOSS, False):

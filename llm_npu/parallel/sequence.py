@@ -1,8 +1,8 @@
 """Sequences split over ranks, by ``--sep_parallel_degree`` (Ulysses) or ``--context_parallel_degree`` (ring).
 
-The model is that of one process. Every batch is split along its tokens when it is collated, in training and
-in evaluation: a rank has its part of ``input_ids``, ``labels`` and ``position_ids``, and the mask of whole
-sequences. Attention exchanges tokens with the other ranks (``llm_npu.surgery.split_sequence``).
+The model is the same as in one process. Every batch is split along its tokens when it is collated, in
+training and in evaluation: a rank has its part of ``input_ids``, ``labels`` and ``position_ids``, and the
+mask of whole sequences. Attention exchanges tokens with the other ranks (``llm_npu.surgery.split_sequence``).
 
 A rank's loss is the mean over its own labels, weighted by its share of the labels. Loss and gradients of one
 process are the sums over the ranks that share a sequence; Paddle sums the gradients of the group ``sep``.
@@ -24,7 +24,7 @@ from llm_npu.data.collate import Collator
 from llm_npu.data.packing import IGNORED
 from llm_npu.models.library import names
 from llm_npu.surgery import split_sequence
-from llm_npu.surgery.mixtures import router_scores
+from llm_npu.surgery.moe import router_scores
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.trainer import PretrainTrainer
 from paddle_fused.context_parallel import zigzag
@@ -120,9 +120,8 @@ class Ring:
     """Attention with keys that circulate around a ring, a `split_sequence.SplitAttention`.
 
     Attributes:
-        group, backward_group: the ranks of the ring, for its two directions.
-        shared: the ranks that have the tokens of this place of the ring, each with a share of the heads; None
-            if that is this rank alone.
+        group, backward_group: the ranks of the ring, for its two directions. shared: the ranks at this
+        position of the ring, each with a share of the heads; None for this rank alone.
     """
 
     group: object
@@ -151,7 +150,7 @@ class Ring:
 
 
 def zigzag_shares(ring: int) -> Callable:
-    """An order of `Part`: the zigzag order over ``ring`` ranks, whose tokens are shared contiguously."""
+    """An ``order`` for `Part`: zigzag over ``ring`` positions, each split contiguously over its ranks."""
 
     def order(x: np.ndarray, rank: int, ranks: int) -> np.ndarray:
         place, share = divmod(rank, ranks // ring)

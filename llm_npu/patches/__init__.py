@@ -21,7 +21,7 @@ from . import (
     hybrid_parallel,
     layers,
     loss_scaling,
-    mixtures,
+    moe,
     operators,
     paddleformers,
     store,
@@ -47,18 +47,18 @@ def apply() -> None:
         loss_scaling.decide_by_isfinite()
     if installed_version("paddlenlp").startswith("3.0.0b4"):
         if paddle_release.at_least(3, 1):
-            mixtures.fix_mixtral_expert_weights()
-        mixtures.fix_mixtral_router_loss_mask()
+            moe.fix_mixtral_expert_weights()
+        moe.fix_mixtral_router_loss_mask()
         if paddle_release.at_least(3, 2):
-            mixtures.fix_moe_gate_int64()
+            moe.fix_moe_gate_int64()
             dualpipev.fix_models_of_one_tensor()
-        mixtures.fix_moe_gate_gradient()
+        moe.fix_moe_gate_gradient()
         layers.fix_gemma_rotary_dtype()
         layers.fix_means_of_no_losses()
-        mixtures.fix_qwen2_moe_norm_topk_prob()
-        mixtures.fix_qwen2_moe_gate_dtype()
-        mixtures.fix_qwen2_moe_auxiliary_loss()
-        mixtures.fix_qwen2_moe_groups()
+        moe.fix_qwen2_moe_norm_topk_prob()
+        moe.fix_qwen2_moe_gate_dtype()
+        moe.fix_qwen2_moe_auxiliary_loss()
+        moe.fix_qwen2_moe_groups()
         hybrid_parallel.fix_segment_parallel_exchange()
     if installed_version("paddleformers"):
         paddleformers.apply()

@@ -1,4 +1,4 @@
-"""Patches for defects of DualPipeV, a pipeline in V shape, in Paddle and PaddleNLP.
+"""Patches for defects of DualPipeV, a V-shaped pipeline schedule, in Paddle and PaddleNLP.
 
 In a V-shaped pipeline of S stages, stage s has the parts s and 2 S - 1 - s of the model, called phases 0 and
 1. The first stage thus has the first and the last part, and computes the loss.

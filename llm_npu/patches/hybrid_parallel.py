@@ -146,7 +146,7 @@ def fix_unused_weights_in_stage_2() -> None:
 
     The gradients of a rank's weights are reduced as one buffer, once all have arrived. If a weight is not
     used, the buffer is never reduced. PaddleOCR-VL has such a weight: ``packing_position_embedding``. Before
-    the optimizer's step, the patch lets the missing gradients, which are zeros in the buffer, arrive.
+    the optimizer's step, the patch marks the missing gradients as arrived; they are zeros in the buffer.
     """
     from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage2 import GroupShardedStage2
 

@@ -59,7 +59,9 @@ def parser() -> command_line.Parser:
     add("--pipeline_parallel_degree", type=int, metavar="P")
     add("--sep_parallel_degree", type=int, metavar="U", help="cards that share heads and tokens (Ulysses)")
     add("--context_parallel_degree", type=int, metavar="R", help="cards of a ring that shares tokens")
-    add("--expert_parallel_degree", type=int, metavar="E", help="cards that share the experts of a mixture")
+    add(
+        "--expert_parallel_degree", type=int, metavar="E", help="cards that share the experts of an MoE layer"
+    )
     add("--pipeline_schedule", metavar="WHAT", help=", ".join(filter(None, SCHEDULES)))
     add("--virtual_pp_degree", type=int, metavar="V", help="model chunks per pipeline stage")
     add("--sequence_parallel", **_SWITCH)

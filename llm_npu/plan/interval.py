@@ -21,7 +21,7 @@ from .shape import ModelShape
 MANY = 64  # cards
 LONG = 32768  # tokens
 
-EVERY, OTHER = "every run", "a program that no fit has seen"
+EVERY, OTHER = "every run", "a program outside the fit"
 # "every run" is always included because a family of few runs says little about the next run.
 FAMILIES: Mapping[str, Callable[[ModelShape, Layout], bool]] = {
     EVERY: lambda _, run: True,

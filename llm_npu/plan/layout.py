@@ -49,18 +49,16 @@ class Layout:
     Invalid values raise ValueError.
 
     Attributes:
-        sep_parallel_degree, context_parallel_degree: the cards of Ulysses and of a ring; their product shares
-            every sequence.
-        expert_parallel_degree: the cards with different samples that share the experts of every mixture.
-        pipeline_schedule: the order of micro batches, or "" for 1F1B or, with chunks, interleaved.
-        sharding: the stage of sharding over all data-parallel replicas, or "" for none.
-        per_device_train_batch_size: samples per micro batch.
-        global_batch_size: samples per optimizer step on all cards; 0 for one micro batch per replica.
-        overlap: how tensor-parallel layers overlap communication with compute.
-        offload_optimizer: where an optimizer with states in host memory updates; "" for states on the card.
-        offload_activations: whether the inputs of all recomputed layers are in host memory.
-        mask: the attention mask: "causal", or "documents" for the documents of packed samples.
-        fp16: whether it trains in float16 instead of bfloat16.
+        sep_parallel_degree, context_parallel_degree: the degrees of Ulysses and of the ring; their product is
+        the number of cards that share a sequence. expert_parallel_degree: the cards with different samples
+        that share the experts of every MoE layer. pipeline_schedule: the order of micro batches, or "" for
+        1F1B or, with chunks, interleaved. sharding: the stage of sharding over all data-parallel replicas, or
+        "" for none. per_device_train_batch_size: samples per micro batch. global_batch_size: samples per
+        optimizer step on all cards; 0 for one micro batch per replica. overlap: how tensor-parallel layers
+        overlap communication with compute. offload_optimizer: where an optimizer with states in host memory
+        updates; "" for states on the card. offload_activations: whether the inputs of all recomputed layers
+        are in host memory. mask: the attention mask: "causal", or "documents" for the documents of packed
+        samples. fp16: whether it trains in float16 instead of bfloat16.
     """
 
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -25,9 +25,9 @@ class ModelShape:
 
     Attributes:
         num_experts: 0 for a dense model.
-        intermediate_size: of the feed-forward layers of a dense model, or of one expert of a mixture.
+        intermediate_size: of the feed-forward layers of a dense model, or of one expert of an MoE model.
         shared_expert_intermediate_size: of the shared expert (Qwen2-MoE), or 0.
-        dense_layers: how many of the first layers of a mixture have no experts (DeepSeek-V3), but a
+        dense_layers: how many of the first layers of an MoE model have no experts (DeepSeek-V3), but a
             feed-forward layer of ``dense_intermediate_size``.
         attention_bias: whether the query, key and value projections have biases (Qwen2).
         head_dim: None for ``hidden_size / num_attention_heads``.
@@ -90,12 +90,12 @@ class ModelShape:
         )
 
     def dense_of(self, layers: Sequence[int], stage: int) -> int:
-        """How many of the ``layers[stage]`` layers of a pipeline stage are dense layers of a mixture."""
+        """How many of the ``layers[stage]`` layers of a pipeline stage have no experts, in an MoE model."""
         return min(max(self.dense_layers - sum(layers[:stage]), 0), layers[stage])
 
     @property
     def layer_parameters(self) -> int:
-        """The number of weights of one decoder layer; in a mixture, of a layer with experts."""
+        """The number of weights of one decoder layer; in an MoE model, of a layer with experts."""
         hidden, query_and_key = self.hidden_size, self.query_size + self.key_value_size
         attention = self.attention_parameters or 2 * hidden * query_and_key
         if self.attention_bias:

@@ -42,7 +42,7 @@ def no_pipeline(shape: ModelShape) -> str:
 
 
 def no_split_sequences(shape: ModelShape) -> str:
-    """Why no cards can share a sequence, as the end of a sentence; "" if they can."""
+    """Why the model's sequences cannot be split, as the end of a sentence; "" if they can."""
     if family(shape).splits_sequences and not with_paddleformers(shape):
         return ""
     library = " with PaddleFormers" if with_paddleformers(shape) else ""
@@ -50,7 +50,7 @@ def no_split_sequences(shape: ModelShape) -> str:
 
 
 def no_tensor_parallelism(shape: ModelShape) -> str:
-    """Why the planner has no tensor parallelism for the model, as the end of a sentence; "" if it has."""
+    """Why the planner does not model tensor parallelism here, as the end of a sentence; "" if it does."""
     experts = family(shape).experts
     if experts and not experts.tensor_parallel:
         return f"this trainer does not split the experts of {shape.name}"

@@ -1,6 +1,6 @@
 """PaddleOCR-VL: memory and time of its vision tower, projector and text, as PaddleFormers trains it.
 
-The text is a decoder as any other. A patch of an image is a token of the vision tower, whose layers have
+The text model is a normal decoder. A patch of an image is a token of the vision tower, whose layers have
 LayerNorm, biases and GELU, and attend to all patches of an image. The projector merges `MERGED` x `MERGED`
 patches into one token of the text. Weights without a gradient have no states and no gradients; LoRA trains
 its own matrices in every linear layer except the head.
@@ -299,7 +299,7 @@ class Plan:
 
 
 def plan_of(options: Namespace) -> Plan:
-    """The run of the command line. Raises ValueError for flags that are not modeled, or bad sizes."""
+    """The run that the command line describes. Raises UserError for unmodeled flags or bad sizes."""
     selected = {name: value for name, value in vars(options).items() if value not in (None, False)}
     if refused := sorted(selected.keys() - set(ACCEPTED)):
         accepted = ", ".join(f"--{name}" for name in (*SPLITS, *FLAGS))

@@ -1,9 +1,9 @@
 """Marks the parts of a vision-language model in a profile: vision tower, projector and text.
 
 A mark is an event of Paddle's profiler where a part begins: in the forward pass with the call of its layer,
-in the backward pass with the gradient of the layer's output. It has no length, because events of a thread
-must nest, and parts begin and end at other times than the layers of the backward pass. A part lasts to the
-next mark or to the end of the backward pass (``report.reading.timeline``).
+in the backward pass with the gradient of the layer's output. It has no duration, because events of a thread
+must nest, and the parts do not nest with the layers of the backward pass. A part lasts to the next mark or to
+the end of the backward pass (``report.reading.timeline``).
 """
 
 from __future__ import annotations

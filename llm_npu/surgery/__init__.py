@@ -18,7 +18,7 @@ tensors. The modules:
     attention_interface  PaddleFormers' attention functions and masks
     multimodal_rotary  rotary embeddings of vision-language models
     vision          what vision towers compute once per batch: masks, positions, image tokens
-    mixtures        feed-forward layers of mixtures of experts, and PaddleFormers' sparse blocks
+    moe             feed-forward layers of MoE models, and PaddleFormers' sparse blocks
     report          each layer and operator, fused or not, with the reason
     explain         the backend of each layer's operators before the first step
     batch           input sizes without values, for explain

@@ -1,8 +1,8 @@
 """PaddleFormers' attention: a single function for all names in its AttentionInterface.
 
 Its attention layers look the function up by ``config._attn_implementation``. Its models create the masks of
-all layers; they are dense, [B, 1, Sq, Skv], for the name "eager" and for padding. Here the models create mask
-objects for every name.
+all layers; they are dense, [B, 1, Sq, Skv], for the name "eager" and for padding. Here models create mask
+objects for every attention implementation.
 
 Legend: B batch, S sequence (Sq queries, Skv keys), N heads, D head size, V head size of value.
 """

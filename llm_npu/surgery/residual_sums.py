@@ -11,8 +11,8 @@ Its source is recompiled with a call in place of each sum:
 With dropout before the sum, ``self.hidden_dropout(hidden_states) + residual``, the dropout is an argument.
 
 The layer continues with the sum as before, and the norm layer stores the fused result. If the norm is called
-with exactly that tensor, it returns the stored result; otherwise it computes. Any code may run between two
-layers.
+with exactly that tensor, it returns the stored result; otherwise it computes the norm. Any code may run
+between two layers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers of a model whose batches hold a part of every sequence: equally many tokens on each rank of a group.
+"""Layers of a model whose batches contain a part of every sequence, of equal length on each rank of a group.
 
 Layers get the positions of their tokens in the whole sequence, and the mask of the whole sequence. Rotary
 tables must cover the whole sequence, and attention needs the tokens of all ranks; everything else is local.
@@ -82,13 +82,13 @@ def operator(layer) -> Callable:
 
 
 def whole_length(layer, tokens: int) -> int:
-    """The length of the sequence of which an attention layer has ``tokens`` tokens."""
+    """The length of the whole sequence if an attention layer has ``tokens`` of its tokens."""
     attention = layer.__dict__.get(SPLIT)
     return tokens if attention is None else tokens * attention.ranks
 
 
 def refuse_weights(layer) -> None:
-    """Raise UserError if the sequence is split: no rank has all scores of a query."""
+    """Raise UserError if the sequence is split: no rank has all attention scores of a query."""
     if SPLIT in layer.__dict__:
         raise UserError(
             "output_attentions: no rank has the attention weights of a sequence that is split over ranks; "

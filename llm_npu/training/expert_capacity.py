@@ -1,11 +1,11 @@
-"""``--moe_expert_capacity_factor``: mixtures drop choices beyond a capacity, and steps report their share."""
+"""``--moe_expert_capacity_factor``: experts drop choices beyond a capacity, and steps report their share."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from llm_npu.core.errors import UserError
-from llm_npu.surgery.mixtures.capacity import Capacity
+from llm_npu.surgery.moe.capacity import Capacity
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.upstream_trainer import TrainerCallback
 
@@ -29,7 +29,7 @@ class DroppedShare:
 
 
 class CountFromStepBegin(TrainerCallback):
-    """Forgets the choices of other forward passes than a step's, such as generated samples."""
+    """Discards the choices of forward passes outside of steps, such as generated samples."""
 
     def __init__(self, capacity: Capacity):
         self._capacity = capacity
@@ -51,7 +51,7 @@ class ExpertCapacity(Feature):
     def on_model(self, run: Run) -> None:
         if reasons := run.fused.reasons("moe"):
             raise UserError(
-                "--moe_expert_capacity_factor needs fused mixtures, which drop the tokens, but this model "
+                "--moe_expert_capacity_factor needs fused MoE layers, which drop the tokens, but this model "
                 f"has others: {'; '.join(reasons)}; change the model's configuration, or remove the flag"
             )
         self._capacity = Capacity(run.arguments.training.moe_expert_capacity_factor)

@@ -286,7 +286,8 @@ def check_state(folder: Path) -> None:
     known = {field.name: field for field in dataclasses.fields(TrainerState)}
     if unknown := state.keys() - known.keys():
         raise UserError(
-            f"{file} contains {sorted(unknown)[0]!r:.40}, which is no field of {names.TITLE}'s trainer state"
+            f"{file} contains {sorted(unknown)[0]!r:.40}, which is not a field of {names.TITLE}'s trainer "
+            "state"
         )
     if type(step) is not int or step < 0 or step != checkpoint.marked_step(folder):
         raise UserError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")

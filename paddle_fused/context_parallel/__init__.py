@@ -5,7 +5,7 @@ heads       which heads each rank of Ulysses has
 ulysses     attention with a share of the heads on each rank
 ring        keys and values circulate around the ring
 hybrid      a ring over some ranks, and a share of the heads on each of the others
-gathered    every rank gathers all keys, for masks that the ring does not take
+gathered    every rank gathers all keys, for masks that the ring does not support
 zigzag      which tokens a rank of a ring holds
 blocks      the blocks of scores that a rank of a ring computes
 kernels     attention of a block, and its gradient for the statistics of whole rows

@@ -83,12 +83,12 @@ def pattern_of(mask: Mask | None, length: int, batch: int) -> Pattern | None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a call, and what one call of the kernel can take.
+    """The sizes of a call, and the limits of one kernel call.
 
     Attributes:
         length: the tokens of a rank, two chunks.
-        longest_causal: a longer causal block is split into blocks, because its mask would be too large.
-        has_documents: whether the kernel takes a list of documents.
+        longest_causal: a longer causal block is split, because its mask would be too large.
+        has_documents: whether the kernel supports a list of documents.
     """
 
     batch: int

@@ -3,7 +3,7 @@
 paddle-custom-npu has no all-to-all. Paddle then sends and receives one part after the other in rank order,
 and most ranks wait: on 8 ranks for the time of 47 parts. In pairwise rounds every rank is always busy: n - 1
 rounds (n if n is odd), each with one send and one receive. The lower rank of a pair sends first, so ranks
-cannot wait for each other where a send blocks until it is received, as on a card.
+cannot deadlock, even if a send blocks until it is received, as on a card.
 
 Legend: B batch, S tokens of the whole sequence, N heads, D head size, n ranks.
 """
@@ -48,7 +48,7 @@ class PendingExchange:
         self._sent = sent  # must live until the tasks are done
 
     def wait(self) -> list:
-        """The tensors received, in rank order. They and the sent ones are not kept here."""
+        """The tensors received, in rank order. No references to sent or received tensors are kept."""
         for task in self._tasks:
             task.wait()
         results, self._results, self._sent, self._tasks = self._results, [], [], []

@@ -1,4 +1,4 @@
-"""Attention with gathered keys, for masks that ring attention does not take.
+"""Attention with gathered keys, for masks that ring attention does not support.
 
 Every rank gathers the keys and values of the whole sequence and computes its own queries with them. Memory
 per layer grows with S * Nkv * D of the whole sequence, and no transfer is hidden.

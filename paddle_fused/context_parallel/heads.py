@@ -18,7 +18,7 @@ class Heads:
     Attributes:
         queries: the query heads; the ranges do not overlap.
         keys: the key heads that they read; ranges overlap if several ranks read a head.
-        copies: for each rank, by how many equal groups of its query heads each of its key heads is read.
+        copies: for each rank, the number of equal groups of its query heads that read each of its key heads.
     """
 
     queries: list[tuple[int, int]]
@@ -32,7 +32,7 @@ class Heads:
         return end - first, sum(copies) if self.repeats(rank) else len(copies)
 
     def repeats(self, rank: int) -> bool:
-        """Whether key heads are repeated, because not all are read by equally many query heads."""
+        """Whether key heads are repeated, because they are read by different numbers of query heads."""
         return len(set(self.copies[rank])) > 1
 
 

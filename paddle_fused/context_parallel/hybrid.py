@@ -22,7 +22,7 @@ def hybrid_attention(query, key, value, mask=None, *, ring_group, heads_group, *
         query, key, value: [B, s, N, D], [B, s, Nkv, D] and [B, s, Nkv, Dv], the tokens of this rank: its
             contiguous share, in ``heads_group``, of the zigzag part of its rank in ``ring_group``.
         mask: of the whole sequence, as for the ring.
-        ring_group, heads_group: every rank of one group is in another group of the other kind.
+        ring_group, heads_group: each rank of a ring is in a different heads group, and vice versa.
         options: as for the ring: ``backward_group``, ``scale``.
 
     Returns:

@@ -6,7 +6,7 @@ its softmax. ``backward`` gives the block's gradients from output and statistics
     P = exp(scale * Q K^T - max) / sum     dS = P * (dO V^T - sum_d(dO * O))     dQ = scale * dS K     ...
 
 The gradient kernels of flash attention compute exactly this. Autograd calls them with the statistics of its
-own forward call, so that they are called otherwise here:
+own forward call. Here they are called directly:
 
     flash_attention_npu   registered again as flash_attention_npu_gradient by the host library; without that
                           library, through an autograd node whose saved tensors are replaced

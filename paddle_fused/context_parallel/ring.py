@@ -162,7 +162,7 @@ def _call_of(query, key, value, group, mask, backward_group, scale) -> RingCall:
 
 
 class Pending:
-    """Tensors on their way: to the next rank, and from the previous one."""
+    """Tensors in flight: to the next rank, and from the previous one."""
 
     def __init__(self, received: list, tasks: list, sent: list):
         self._received, self._tasks, self._sent = received, tasks, sent
@@ -178,9 +178,9 @@ class Pending:
 def pass_on(tensors: list, call: RingCall) -> Pending:
     """Starts to send tensors to the next rank, and to receive those of the previous rank.
 
-    With two groups, every pair of neighbours uses the same group for its transfer, and a rank sends and
-    receives in different ones. With one group, even ranks send first and odd ranks receive first: an order
-    without deadlock even if a transfer waits for its peer.
+    With two groups, both neighbors use the same group for a transfer, and a rank sends and receives in
+    different groups. With one group, even ranks send first and odd ranks receive first, so that blocking
+    transfers cannot deadlock.
     """
     group, rank = call.group, call.group.rank
     ranks = group.nranks

@@ -2,8 +2,8 @@
 
     out = tokens(attention(heads(Q), heads(K), heads(V)))
 
-Every rank gives its tokens of the other ranks' heads, and gets the other ranks' tokens of its own heads. The
-attention is that of one rank: the operators, masks and sums are the same.
+Every rank sends its tokens of the other ranks' heads, and receives the other ranks' tokens of its own heads.
+Attention is computed as on one rank, with the same operators, masks and sums.
 
 Source: DeepSpeed Ulysses, arXiv 2309.14509. Legend: B batch, S tokens of the whole sequence, s tokens of this
 rank, N and Nkv heads of query and of key and value, D head size.
@@ -32,7 +32,7 @@ def ulysses_attention(
     attention: Callable | None = None,
     **options,
 ):
-    """`paddle_fused.flash_attention` of a sequence of which every rank has contiguous tokens. Collective.
+    """`paddle_fused.flash_attention` of a sequence that is split contiguously over the ranks. Collective.
 
     With at least one key head per rank, results and gradients are bit-identical to one rank. With fewer,
     several ranks compute parts of a key head's gradient, which are rounded before they are summed.

@@ -13,7 +13,7 @@ import paddle
 
 
 def chunks_of(rank: int, ranks: int) -> tuple[int, int]:
-    """The two chunks that a rank holds, of ``2 * ranks``."""
+    """The indices of the two chunks that a rank holds, out of ``2 * ranks``."""
     return rank, 2 * ranks - 1 - rank
 
 

@@ -193,12 +193,12 @@ def test_what_gpt_cannot_do_is_refused():
         (
             "--model_type qwen2_moe",
             {"pipeline_parallel_degree": 2, "pipeline_schedule": "dualpipev"},
-            "was not tested with mixtures of experts",
+            "was not tested with MoE models",
         ),
         (
             "--model_type qwen2_moe",
             {"pipeline_parallel_degree": 3, "virtual_pp_degree": 2},
-            "--virtual_pp_degree 2 was not tested with mixtures of experts",
+            "--virtual_pp_degree 2 was not tested with MoE models",
         ),
         (
             "--packing first_fit",

@@ -43,7 +43,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_model(folder: Path) -> None:
-    """A mixture of experts as ERNIE-4.5's larger models: a dense layer, then one with four experts."""
+    """An MoE model as ERNIE-4.5's larger ones: a dense layer, then one with four experts."""
     paddle.set_device("cpu")
     paddle.seed(1)
     config = Ernie4_5_MoeConfig(

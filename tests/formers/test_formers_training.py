@@ -249,7 +249,7 @@ def test_shared_experts_continue_from_a_checkpoint(run_python, inputs, tmp_path,
 
 
 @pytest.mark.slow
-def test_experts_over_ranks_need_fused_mixtures(run_python, inputs, tmp_path):
+def test_expert_parallelism_needs_fused_moe_layers(run_python, inputs, tmp_path):
     capacity = {**fields("ernie4_5_moe"), "moe_capacity": [1, 1, 1]}  # the gate drops tokens
     model = run_inputs.inputs(tmp_path, **capacity)["model_name_or_path"]
     more = ("--model_name_or_path", model, *EP, "--nproc", "2", "--output_dir", tmp_path / "out")

@@ -102,7 +102,7 @@ def test_sampling_in_bfloat16(run_python, checkpoint):
     ("words", "sentence"),
     [
         (["--prompt", "x", "--top_k", "3"], "--top_k has no effect with --decode greedy"),
-        (["--prompt", "x", "--device", "gpu"], "The device 'gpu' is not known"),
+        (["--prompt", "x", "--device", "gpu"], "The device 'gpu' is unknown"),
         (["--batch", "none.txt"], "No such file or directory: 'none.txt'"),
         (["--prompt", "x", "--tokenizer", "none"], "is not a local directory"),
         (["--batch", "utf16.txt"], "invalid UTF-8 at byte 0"),

@@ -6,8 +6,8 @@ import numpy as np
 import paddle
 import pytest
 
-from llm_npu.surgery.mixtures import experts
-from llm_npu.surgery.mixtures.capacity import Capacity
+from llm_npu.surgery.moe import experts
+from llm_npu.surgery.moe.capacity import Capacity
 
 T, K, E = 24, 2, 4
 
@@ -61,7 +61,7 @@ class Expert(paddle.nn.Layer):
 
 
 def test_dropped_choices_contribute_zeros():
-    """Output and gradients are those of a mixture in which dropped choices have the probability 0."""
+    """Output and gradients equal those of a layer in which dropped choices have probability 0."""
     paddle.seed(0)
     probs, indices = choices(0)
     kept = kept_by_probability(probs, indices, 9)
@@ -73,7 +73,7 @@ def test_dropped_choices_contribute_zeros():
             np.random.default_rng(1).random((T, 8), dtype="float32"), stop_gradient=False
         )
         weights = paddle.to_tensor(weights, stop_gradient=False)
-        out = experts.mixture(layers, tokens, weights, paddle.to_tensor(these))
+        out = experts.routed_experts(layers, tokens, weights, paddle.to_tensor(these))
         out.square().sum().backward()
         matrices = [layer.down_proj.weight.grad.numpy() for layer in layers]
         for layer in layers:

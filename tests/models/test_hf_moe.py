@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face's Mixtral and Qwen2-MoE mean the same here, with the fused mixtures.
+"""Checkpoints of Hugging Face's Mixtral and Qwen2-MoE mean the same here, with the fused MoE layers.
 
 They need an interpreter with torch and transformers (``pip install ".[hf]"``): this one, or the one that the
 variable LLM_NPU_HF_PYTHON names. Without it the tests are skipped, and say so.

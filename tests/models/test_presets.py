@@ -205,7 +205,7 @@ def test_a_directory_saved_by_paddlenlp_is_read_back(tmp_path):
                 "model_type": "paddleocr_vl",
                 "rope_scaling": {"type": "default", "mrope_section": [16, 24, 24]},
             },
-            ["PaddleOCR-VL", "python -m llm_npu.formers train FILE.yaml"],
+            ["PaddleOCR-VL", "llm-npu formers train FILE.yaml"],
         ),
         ({"attention_bias": True}, ["attention_bias"]),
         ({"mlp_bias": True}, ["mlp_bias"]),

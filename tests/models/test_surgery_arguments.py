@@ -102,7 +102,7 @@ def test_a_forward_that_was_replaced_on_the_instance_stays(tokens):
     assert "replaced on the instance" in reason
 
 
-def test_mixtures_only_leave_models_without_any_alone():
+def test_moe_kernels_only_leave_models_without_experts_alone():
     apply_fused_kernel(False, False, False, False, True)
     try:
         assert remove_fused_kernels(build("llama")) == 0

@@ -1,4 +1,4 @@
-"""The fused mixtures of Mixtral and Qwen2-MoE against a plain loop over the experts, and their training."""
+"""The fused MoE layers of Mixtral and Qwen2-MoE against a plain loop over the experts, and their training."""
 
 import re
 from itertools import groupby
@@ -17,7 +17,7 @@ from precision import assert_as_accurate_as_composed, values
 import paddle_fused
 from llm_npu import patches
 from llm_npu.surgery import apply_fused_kernels, remove_fused_kernels
-from llm_npu.surgery.mixtures import router_scores
+from llm_npu.surgery.moe import router_scores
 from llm_npu.surgery.replacements import moe
 from paddle_fused import masks
 
@@ -258,7 +258,7 @@ def test_tokens_of_sequence_parallelism_have_no_loss_per_sequence():
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_router_losses_of_split_sequences_need_fused_mixtures(kind):
+def test_router_losses_of_split_sequences_need_fused_moe_layers(kind):
     model = model_of(kind, output_router_logits=True)
     with pytest.raises(ValueError, match=r"is not fused, .* use_fused_moe"):
         router_scores.share(model, router_scores.TENSOR_PARALLEL)

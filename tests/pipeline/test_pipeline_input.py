@@ -12,7 +12,7 @@ from llm_npu.core.errors import UserError
 REFUSED = {
     "task": ({"task": "translation"}, [], "task 'translation'; accepted: text-generation"),
     "device": ({"device": "npu:99"}, [], "The device npu:99 does not exist"),
-    "unknown device": ({"device": "gpu"}, [], "The device 'gpu' is not known"),
+    "unknown device": ({"device": "gpu"}, [], "The device 'gpu' is unknown"),
     "tokenizer": ({}, ["tokenizer.json"], "contains neither tokenizer.json nor tokenizer.model"),
     "other tokenizer": ({"tokenizer": "nowhere"}, [], "'nowhere' is not a local directory"),
     "weights": ({}, ["model.safetensors"], r"contains no weights \(\*\.safetensors\)"),

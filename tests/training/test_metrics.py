@@ -38,7 +38,7 @@ def test_operations_are_those_of_every_matrix(name):
 
 
 @pytest.mark.paddlenlp
-def test_a_mixture_counts_the_experts_that_a_token_meets():
+def test_flops_count_the_experts_that_a_token_is_routed_to():
     sizes = {
         "vocab_size": 100,
         "hidden_size": 10,

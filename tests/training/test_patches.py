@@ -65,9 +65,9 @@ def test_upstream_data_loader_waits_for_ever(start_python):
         process.wait(timeout=2)  # what is left for the program is to print a line
 
 
-# What the mixtures make of two tokens with experts that multiply by 1, 10, 100 and 1000, and the gradient of
-# the first token's logits; an auxiliary loss; what a gate with float32 weights, as AMP O2 leaves it, makes of
-# bfloat16 activations.
+# What the MoE layers make of two tokens with experts that multiply by 1, 10, 100 and 1000, and the gradient
+# of the first token's logits; an auxiliary loss; what a gate with float32 weights, as AMP O2 leaves it, makes
+# of bfloat16 activations.
 MIXTURES = """
 import sys
 from llm_npu import device
@@ -124,7 +124,7 @@ except ValueError as error:
 
 
 @pytest.mark.slow
-def test_mixtures_of_experts_run(run_python):
+def test_moe_models_run(run_python):
     """Where the upstream ones run, PaddleNLP or Paddle has mended it, and llm_npu.patches can forget it."""
 
     def printed(patch):

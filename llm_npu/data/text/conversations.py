@@ -131,7 +131,7 @@ def _erniekit(fields: Fields) -> list[Message]:
     if isinstance(source, str) and isinstance(target, str):
         source, target = [source], [target]
     if not (isinstance(source, list) and isinstance(target, list) and len(source) == len(target)):
-        raise UserError(f"{where}: src and tgt must be two texts, or two lists of equally many texts")
+        raise UserError(f"{where}: src and tgt must be two texts, or two lists of texts of equal length")
     labels = fields.get("label")
     if labels is not None and not (isinstance(labels, list) and len(labels) == len(source)):
         raise UserError(f"{where}: label must be a list with 1 or 0 for each text of tgt")

@@ -129,7 +129,7 @@ async def receive(reader: asyncio.StreamReader) -> dict | None:
 
 
 def printable(value: object, max_length: int = MAX_TEXT) -> str:
-    """Text from another machine as one line without control characters; only the end of a long text."""
+    """Text from another machine as one line without control characters; long text is truncated to its end."""
     text = " ".join(str(value).split()) if isinstance(value, str) else ""
     text = "".join(character if character.isprintable() else "?" for character in text)
     return text if len(text) <= max_length else f"... {text[-max_length:]}"

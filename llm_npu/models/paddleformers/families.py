@@ -123,7 +123,7 @@ QWEN3 = Family(
     aliases={f"Qwen/Qwen3-{size}B": f"qwen3-{size}b" for size in ("0.6", "1.7", "4", "8", "14", "32")},
 )
 
-# Qwen3-MoE: a mixture of experts in every layer.
+# Qwen3-MoE: experts in every layer.
 
 QWEN3_MOE = Family(
     model_type="qwen3_moe",
@@ -262,7 +262,7 @@ ERNIE4_5_MOE = Family(
     },
 )
 
-# DeepSeek-V3: latent attention, with queries and keys wider than values, and a mixture of experts.
+# DeepSeek-V3: latent attention, with queries and keys wider than values, and experts.
 # Its routers have no loss: PaddleFormers computes one only with experts on other processes.
 
 # PaddleFormers requires a rope_scaling with a factor; this is the value of the released model.

@@ -222,7 +222,7 @@ MISTRAL = Family(
     aliases={"mistralai/Mistral-7B-v0.1": "mistral-7b"},
 )
 
-# Mixtral: a mixture of experts in every layer.
+# Mixtral: experts in every layer.
 
 MIXTRAL = Family(
     model_type="mixtral",
@@ -270,7 +270,7 @@ MIXTRAL = Family(
     aliases={"mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b"},
 )
 
-# Qwen2-MoE: a mixture of small experts and a shared one in every layer; Qwen1.5-MoE.
+# Qwen2-MoE: small experts and a shared expert in every layer; Qwen1.5-MoE.
 
 QWEN2_MOE = Family(
     model_type="qwen2_moe",

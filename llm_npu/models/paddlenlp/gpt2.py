@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from llm_npu.core.errors import UserError
-from llm_npu.models.family import Conversion, StockLayout
+from llm_npu.models.family import Conversion, UpstreamLayout
 
 if TYPE_CHECKING:  # reading arguments needs no numpy
     import numpy as np
@@ -69,7 +69,7 @@ BUFFERS = re.compile(r".*\.attn\.(masked_)?bias")
 
 
 def upstream_name(name: str) -> tuple[str, int, int]:
-    """``StockLayout.name`` for the parameter ``name``, which has the prefix ``model.``."""
+    """``UpstreamLayout.name`` for the parameter ``name``, which has the prefix ``model.``."""
     path, _, kind = name.removeprefix("model.").rpartition(".")
     layer = re.fullmatch(r"decoder\.layers\.(\d+)\.(.*)", path)
     inner, place = (layer[2], f"h.{layer[1]}.") if layer else (path, "")
@@ -152,4 +152,4 @@ class _Prefixed(Mapping):
 
 
 CONVERSION = Conversion(MODEL_TYPE, gpt_fields, _Prefixed)
-LAYOUT = StockLayout("model.embeddings.word_embeddings.weight", upstream_name, gpt2_fields)
+LAYOUT = UpstreamLayout("model.embeddings.word_embeddings.weight", upstream_name, gpt2_fields)

@@ -92,7 +92,7 @@ class AsLlama(_View):
         if array.shape[0] % (self.kv_heads * (groups + 2)):
             raise UserError(
                 f"{source} is {list(array.shape)}, but its rows are not a multiple of {self.kv_heads} "
-                f"key/value heads with {groups} queries, a key and a value each; the file is of another model"
+                f"key/value heads with {groups} queries, a key and a value; the file is for another model"
             )
         rows = (slice(groups), slice(-2, -1), slice(-1, None))[self.names_from(source).index(name)]
         heads = array.reshape(self.kv_heads, groups + 2, -1, *rest)

@@ -1,4 +1,4 @@
-"""Patches for PaddleFormers' mixtures of experts on npu."""
+"""Patches for PaddleFormers' MoE models on npu."""
 
 from __future__ import annotations
 

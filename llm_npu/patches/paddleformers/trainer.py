@@ -11,7 +11,8 @@ def fix_gradient_clipping_in_float32() -> None:
     object has no attribute '_inner_opt'").
 
     ``_wrap_distributed_optimizer`` installs its log of the gradient norm through ``optimizer._inner_opt``,
-    which only the optimizer of ``amp_master_grad`` has. The patch supplies the attribute for this time.
+    which only the optimizer of ``amp_master_grad`` has. The patch supplies the attribute while that method
+    runs.
     """
     from paddleformers.trainer import Trainer
 

@@ -131,8 +131,8 @@ def fix_augmentation_in_threads() -> None:
 
     The augmentation draws from Python's global generator in the thread of the data loader. Recompute rewinds
     that generator in the backward pass and sets it back, so the draws depend on the time. With the patch,
-    each thread of a data loader draws from a generator of its own, which the global generator seeds at the
-    thread's first draw. The main thread, which waits for the first batch, does not use it at that time.
+    each thread of a data loader has its own generator, seeded from the global one at the thread's first draw.
+    The main thread does not use the global generator then, because it waits for the first batch.
     """
     from paddle.vision.transforms import transforms
     from paddleformers.datasets.template import augment_utils

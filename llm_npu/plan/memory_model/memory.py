@@ -252,12 +252,12 @@ def _own_experts(shape: ModelShape, layout: Layout, stage: int) -> tuple[int, ..
     if ranks == 1:
         return ()
     layers = layout.stage_layers(shape)
-    mixtures = layers[stage] - shape.dense_of(layers, stage)
-    return tuple(_feed_forward(shape, 1) * (mixtures * shape.num_experts // ranks))
+    moe_layers = layers[stage] - shape.dense_of(layers, stage)
+    return tuple(_feed_forward(shape, 1) * (moe_layers * shape.num_experts // ranks))
 
 
 def owned_weights(sizes: tuple[int, ...], experts: tuple[int, ...], layout: Layout) -> Sequence[int]:
-    """The weights whose states the fullest card has in sharding stages 1 and 2; all without sharding."""
+    """The weights whose states are on the fullest card in sharding stages 1 and 2; without sharding, all."""
     degree = layout.sharding_degree
     if degree == 1:
         return sizes

@@ -27,7 +27,7 @@ class Operation(NamedTuple):
             and send, the input of reduce_scatter and all_to_all.
         group, group_size: the ranks of a collective: "tp", "pp", "dp", "sharding" (data-parallel ranks that
             share states), "heads" (Ulysses), "ring", "sep" (both, for gradients), "experts" (ranks that share
-            the experts of a mixture), or "replicas" (ranks with the same experts).
+            the experts of an MoE layer), or "replicas" (ranks with the same experts).
         overlaps: what a collective may overlap with: the "matmul" before or after it, in chunks, the
             "attention" before it, or "" for nothing.
     """

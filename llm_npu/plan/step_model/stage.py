@@ -231,13 +231,13 @@ class Stage:
         return [layer for layer in self.layers() if layer.name != EXPERTS or self.ep == 1]
 
     def experts(self) -> Layer:
-        """The experts of a rank, each with an equal share of the tokens of all ranks with other experts."""
+        """The experts of a rank, with balanced routing of the tokens of all ranks that share the experts."""
         number = self.shape.num_experts // self.ep
         rows = max(1, round(self.routed * self.shape.experts_per_token / number))
         return Layer(EXPERTS, rows, self.inner, number)
 
     def routing(self, phase: str) -> Iterator[Operation]:
-        """The operations of a mixture of experts besides its feed-forward layers."""
+        """The operations of an MoE layer except its feed-forward layers."""
         number = self.shape.num_experts
         if not number:
             return
@@ -342,10 +342,10 @@ class Stage:
         return (self.weights(stage) - own) / self.layout.sharding_degree + own
 
     def own_experts(self, stage: int) -> float:
-        """Weights of experts of the stage that only some of its ranks have."""
+        """Weights of the stage's experts that expert parallelism distributes."""
         layers = self.layout.stage_layers(self.shape)
-        mixtures = layers[stage] - self.shape.dense_of(layers, stage)
-        return mixtures * self.shape.expert_parameters / self.ep if self.ep > 1 else 0.0
+        moe_layers = layers[stage] - self.shape.dense_of(layers, stage)
+        return moe_layers * self.shape.expert_parameters / self.ep if self.ep > 1 else 0.0
 
     def weights(self, stage: int) -> float:
         """Weights of the stage on one rank."""

@@ -39,7 +39,7 @@ _FUSIONS = (
         (r"^softmax(v2|grad|ext)*$", r"^(batch)?matmul(v[23])?(grad)?$"),
         r"^softmax(v2|grad|ext)*$|^batchmatmul(v[23])?(grad)?$",
         _surgery("flash_attention"),
-        r"^batchmatmul",  # without it, the softmax belongs to the router of a mixture of experts
+        r"^batchmatmul",  # without it, the softmax belongs to the router of an MoE layer
     ),
     _Fusion(
         "RMSNorm",

@@ -44,8 +44,8 @@ class Stragglers:
 
     Attributes:
         waiting: by rank, the extra duration of its collectives over the rank with the shortest duration.
-        slow: the stragglers, most expensive first. A rank that waits longer in other groups than others wait
-            for it only propagates a delay, and is not included.
+        slow: the stragglers, most expensive first. A rank that waits longer in other groups than its peers
+        wait for it only propagates a delay, and is not included.
     """
 
     waiting: dict[int, int]

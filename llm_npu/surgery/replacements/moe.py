@@ -1,4 +1,4 @@
-"""Mixtures of experts with ``paddle_fused``'s MoE operators and swiglu.
+"""MoE layers with ``paddle_fused``'s MoE operators and swiglu.
 
     out[t] = sum over the K experts e of t of prob[t, e] * down_e(silu(gate_e(x[t])) * up_e(x[t]))
 
@@ -18,7 +18,7 @@ import paddle_fused
 from llm_npu.core import auto_cast
 from llm_npu.models import own_experts
 from llm_npu.surgery.fusable_layers import fusable_layer
-from llm_npu.surgery.mixtures import expert_parallel, experts, moe_blocks, router_scores
+from llm_npu.surgery.moe import expert_parallel, experts, moe_blocks, router_scores
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 
@@ -106,7 +106,7 @@ def routed(self, hidden_states):
         scores = F.softmax(router_logits.astype("float32"), axis=-1)
         probs, indices = _chosen(scores, self.top_k, norm_topk_prob=True)
     # The router logits have the dtype in which AMP computes matmuls.
-    out = expert_parallel.mixture(self, tokens.astype(router_logits.dtype), probs, indices)
+    out = expert_parallel.routed_experts(self, tokens.astype(router_logits.dtype), probs, indices)
     out = out.astype(hidden_states.dtype).reshape(hidden_states.shape)
     whole = router_scores.of_whole_sequences(self, router_logits)
     return out, whole if whole is router_logits else whole.flatten(0, 1)
@@ -127,7 +127,7 @@ def gated(self, hidden_states):
         auxiliary_loss = _auxiliary_loss(self, scores, indices)
     (tokens,) = auto_cast.cast_inputs(hidden_states.reshape([-1, hidden_states.shape[-1]]))
     shared_expert = partial(self.shared_expert, hidden_states)
-    out, shared = expert_parallel.mixture(self, tokens, probs, indices, shared_expert)
+    out, shared = expert_parallel.routed_experts(self, tokens, probs, indices, shared_expert)
     out = out.reshape(hidden_states.shape)
     return out + F.sigmoid(self.shared_expert_gate(hidden_states)) * shared, auxiliary_loss
 

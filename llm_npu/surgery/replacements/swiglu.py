@@ -8,7 +8,7 @@ from __future__ import annotations
 import paddle_fused
 from llm_npu.surgery.batch import parts
 from llm_npu.surgery.fusable_layers import fusable_layer
-from llm_npu.surgery.mixtures.experts import feed_forward, projections
+from llm_npu.surgery.moe.experts import feed_forward, projections
 from llm_npu.surgery.registry import NotFused, Replacement, kernel
 
 SILU = ("SiLUActivation", "Silu")  # in PaddleNLP, in Paddle

@@ -1,4 +1,4 @@
-"""The image tokens of a batch, and the features that stand in their places.
+"""The image tokens of a batch, and the features that replace them.
 
 Legend: B batch, S sequence, M image tokens, H hidden size.
 """
@@ -11,7 +11,7 @@ from llm_npu.core.errors import UserError
 
 
 def places(is_image: paddle.Tensor, features: paddle.Tensor) -> paddle.Tensor:
-    """int64 [M]: the places of image tokens among all B S tokens.
+    """int64 [M]: the positions of image tokens among all B S tokens.
 
     Args:
         is_image: bool [B, S].
@@ -32,7 +32,7 @@ def places(is_image: paddle.Tensor, features: paddle.Tensor) -> paddle.Tensor:
 def put(states: paddle.Tensor, indices: paddle.Tensor, features: paddle.Tensor, accumulate: bool = False):
     """``states`` [B, S, H] with features [M, H] at ``indices``, or with features added there.
 
-    Features are cast: under AMP O1, embeddings of float32 weights are float32, and features have 16 bits.
+    Features are cast: under AMP O1, embeddings of float32 weights are float32, but features are 16-bit.
     """
     flat = states.reshape([-1, states.shape[-1]])
     features = features.astype(flat.dtype)

@@ -1,4 +1,4 @@
-"""PaddleOCR-VL: forwards of its vision tower that a card runs without the host.
+"""PaddleOCR-VL: forwards of its vision tower without host fallbacks on a card.
 
 Upstream computes the same, with operators that a card's plugin lacks for these dtypes: searchsorted,
 repeat_interleave, assignments to slices and indexing by tensors of int64, and interpolation in bfloat16.
@@ -22,7 +22,7 @@ from . import grids, image_tokens
 
 
 def with_image_features(model, arguments: dict) -> dict:
-    """The model's arguments with embeddings of tokens and images in place of pixels."""
+    """The model's arguments with token and image embeddings in place of pixels."""
     pixels, image_grid_thw = arguments.get("pixel_values"), arguments.get("image_grid_thw")
     if pixels is None or arguments.get("inputs_embeds") is not None:
         return arguments
@@ -67,7 +67,7 @@ def embed_patches(self, pixel_values, position_ids=None, image_grid_thw=None, in
 def encode(self, inputs_embeds, image_grid_thw=None, use_rope=False, **options):
     """The forward of PaddleOCREncoder: one mask object and one rotary table for all layers.
 
-    Upstream's forward runs for windows, and to return the states of each layer.
+    Upstream's forward is used for windows, and to return the states of each layer.
     """
     returned = options.get("output_hidden_states") or options.get("output_attentions")
     if returned or options.get("window_size", -1) > 0:

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL and Qwen3-VL: forwards of their vision towers that a card runs without the host.
+"""Qwen2.5-VL and Qwen3-VL: forwards of their vision towers without host fallbacks on a card.
 
 Upstream computes the same, with operators that a card's plugin lacks for these dtypes: conv3d,
 repeat_interleave, unique_consecutive, masked_select and indexing by tensors, and positions in float64. It
@@ -26,7 +26,7 @@ DEEPSTACK = "deepstack"  # the argument in which a model passes features of imag
 
 
 def with_image_features(model, arguments: dict) -> dict:
-    """The model's arguments with embeddings of tokens and images in place of pixels.
+    """The model's arguments with token and image embeddings in place of pixels.
 
     Videos are left to upstream.
     """
@@ -118,7 +118,7 @@ def window_order(sizes: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def encode_grid(self, hidden_states, grid_thw):
-    """The forward of Qwen3-VL's tower: pixels -> [M, H of the text], and such features of some layers."""
+    """The forward of Qwen3-VL's tower: pixels -> [M, H of the text], and the deepstack features."""
     sizes = grids.on_host(grid_thw)
     hidden_states = self.patch_embed(hidden_states) + interpolated_positions(self, sizes)
     lengths = _lengths_of_frames(sizes)
@@ -214,7 +214,7 @@ def decoder(layer, fusable: FusableLayer) -> Replacement | None:
 
 
 def model(layer, fusable: FusableLayer) -> Replacement:
-    """The model with a tower and a decoder; goes with the change of the decoder."""
+    """The model with a tower and a decoder; requires the replaced decoder."""
     return Replacement(arguments=with_image_features, is_site=False)
 
 

@@ -136,8 +136,8 @@ def whole_tensors(holders: Mapping[tuple, list[int]]) -> dict[str, dict[str, Ten
         if pair := _overlapping(parts):
             first, second = sorted(pair)
             raise UserError(
-                f"the processes have the parts {_range(*first)} and {_range(*second)} of {name}, of shape "
-                f"{list(shape)}, which overlap; it cannot be stored"
+                f"{name} of shape {list(shape)} cannot be stored, because the processes' parts "
+                f"{_range(*first)} and {_range(*second)} overlap"
             )
     return specs
 

@@ -66,7 +66,7 @@ class DryRun(Feature):
         if training.moe_expert_capacity_factor is not None:
             raise UserError(
                 "--moe_expert_capacity_factor drops tokens by their probabilities, but a dry run "
-                "(VIRTUAL_NPU_DRY=1) computes none and gives all experts equally many tokens; remove it"
+                "(VIRTUAL_NPU_DRY=1) computes none and assumes balanced routing; remove it"
             )
         if training.peak_tflops == MEASURED:
             raise UserError(
@@ -166,7 +166,7 @@ def _summary(content: journal.Journal) -> list[str]:
 
 @functools.cache
 def choose_evenly() -> None:
-    """From now on, the routers of mixtures send all experts equally many tokens.
+    """From now on, routing is balanced: all experts get the same number of tokens.
 
     A dry run computes no scores, so the sizes that depend on a router's choice are unknown. ``paddle.topk``
     and ``Tensor.topk`` assume that token t has the K experts (t K + k) mod E, k = 0 to K - 1, of E experts.

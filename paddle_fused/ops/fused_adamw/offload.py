@@ -1,7 +1,7 @@
 """AdamW steps whose moments and master weights are in host memory.
 
     device   the states of a group of parameters are copied to the device, updated there, and copied back;
-             the states of the next group are copied meanwhile, on a stream of their own
+             the states of the next group are copied meanwhile, on a separate stream
     host     the gradients are copied to the host, the update runs there, and the weights are copied back
 
 Bytes per element over the bus, of a 16-bit parameter with master weights and a float32 gradient: device 12 in

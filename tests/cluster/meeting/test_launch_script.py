@@ -99,7 +99,7 @@ PLACES = {
         {"NODE_RANK": "1"},
         "MASTER is 127.0.0.1:{port}, this machine's own address, but its NODE_RANK is 1",
     ),
-    "a port that is taken": ({}, "port {port} of 127.0.0.1, MASTER's, cannot be used"),
+    "a port that is taken": ({}, "port {port} of 127.0.0.1 (MASTER) cannot be used"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The planner's memory of PaddleFormers' mixtures with expert parallelism, against dry runs."""
+"""The planner's memory of PaddleFormers' MoE models with expert parallelism, against dry runs."""
 
 import pytest
 import run_inputs

@@ -45,13 +45,13 @@ def of_one_rank(tokens, probs, indices, experts):
     return paddle_fused.moe_token_unpermute(experts(rows, sizes, slice(None)), order, probs)
 
 
-def results(mixture, inputs, indices, dtype) -> list[np.ndarray]:
+def results(moe_layer, inputs, indices, dtype) -> list[np.ndarray]:
     """The output and the gradients of tokens, probs and both weights; the last input is a gradient."""
     *inputs, gradient = [paddle.to_tensor(array, dtype=dtype) for array in inputs]
     for tensor in inputs:
         tensor.stop_gradient = False
     tokens, probs, *weights = inputs
-    out = mixture(tokens, probs, paddle.to_tensor(indices), of_experts(*weights))
+    out = moe_layer(tokens, probs, paddle.to_tensor(indices), of_experts(*weights))
     paddle.autograd.backward([out], [gradient])
     return [tensor.astype("float64").numpy() for tensor in (out, *(x.grad for x in inputs))]
 
@@ -150,7 +150,7 @@ def order_of_chunks() -> list[str]:
             order.append("send")
         return isend(tensor, to, *arguments)
 
-    def mixture(tokens, probs, indices, experts):
+    def moe_layer(tokens, probs, indices, experts):
         def recorded(rows, sizes, own):
             order.append("forward")
             rows.register_hook(lambda gradient: order.append("backward"))
@@ -160,7 +160,7 @@ def order_of_chunks() -> list[str]:
 
     dist.isend = sent
     try:
-        results(mixture, arrays, indices[own], "float32")
+        results(moe_layer, arrays, indices[own], "float32")
     finally:
         dist.isend = isend
     return order

@@ -222,14 +222,14 @@ TWO += [
 ]
 EXPERTS, SHARDED = "--expert_parallel_degree", "--sharding stage1"
 TWO += [
-    Method(f"experts over 2{name}", 2, 2, f"{EXPERTS} 2{flags}", model=model, bf16=bf16)
+    Method(f"expert parallel 2{name}", 2, 2, f"{EXPERTS} 2{flags}", model=model, bf16=bf16)
     for name, flags in (("", ""), (" with sharding stage 1", f" {SHARDED}"))
     for model in ("Mixtral", "Qwen2-MoE")
     for bf16 in (False, True)
 ]
 TWO += [
     *(
-        Method(f"{name}, experts over 2", 2, 1, f"{flags} {EXPERTS} 2", model=model, bf16=bf16, data=data)
+        Method(f"{name}, expert parallel 2", 2, 1, f"{flags} {EXPERTS} 2", model=model, bf16=bf16, data=data)
         for name, flags, model, bf16, data in (
             ("Ulysses", SPLIT, "Mixtral with router loss", False, ""),
             ("ring", RING, "Qwen2-MoE with router loss", False, ""),
@@ -296,19 +296,19 @@ FOUR += [
     Method("Ulysses 2 x tensor 2 with sequence parallel", 4, 1, f"{SPLIT} {SEQUENCE}", **OF_SPLIT, bf16=True),
 ]
 FOUR += [
-    Method("experts over 4", 4, 4, f"{EXPERTS} 4", model="Mixtral"),
-    Method("experts over 2 x data 2", 4, 4, f"{EXPERTS} 2", model="Qwen2-MoE"),
+    Method("expert parallel 4", 4, 4, f"{EXPERTS} 4", model="Mixtral"),
+    Method("expert parallel 2 x data 2", 4, 4, f"{EXPERTS} 2", model="Qwen2-MoE"),
     Method(
-        "experts over 2 x data 2, recompute",
+        "expert parallel 2 x data 2, recompute",
         4,
         4,
         f"{EXPERTS} 2 --recompute true",
         model="Mixtral",
         bf16=True,
     ),
-    Method("experts over 4 with sharding stage 1", 4, 4, f"{EXPERTS} 4 {SHARDED}", model="Qwen2-MoE"),
+    Method("expert parallel 4 with sharding stage 1", 4, 4, f"{EXPERTS} 4 {SHARDED}", model="Qwen2-MoE"),
     Method(
-        "experts over 2 x data 2 with sharding stage 1",
+        "expert parallel 2 x data 2 with sharding stage 1",
         4,
         4,
         f"{EXPERTS} 2 {SHARDED}",
@@ -378,7 +378,7 @@ EIGHT += [
     )
 ]
 EIGHT += [
-    Method(f"{name}, experts over 4", 8, 2, f"{flags} {EXPERTS} 4", model=model, bf16=bf16)
+    Method(f"{name}, expert parallel 4", 8, 2, f"{flags} {EXPERTS} 4", model=model, bf16=bf16)
     for name, flags, model, bf16 in (
         ("ring 2 x Ulysses 2 x data 2", f"{RING} {SPLIT}", "Mixtral", False),
         (

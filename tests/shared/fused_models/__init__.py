@@ -4,9 +4,9 @@ For tests/models/test_fused_models*.py (PaddleNLP) and tests/formers/fused (Padd
 
 families.py    PaddleNLP's tiny models; their operators come from the families' records
 formers.py     the same of PaddleFormers
-ernie_experts.py  ERNIE's mixtures of experts as a plain loop
+ernie_experts.py  ERNIE's MoE layers as a plain loop over the experts
 weights.py     the weights of both
-experts.py     PaddleNLP's mixtures of experts as a plain loop: what the unfused models compute there
+experts.py     PaddleNLP's MoE layers as a plain loop: what the unfused models compute there
 comparison.py  outputs and gradients, float64 truth, the rule of tests/shared/precision.py
 training.py    training steps, and how far two runs may diverge
 hugging_face.py  a program: the logits of checkpoints in transformers

@@ -1,4 +1,4 @@
-"""ERNIE-4.5's mixture of experts as a plain loop over experts.
+"""ERNIE-4.5's MoE layer as a plain loop over experts.
 
 PaddleFormers' own block is made of kernels that only CUDA builds of Paddle have, so this loop is what the
 unfused model computes.
@@ -13,7 +13,7 @@ import paddle.nn.functional as F
 
 
 def loop_over_ernies_experts(model) -> None:
-    """Gives each mixture of experts in ``model`` the loop for its forward."""
+    """Gives each MoE layer in ``model`` the loop for its forward."""
     for layer in model.sublayers():
         if type(layer).__name__ == "Ernie4_5_MoeSparseMoeBlock":
             layer.forward = types.MethodType(_block, layer)

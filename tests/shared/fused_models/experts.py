@@ -14,7 +14,7 @@ from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeSparseMoEBlock
 
 
 def loop_over_experts(model) -> None:
-    """Gives each mixture of experts in ``model`` the loop for its forward."""
+    """Gives each MoE layer in ``model`` the loop for its forward."""
     for layer in model.sublayers():
         if isinstance(layer, Qwen2MoeSparseMoEBlock):
             layer.forward = types.MethodType(_qwen2_moe, layer)

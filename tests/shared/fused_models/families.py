@@ -97,7 +97,7 @@ class Family:
         return True
 
     def plain(self, model) -> None:
-        """Its own mixtures of experts stop with an error on Paddle 3.3.1."""
+        """Its own MoE layers stop with an error on Paddle 3.3.1."""
         loop_over_experts(model)
 
     def build(self, dtype: str = "float32", **attributes):

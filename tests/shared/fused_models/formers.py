@@ -118,7 +118,7 @@ class Family:
         return self
 
     def plain(self, model) -> None:
-        """ERNIE's own mixtures of experts are made of kernels for CUDA."""
+        """ERNIE's own MoE layers call CUDA kernels."""
         loop_over_ernies_experts(model)
 
     def build(self, dtype: str = "float32", **attributes):

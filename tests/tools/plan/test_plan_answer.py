@@ -56,9 +56,9 @@ def test_a_run_in_float16_has_its_own_peak():
 
 @pytest.mark.slow
 def test_an_answer_says_what_no_published_run_has():
-    mixture = planned("--model_name_or_path", "deepseek-v3", "--cards", "512", "--card", "910c")
-    assert mixture.interval.unlike == ("more than 160 experts", "the card ascend910c")
-    text = table.write(mixture)
+    moe_model = planned("--model_name_or_path", "deepseek-v3", "--cards", "512", "--card", "910c")
+    assert moe_model.interval.unlike == ("more than 160 experts", "the card ascend910c")
+    text = table.write(moe_model)
     assert all(key in text for key in ("160 experts", "ascend910c"))
 
 

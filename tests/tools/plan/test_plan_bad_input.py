@@ -123,7 +123,7 @@ def test_a_vision_language_model_is_refused_with_the_measure_to_use(capsys, tmp_
 
 
 @pytest.mark.paddlenlp
-def test_a_config_of_a_mixture_without_its_experts_is_refused(capsys, tmp_path):
+def test_an_moe_config_without_its_experts_is_refused(capsys, tmp_path):
     folder = model(tmp_path, model_type="mixtral", num_key_value_heads=None)
     code, _, err = plan_output(capsys, "--model_name_or_path", folder, "--cards", 8)
     assert code == 2 and "has no num_key_value_heads, num_local_experts, num_experts_per_tok, " in err

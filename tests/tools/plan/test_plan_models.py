@@ -48,7 +48,7 @@ def test_a_model_may_have_its_publisher_s_name(tmp_path, monkeypatch):
     assert ModelShape.of("qwen3-32b").num_hidden_layers == 4  # a directory is read
 
 
-def test_the_first_layers_of_a_mixture_are_dense():
+def test_the_first_layers_of_an_moe_model_are_dense():
     shape = ModelShape.of("deepseek-v3")
     layout = Layout(cards=61, pipeline_parallel_degree=61)
     counts = [sum(memory.weights(shape, layout, stage)) for stage in range(61)]
@@ -63,15 +63,15 @@ def test_the_first_layers_of_a_mixture_are_dense():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "cards"), [("qwen3-235b-a22b", "256"), ("deepseek-v3", "512")])
-def test_large_mixtures_are_searched_in_a_minute_of_processor_time(name, cards):
+def test_large_moe_models_are_searched_in_a_minute_of_processor_time(name, cards):
     argv = ["--model_name_or_path", name, "--cards", cards, "--global_batch_size", "1024", "--search"]
     start = time.process_time()
     assert command.planned(argv)[1].fits
     assert time.process_time() - start < 60
 
 
-def test_stages_of_a_mixture_are_one_chunk():
+def test_stages_of_an_moe_model_are_one_chunk():
     argv = ["--model_name_or_path", "qwen3-235b-a22b", "--cards", "256", "--global_batch_size", "1024"]
     argv += ["--pipeline_parallel_degree", "32", "--virtual_pp_degree", "4"]
-    with pytest.raises(UserError, match="--virtual_pp_degree 4 was not tested with mixtures"):
+    with pytest.raises(UserError, match="--virtual_pp_degree 4 was not tested with MoE models"):
         command.planned(argv)

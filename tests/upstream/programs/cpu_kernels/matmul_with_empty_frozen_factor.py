@@ -1,7 +1,7 @@
 """The gradient of matmul fails where a frozen factor is empty.
 
 For an empty factor the kernel writes both gradients, also the one that is not wanted, whose pointer is
-null. In a mixture of experts with frozen inputs, an expert without tokens ends the backward pass. Releases
+null. In an MoE layer with frozen inputs, an expert without tokens ends the backward pass. Releases
 before 3.2 also crash where the empty factor is trained and the other one is frozen.
 
 :versions: paddlepaddle 3.0.0 to 3.3.1

@@ -1,4 +1,4 @@
-"""ERNIE-4.5's mixtures cannot be imported on npu: the wheel lacks a module.
+"""ERNIE-4.5's MoE layers cannot be imported on npu: the wheel lacks a module.
 
 ``topk_gate.py`` imports ``npu_fusion_ops`` where Paddle has a device npu, and there is no such file.
 

@@ -1,4 +1,4 @@
-"""In fp16, ERNIE-4.5's mixtures train without the losses of their routers.
+"""In fp16, ERNIE-4.5's MoE models train without the losses of their routers.
 
 ``FakeMoERouterLoss`` makes up the gradient of a router's loss: 1, or 1 / ``num_acc_steps``. In fp16 the
 trainer multiplies the loss of the model by the loss scale and divides all gradients by it. This one is

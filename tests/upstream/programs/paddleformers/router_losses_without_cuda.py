@@ -1,4 +1,4 @@
-"""The router of ERNIE-4.5's mixtures calls kernels that only CUDA builds have.
+"""The router of ERNIE-4.5's MoE layers calls kernels that only CUDA builds have.
 
 ``int_bincount`` and ``cal_aux_loss`` of ``paddle.incubate.nn.functional`` have no kernel for the CPU and
 no composed form, and the router calls them on every device.

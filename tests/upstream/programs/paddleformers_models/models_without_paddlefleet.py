@@ -1,4 +1,4 @@
-"""Qwen2, Qwen3, their mixtures and others cannot be imported without paddlefleet, which needs CUDA.
+"""Qwen2, Qwen3, their MoE variants and others cannot be imported without paddlefleet, which needs CUDA.
 
 Their modules define a provider for paddlefleet beside classes in plain Paddle, and import
 ``gpt_provider``, which raises ImportError. Where the import succeeds, ``Qwen3ForCausalLM`` is the class

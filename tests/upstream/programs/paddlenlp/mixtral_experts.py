@@ -14,7 +14,7 @@ something wrong instead.
 :change:
     Multiply by weights of shape [n, 1]: ``routing_weights[top_x.flatten(),
     idx.flatten()].unsqueeze(-1)``, which is right for both releases' ``paddle.where``.
-:workaround: llm_npu.patches.mixtures.fix_mixtral_expert_weights
+:workaround: llm_npu.patches.moe.fix_mixtral_expert_weights
 """
 
 import paddle

@@ -10,7 +10,7 @@ four dims; for others it uses variables that it has not set.
 :error: UnboundLocalError: ...tokens_per_expert...
 :should print: a loss
 :change: ``if attention_mask is None or len(attention_mask.shape) != 2`` in the branch above.
-:workaround: llm_npu.patches.mixtures.fix_mixtral_router_loss_mask
+:workaround: llm_npu.patches.moe.fix_mixtral_router_loss_mask
 """
 
 import paddle

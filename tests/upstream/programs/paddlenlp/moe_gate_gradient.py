@@ -1,4 +1,4 @@
-"""The gradient of a mixture's gate is wrong by about 1 for each expert that a token chose.
+"""The gradient of an MoE gate is wrong by about 1 for each expert that a token chose.
 
 ``PretrainedMoEGate.topkgating`` casts the weights to the mask that dispatches tokens without detaching
 it. The mask's gradient flows back through the two casts: cast to bool it is True wherever it is not 0,
@@ -14,7 +14,7 @@ uses gets no gradient, unless by this path.
 :should print:
     [0.0, 0.0]
 :change: ``dispatch_mask = combine_weights.cast(paddle.bool).detach()``, as in line 418.
-:workaround: llm_npu.patches.mixtures.fix_moe_gate_gradient
+:workaround: llm_npu.patches.moe.fix_moe_gate_gradient
 """
 
 import paddle

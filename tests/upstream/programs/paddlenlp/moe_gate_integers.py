@@ -11,7 +11,7 @@ From Paddle 3.2 on two integer types are not promoted. ``paddle.cumsum`` of an i
 :should print:
     [[[1]], [[1]]]
 :change: ``paddle.cumsum(expert_mask, axis=0, dtype="int32")``.
-:workaround: llm_npu.patches.mixtures.fix_moe_gate_int64
+:workaround: llm_npu.patches.moe.fix_moe_gate_int64
 """
 
 import paddle

@@ -14,7 +14,7 @@ them for logits of shape [tokens, experts].
 :change:
     Return the mean of the gates' losses, ``paddle.stack(router_losses).mean()``, or let the block return
     its logits.
-:workaround: llm_npu.patches.mixtures.fix_qwen2_moe_auxiliary_loss
+:workaround: llm_npu.patches.moe.fix_qwen2_moe_auxiliary_loss
 """
 
 import paddle

@@ -14,7 +14,7 @@ them.
 :change:
     ``F.linear(hidden_states.cast(self.weight.dtype), self.weight)``: the scores are computed in float32
     anyway.
-:workaround: llm_npu.patches.mixtures.fix_qwen2_moe_gate_dtype
+:workaround: llm_npu.patches.moe.fix_qwen2_moe_gate_dtype
 """
 
 import paddle

@@ -13,7 +13,7 @@ weights are missing in its checkpoints.
 :should print:
     own experts: [True, True, True, True]
 :change: Pass ``moe_group="dummy"`` to ``MoELayer`` unless ``use_expert_parallel`` is set.
-:workaround: llm_npu.patches.mixtures.fix_qwen2_moe_groups
+:workaround: llm_npu.patches.moe.fix_qwen2_moe_groups
 """
 
 from paddle.distributed import fleet

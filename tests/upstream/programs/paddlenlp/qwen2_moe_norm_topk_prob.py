@@ -13,7 +13,7 @@ by its own ``norm_topk_prob``, False.
 :should print:
     True
 :change: Pass ``norm_topk_prob=config.norm_topk_prob`` to ``Qwen2MoeGate``.
-:workaround: llm_npu.patches.mixtures.fix_qwen2_moe_norm_topk_prob, llm_npu/surgery/replacements/moe.py
+:workaround: llm_npu.patches.moe.fix_qwen2_moe_norm_topk_prob, llm_npu/surgery/replacements/moe.py
 """
 
 from paddlenlp.transformers import Qwen2MoeConfig

@@ -1,7 +1,7 @@
-"""Router scores of a whole micro batch, gathered from ranks that each have a part of its tokens.
+"""Router scores of a whole micro batch, gathered from the ranks that share its tokens.
 
-A router's loss is not a mean over tokens, so the mean of the ranks' own losses would be another loss. Ranks
-gather the scores of all tokens instead, E numbers per token.
+A router's loss is not a mean over tokens, so the mean of the ranks' own losses would be a different loss.
+Ranks gather the scores of all tokens instead, E numbers per token.
 
 Legend: B rows, S tokens of a row, T tokens of this rank, E experts.
 """
@@ -30,7 +30,7 @@ def share(model, group) -> None:
         group: of ``paddle.distributed``, or ``TENSOR_PARALLEL``, which must be shared first.
 
     Raises:
-        UserError: a mixture is not fused.
+        UserError: an MoE layer is not fused.
     """
     for path, block in find(OPERATOR).sites(model).items():
         if not (is_swapped(block) and OPERATOR in kernels_of(block)):
@@ -45,9 +45,8 @@ def of_whole_sequences(block, scores, length: int | None = None):
     """The scores of the tokens of all ranks. Collective if `share` was called, else ``scores`` unchanged.
 
     Args:
-        scores: [T, E] or [B, S, E].
-        length: the tokens of a row on this rank, without sequence parallelism. If None, the result may have
-            the tokens in another order.
+        scores: [T, E] or [B, S, E]. length: the tokens of a row on this rank, without sequence parallelism.
+        If None, the order of the tokens is unspecified.
 
     Returns:
         [B, S, E], with S tokens of a whole row; B is 1 if ``length`` is None.

@@ -23,7 +23,7 @@ CAPACITY = "_expert_capacity"  # attribute of blocks
 
 
 class Capacity:
-    """The limit for all mixtures of a model, and the choices that it dropped."""
+    """The limit for all MoE layers of a model, and the choices that it dropped."""
 
     def __init__(self, factor: float):
         self.factor = factor
@@ -31,7 +31,7 @@ class Capacity:
         self._choices = 0
 
     def limit(self, model) -> None:
-        """Limit the experts of every mixture of ``model``, which must be fused."""
+        """Limit the experts of every MoE layer of ``model``, which must be fused."""
         for block in find("moe").sites(model).values():
             block.__dict__[CAPACITY] = self
 

@@ -1,4 +1,4 @@
-"""Mixtures whose experts are distributed over ranks, to which tokens are sent."""
+"""MoE layers with expert parallelism: tokens are dispatched to the ranks of their experts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from . import experts
 from .capacity import CAPACITY
 
 
-def mixture(block, tokens, probs, indices, shared: Callable | None = None):
-    """`experts.mixture` of a block; collective if ``llm_npu.models.own_experts`` has built it.
+def routed_experts(block, tokens, probs, indices, shared: Callable | None = None):
+    """`experts.routed_experts` of a block; collective if ``llm_npu.models.own_experts`` has built it.
 
     Args:
         shared: computes the shared experts; called during the dispatch of tokens.
@@ -25,7 +25,7 @@ def mixture(block, tokens, probs, indices, shared: Callable | None = None):
     share = own_experts.share_of(block)
     if share is None:
         of_shared = None if shared is None else shared()
-        out = experts.mixture(block.experts, tokens, probs, indices)
+        out = experts.routed_experts(block.experts, tokens, probs, indices)
         return out if shared is None else (out, of_shared)
     layers = own_experts.of_block(block)
     settings = {"num_experts": len(block.experts), "group": share.group, "chunks": share.chunks}

@@ -86,19 +86,19 @@ def deepseek_v3_moe(self, hidden_states):
     """hidden_states [B, S, H] or [T, H] -> same shape."""
     indices, weights = self.gate(hidden_states)
     tokens = hidden_states.reshape([-1, hidden_states.shape[-1]])
-    out, shared = routed(self, tokens, indices, weights, partial(self.shared_experts, hidden_states))
-    return out.reshape(hidden_states.shape) + shared
+    return routed(self, tokens, indices, weights, partial(self.shared_experts, hidden_states))
 
 
 def routed(block, tokens, indices, weights, shared: Callable | None = None):
-    """tokens [T, H], indices and weights [T, K] -> [T, H] in the dtype of tokens, without shared experts.
+    """tokens [T, H], indices and weights [T, K] -> [T, H] in the dtype of tokens.
 
-    ``shared``: computes the shared experts during dispatch; their output is the second result.
+    ``shared`` computes the shared experts, during dispatch; their output is added and determines the shape.
     """
-    out = expert_parallel.mixture(block, tokens, weights, indices, shared)
+    out = expert_parallel.routed_experts(block, tokens, weights, indices, shared)
     if shared is None:
         return out.astype(tokens.dtype)
-    return out[0].astype(tokens.dtype), out[1]
+    out, of_shared = out
+    return out.astype(tokens.dtype).reshape(of_shared.shape) + of_shared
 
 
 def ernie4_5_moe(self, input, token_type_ids=None):
@@ -129,15 +129,14 @@ def ernie4_5_moe(self, input, token_type_ids=None):
         router_loss = router_loss + _loss_of_ernies_router(self, counts, logits, scores, sequence_parallel)
     shared = None if self.shared_experts is None else partial(self.shared_experts, tokens)
     if spread:
-        out = spread_experts.mixture(self, tokens, weights, indices, sequence_parallel).astype(tokens.dtype)
-        out = out if shared is None else (out, shared())
+        out = spread_experts.routed_experts(self, tokens, weights, indices, sequence_parallel)
+        out = out.astype(tokens.dtype)
+        out = out if shared is None else out + shared()
     elif sequence_parallel:
         own = spread_experts.own_tokens(tokens.shape[0])
         out = routed(self, tokens, indices[own], weights[own], shared)
     else:
         out = routed(self, tokens, indices, weights, shared)
-    if shared is not None:
-        out = out[0] + out[1]
     return out.reshape(input.shape), weights, router_loss, (logits, scores)
 
 

@@ -1,4 +1,4 @@
-"""Feed-forward layers, and the experts of mixtures applied to their routed tokens.
+"""Feed-forward layers, and experts applied to their routed tokens.
 
 T tokens, H hidden, E experts, K experts per token.
 """
@@ -36,7 +36,7 @@ def unsupported_reason(experts) -> str | None:
     return None
 
 
-def mixture(experts, tokens, probs, indices):
+def routed_experts(experts, tokens, probs, indices):
     """out[t] = sum over k < K of probs[t, k] * expert(tokens[t]) with the expert indices[t, k].
 
     Permutes the tokens by expert and runs each expert on its rows: in a grouped matmul per projection if all
@@ -45,10 +45,8 @@ def mixture(experts, tokens, probs, indices):
 
     Args:
         experts: E layers with gate, up and down projections of any kind, including LoRA; None for an expert
-            of another process, which contributes zeros.
-        tokens: [T, H].
-        probs: [T, K].
-        indices: [T, K] integers; E for a dropped choice, which contributes zeros.
+        on another process, which contributes zeros. tokens: [T, H]. probs: [T, K]. indices: [T, K] integers;
+        E for a dropped choice, which contributes zeros.
 
     Returns:
         [T, H] in the compute dtype of the experts.

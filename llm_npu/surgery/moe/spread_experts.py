@@ -1,4 +1,4 @@
-"""Mixtures with whole experts distributed over the tensor-parallel processes.
+"""MoE layers with whole experts distributed over the tensor-parallel processes.
 
     out[t] = sum over the processes of their own experts' results for t
 
@@ -29,8 +29,8 @@ def own_tokens(count: int) -> slice:
     return slice(rank * count, (rank + 1) * count)
 
 
-def mixture(block, tokens, probs, indices, sequence_parallel: bool):
-    """Like ``experts.mixture``; tokens and result are [T / P, H] if ``sequence_parallel``.
+def routed_experts(block, tokens, probs, indices, sequence_parallel: bool):
+    """Like ``experts.routed_experts``; tokens and result are [T / P, H] if ``sequence_parallel``.
 
     Gradients of tokens and probs are summed over the processes, because each process computes only the part
     of its local experts.
@@ -39,7 +39,7 @@ def mixture(block, tokens, probs, indices, sequence_parallel: bool):
     probs = mp_ops._c_identity(probs, group=group)
     if sequence_parallel:
         return ReduceScatterOp.apply(
-            experts.mixture(block.experts, AllGatherOp.apply(tokens), probs, indices)
+            experts.routed_experts(block.experts, AllGatherOp.apply(tokens), probs, indices)
         )
-    out = experts.mixture(block.experts, mp_ops._c_identity(tokens, group=group), probs, indices)
+    out = experts.routed_experts(block.experts, mp_ops._c_identity(tokens, group=group), probs, indices)
     return mp_ops._mp_allreduce(out, group=group, use_calc_stream=True, use_model_parallel=True)

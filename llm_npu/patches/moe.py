@@ -1,4 +1,4 @@
-"""Patches for PaddleNLP's mixtures of experts."""
+"""Patches for PaddleNLP's MoE models."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def fix_mixtral_router_loss_mask() -> None:
     """PaddleNLP 3.0.0b4: Mixtral with ``output_router_logits`` fails with masks of three dims ("cannot access
     local variable 'tokens_per_expert'"), and with mask objects ("object has no attribute 'shape'").
 
-    ``load_balancing_loss_func`` knows masks of two and of four dims. The patch passes only those of two, so
-    padding counts with all others, as upstream counts it with four.
+    ``load_balancing_loss_func`` supports masks of two and four dims. The patch passes only masks of two dims.
+    With any other mask padding is counted, as upstream does with four.
     """
     from paddlenlp.transformers.mixtral import modeling
 
@@ -142,7 +142,7 @@ def fix_qwen2_moe_auxiliary_loss() -> None:
 
 @functools.cache
 def fix_qwen2_moe_groups() -> None:
-    """PaddleNLP 3.0.0b4: Qwen2-MoE loses experts beside a second parallel method.
+    """PaddleNLP 3.0.0b4: Qwen2-MoE loses experts if another parallel method is active.
 
     If fleet has a data-parallel group, as with pipelines of fewer stages than ranks, its blocks distribute
     their experts over that group, also without ``use_expert_parallel``: a rank has None for the others. The

@@ -116,7 +116,7 @@ def decide(name: str, cards: VisibleCards, virtual_is_active: bool, virtual_coun
         kinds = "Ascend card" if kind == "card" else "virtual NPU"
         raise UserError(
             f"The device {name} does not exist: there {'is' if count == 1 else 'are'} {count} {kinds}"
-            f"{'' if count == 1 else 's'}, with ids 0 to {count - 1}; {more}."
+            f"{'' if count == 1 else 's'}, with ids 0 to {count - 1}; {more}"
         )
     return Device(f"npu:{int(index)}", kind, reason)
 

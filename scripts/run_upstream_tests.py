@@ -69,7 +69,7 @@ def main(arguments=None):
     if not modules:
         raise UserError(
             f"No test file of {checkout} matches {' '.join(chosen.only)!r}; "
-            "the names look like test_adam_op_npu."
+            "the names look like test_adam_op_npu"
         )
     known = json.loads(KNOWN.read_text())
     results = run_all(Execution(checkout, chosen.limit, known["environment"]), modules, chosen.jobs)

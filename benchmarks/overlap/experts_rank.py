@@ -14,11 +14,11 @@ from paddle_fused import expert_parallel
 
 from .cases import RANKS, STEP, Case
 from .experts import ALONE, CHUNKS, FORWARD_ALONE, OWN, TOP_K, WIDTH
-from .ring_rank import Ring
+from .on_rank import OperatorWithTransfers
 from .transfers import BLOCKS, SERIAL
 
 
-class Experts(Ring):
+class Experts(OperatorWithTransfers):
     """An MoE layer with SwiGLU experts, forward or as a whole step."""
 
     def __init__(self, case: Case, group):
@@ -49,7 +49,7 @@ class Experts(Ring):
 
     def plan(self) -> overlap.OverlapPlan:
         with paddle.no_grad():
-            self._mixture(partial(self.planner.chunks_of_experts, self.group))
+            self._moe_layer(partial(self.planner.chunks_of_experts, self.group))
         return self.planner.plans[0]
 
     def _run(self, name: str):
@@ -60,12 +60,12 @@ class Experts(Ring):
             if name in (ALONE, FORWARD_ALONE):
                 out, gradient = self._experts(self.sorted_rows, self.sizes, slice(None)), self.sorted_gradient
             else:
-                out, gradient = self._mixture(CHUNKS.get(name, 1)), self.gradient
+                out, gradient = self._moe_layer(CHUNKS.get(name, 1)), self.gradient
             if self.case.way == STEP and name != FORWARD_ALONE:
                 out.backward(gradient)
         return out
 
-    def _mixture(self, chunks):
+    def _moe_layer(self, chunks):
         options = {"num_experts": OWN * RANKS, "group": self.group, "chunks": chunks}
         return expert_parallel.expert_parallel(
             self.tokens, self.probs, self.indices, self._experts, **options

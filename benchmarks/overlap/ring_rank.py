@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from unittest import mock
 
 import numpy as np
@@ -13,11 +12,12 @@ from paddle_fused import masks
 from paddle_fused.context_parallel import ring
 
 from .cases import RANKS, STEP, Case
+from .on_rank import OperatorWithTransfers
 from .ring import HEAD_DIM, HEADS, KEY_HEADS, OVERLAPPED
 from .transfers import BLOCKS, FORWARD_BLOCKS, SERIAL
 
 
-class Ring:
+class Ring(OperatorWithTransfers):
     """Causal attention on this rank's tokens, forward or as a whole step."""
 
     def __init__(self, case: Case, group):
@@ -36,22 +36,6 @@ class Ring:
 
     def contenders(self) -> list[str]:
         return [SERIAL, OVERLAPPED, BLOCKS, *([FORWARD_BLOCKS] if self.case.way == STEP else [])]
-
-    def seconds(self, name: str) -> float:
-        dist.barrier(self.group)
-        paddle.device.synchronize()
-        began = time.perf_counter()
-        self._run(name)
-        paddle.device.synchronize()
-        return time.perf_counter() - began
-
-    def results(self, name: str) -> list[np.ndarray]:
-        out = self._run(name)
-        gradients = [tensor.grad for tensor in self.inputs if tensor.grad is not None]
-        return [tensor.astype("float32").numpy() for tensor in (out, *gradients)]
-
-    def plan(self) -> None:
-        return None
 
     def _run(self, name: str):
         transfers = {SERIAL: _waited, OVERLAPPED: ring.pass_on, BLOCKS: _kept, FORWARD_BLOCKS: _kept}

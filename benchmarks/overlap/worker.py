@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from benchmarks.graph_end import graph_end
 from benchmarks.overlap.cases import BACKWARD, BLOCKS, EXPERTS, FORWARD, FROZEN, RANKS, RING, Case
 from benchmarks.overlap.experts import ALONE
 from benchmarks.overlap.experts_rank import Experts
+from benchmarks.overlap.on_rank import OnRank
 from benchmarks.overlap.ring_rank import Ring
 from benchmarks.overlap.transfers import BLOCKS as NO_TRANSFERS
 from llm_npu.parallel import overlap
@@ -46,7 +47,7 @@ def settings(case: Case) -> list[str]:
     return names
 
 
-class Operator:
+class Operator(OnRank):
     """An operator in one direction, on this rank's tensors."""
 
     def __init__(self, case: Case, group):
@@ -73,16 +74,6 @@ class Operator:
         of_weight = [GRADIENT] if self.case.way == BACKWARD else []
         return [*settings(self.case), PLANNED, PRODUCT, *chunks, *of_weight, COLLECTIVE]
 
-    def seconds(self, name: str) -> float:
-        """Seconds of one round: all ranks start together, and synchronize with the device at the end."""
-        run = self._prepared(name)
-        dist.barrier(self.group)
-        paddle.device.synchronize()
-        began = time.perf_counter()
-        run()
-        paddle.device.synchronize()
-        return time.perf_counter() - began
-
     def results(self, name: str) -> list[np.ndarray]:
         """Results of a run with a setting: the product, or the gradients."""
         if self.case.way == FORWARD:
@@ -95,7 +86,7 @@ class Operator:
         """The plan for the product that communicates in this direction."""
         return next(plan for plan in reversed(self.planner.plans) if plan.product.kind == self.case.kind)
 
-    def _prepared(self, name: str):
+    def _prepared(self, name: str) -> Callable:
         if name.startswith(PRODUCT):
             return lambda: self._multiply(int(name.partition(":")[2] or 1))
         if name == GRADIENT:
@@ -146,7 +137,7 @@ class Operator:
         return paddle.to_tensor(values).astype(self.case.dtype)
 
 
-class Block:
+class Block(OnRank):
     """A column- and a row-parallel layer, forward and backward: the communication of an MLP in a step."""
 
     def __init__(self, case: Case, group):
@@ -177,30 +168,18 @@ class Block:
         mc2 = [MC2] if self.case.dtype == "bfloat16" else []
         return [UPSTREAM, *SETTINGS, *mc2, PLANNED]
 
-    def seconds(self, name: str) -> float:
-        self._switch(name)
-        dist.barrier(self.group)
-        paddle.device.synchronize()
-        began = time.perf_counter()
-        self._step()
-        paddle.device.synchronize()
-        return time.perf_counter() - began
-
     def results(self, name: str) -> list[np.ndarray]:
-        self._switch(name)
-        result = self._step()
+        result = self._prepared(name)()
         gradients = [self.x.grad, *(parameter.grad for parameter in self.layers.parameters())]
         return [tensor.astype("float32").numpy() for tensor in (result, *gradients)]
 
-    def plan(self) -> None:
-        return None
-
-    def _switch(self, name: str) -> None:
+    def _prepared(self, name: str) -> Callable:
         overlap.remove_overlap(self.layers)
         if name != UPSTREAM:
             overlap.apply_overlap(self.layers, self.planner if name == PLANNED else name, strict=True)
         self.x.clear_gradient(False)
         self.layers.clear_gradients()
+        return self._step
 
     def _step(self):
         result = self.layers(self.x)

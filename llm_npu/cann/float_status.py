@@ -56,7 +56,7 @@ def prepare() -> str:
     if "paddle" in sys.modules and not is_loaded(library):
         raise UserError(
             f"{VARIABLE}={INTERPOSED} needs a process that has not imported paddle: the library must be "
-            "loaded before the plugin, which paddle loads."
+            "loaded before the plugin, which paddle loads"
         )
     ctypes.CDLL(str(library), mode=os.RTLD_GLOBAL | os.RTLD_NOW)
     return f"{library} replaces CANN's FloatStatus operators ({VARIABLE}={INTERPOSED})"

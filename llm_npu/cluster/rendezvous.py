@@ -77,34 +77,34 @@ def place(variables: Mapping[str, str]) -> Place:
     """Read the place from the variables. Raises UserError if the rendezvous could never succeed."""
     for name in VARIABLES:
         if not variables.get(name):
-            raise UserError(f"{name} is not set; each machine needs NNODES, NODE_RANK, MASTER and HOST_IP.")
+            raise UserError(f"{name} is not set; each machine needs NNODES, NODE_RANK, MASTER and HOST_IP")
     machines = _number("NNODES", variables["NNODES"], 1, 1 << 16)
     rank = _number("NODE_RANK", variables["NODE_RANK"], 0, machines - 1)
     host, (first, colon, port) = variables["HOST_IP"], variables["MASTER"].rpartition(":")
     if not colon or not HOST.fullmatch(first):
-        raise UserError(f"MASTER is {variables['MASTER']!r}; accepted: the first machine's ADDRESS:PORT.")
+        raise UserError(f"MASTER is {variables['MASTER']!r}; accepted: the first machine's ADDRESS:PORT")
     endpoint = first, _number("the port of MASTER", port, 1, 65535)
     limit = _seconds(variables.get("RDZV_TIMEOUT") or str(TIMEOUT))
     if error := bind_error(host, 0):
-        raise UserError(f"HOST_IP is {host}, which is not an IPv4 address of this machine ({error}).")
+        raise UserError(f"HOST_IP is {host}, which is not an IPv4 address of this machine ({error})")
     if machines > 1 and (unreachable := _unreachable(first, host)):
-        raise UserError(f"{unreachable}, which no other machine can reach{OWN_NAME}, or specify it here.")
+        raise UserError(f"{unreachable}, which no other machine can reach{OWN_NAME}, or specify it here")
     # Paddle's launcher starts the master only if HOST_IP is the address in MASTER.
     if rank == 0 and first != host:
         raise UserError(
             f"MASTER is {variables['MASTER']}, but HOST_IP of the first machine is {host}; use "
-            f"MASTER={host}:PORT on all machines."
+            f"MASTER={host}:PORT on all machines"
         )
     if rank > 0 and first == host:
         raise UserError(
             f"MASTER is {variables['MASTER']}, this machine's own address, but its NODE_RANK is {rank}; use "
-            "the address of the machine with NODE_RANK 0" + (OWN_NAME if is_loopback(host) else "") + "."
+            "the address of the machine with NODE_RANK 0" + (OWN_NAME if is_loopback(host) else "") + ""
         )
     # Paddle's launcher mistakes any program that listens on the port for the master.
     if rank == 0 and machines > 1 and (error := bind_error(*endpoint)):
         raise UserError(
             f"port {port} of {host} (MASTER) cannot be used ({error}); stop the program that uses it, or "
-            "set MASTER to another port on all machines."
+            "set MASTER to another port on all machines"
         )
     return Place(machines, rank, endpoint, host, limit, secret(variables))
 
@@ -125,7 +125,7 @@ def is_loopback(address: str) -> bool:
 
 def _number(name: str, text: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdecimal() and low <= int(text[:9]) <= high):
-        raise UserError(f"{name} is {text!r}; accepted: a whole number from {low} to {high}.")
+        raise UserError(f"{name} is {text!r}; accepted: a whole number from {low} to {high}")
     return int(text)
 
 
@@ -135,7 +135,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise UserError(f"RDZV_TIMEOUT is {text!r}; accepted: a number of seconds, such as {TIMEOUT:g}.")
+        raise UserError(f"RDZV_TIMEOUT is {text!r}; accepted: a number of seconds, such as {TIMEOUT:g}")
     return seconds
 
 

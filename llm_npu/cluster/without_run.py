@@ -76,7 +76,7 @@ def compare(hostfile: str, setup: Setup, timeout: float = TIMEOUT, rank_table: s
         try:
             launcher.wait(timeout + COMPARING)
         except subprocess.TimeoutExpired:
-            raise UserError(f"the comparison has not ended within {timeout + COMPARING:g} seconds.") from None
+            raise UserError(f"the comparison has not ended within {timeout + COMPARING:g} seconds") from None
         finally:
             _end(launcher)
         result = Path(logs, RESULT)
@@ -113,20 +113,20 @@ def _addresses(hostfile: str) -> list[str]:
         host = not words or HOST.fullmatch(words[0])
         if not host or len(words) > 2 or (len(words) == 2 and not re.fullmatch(r"slots=\d+", words[1])):
             line = " ".join(words)[:SHOWN]
-            raise UserError(f"{hostfile} has the line {line!r}; accepted: HOST, or HOST slots=8.")
+            raise UserError(f"{hostfile} has the line {line!r}; accepted: HOST, or HOST slots=8")
     hosts = [words[0] for words in lines if words]
     if len(hosts) < 2:
-        raise UserError(f"{hostfile} names {len(hosts)} host(s); use two or more, one per line.")
+        raise UserError(f"{hostfile} names {len(hosts)} host(s); use two or more, one per line")
     addresses = []
     for host in hosts:
         try:
             addresses.append(socket.gethostbyname(host))
         except (OSError, UnicodeError):  # UnicodeError: a part of the name is empty or too long
-            raise UserError(f"{hostfile} names {host}, which has no IPv4 address here.") from None
+            raise UserError(f"{hostfile} names {host}, which has no IPv4 address here") from None
         if rendezvous.is_loopback(addresses[-1]) and host != addresses[-1]:
             raise UserError(
                 f"{hostfile} names {host}, which is {addresses[-1]} here, where no other machine can reach it"
-                f"{rendezvous.OWN_NAME}, or into {hostfile}."
+                f"{rendezvous.OWN_NAME}, or into {hostfile}"
             )
     return addresses
 
@@ -141,7 +141,7 @@ def _own(addresses: list[str], hostfile: str) -> int:
     if len(own) > 1:
         raise UserError(
             f"{len(own)} of the addresses in {hostfile} ({', '.join(addresses)}) are of this machine; name "
-            "each machine once."
+            "each machine once"
         )
     return own[0]
 

@@ -80,14 +80,14 @@ def secret(environ: Mapping[str, str] = os.environ) -> str:
     """
     text, file = environ.get(SECRET, ""), environ.get(SECRET_FILE, "")
     if text and file:
-        raise UserError(f"{SECRET} and {SECRET_FILE} are both set; set one of them.")
+        raise UserError(f"{SECRET} and {SECRET_FILE} are both set; set one of them")
     name = SECRET
     if file:
         text, name = _content(Path(os.path.expanduser(file))), f"{SECRET_FILE}: {file}"
     if (text or file) and not (SHORTEST <= len(text) <= LONGEST and text.isprintable()):
         raise UserError(
             f"{name} has {len(text)} characters; accepted: {SHORTEST} to {LONGEST} printable ones on one "
-            f"line ({HOW_TO_MAKE_ONE})."
+            f"line ({HOW_TO_MAKE_ONE})"
         )
     return text
 
@@ -97,17 +97,17 @@ def _content(file: Path) -> str:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # opening a FIFO would block
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         why = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{SECRET_FILE} is {str(file)!r}, which cannot be read: {why}.") from None
+        raise UserError(f"{SECRET_FILE} is {str(file)!r}, which cannot be read: {why}") from None
     try:
         mode = os.fstat(descriptor).st_mode
         content = os.read(descriptor, LONGEST + 2) if stat.S_ISREG(mode) else b""
     finally:
         os.close(descriptor)
     if not stat.S_ISREG(mode):
-        raise UserError(f"{SECRET_FILE} is {file}, which is not a file; accepted: a text file of one line.")
+        raise UserError(f"{SECRET_FILE} is {file}, which is not a file; accepted: a text file of one line")
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UserError(
-            f"{SECRET_FILE} is {file}, which other users may read or write; run `chmod 600 {file}` first."
+            f"{SECRET_FILE} is {file}, which other users may read or write; run `chmod 600 {file}` first"
         )
     return content.decode("utf-8", "replace").rstrip("\r\n")
 

@@ -73,10 +73,10 @@ class Collator:
     def __post_init__(self):
         for name, accepted in (("padding", PADDINGS), ("mask", MASKS)):
             if getattr(self, name) not in accepted:
-                raise UserError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}.")
+                raise UserError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(accepted)}")
         if (self.padding == "max_length") != (self.length is not None):
             raise UserError(
-                f"length is {self.length} and padding {self.padding!r}; set length with 'max_length' only."
+                f"length is {self.length} and padding {self.padding!r}; set length with 'max_length' only"
             )
 
     def __call__(self, samples: Sequence[Mapping]) -> dict:
@@ -87,7 +87,7 @@ class Collator:
             lengths = [sum(lengths)]
         if self.length is not None and max(lengths) > self.length:
             raise UserError(
-                f"a sample has {max(lengths)} tokens, but length is {self.length}; truncate it first."
+                f"a sample has {max(lengths)} tokens, but length is {self.length}; truncate it first"
             )
         width = math.ceil((self.length or max(lengths)) / self.multiple) * self.multiple
         documents = [
@@ -126,7 +126,7 @@ def _documents(number: int, sample: Mapping) -> list[int]:
     if not tokens or labels != tokens or sum(seqlens) != tokens or min(seqlens) < 1:
         raise UserError(
             f"sample {number} has {tokens} input_ids, {labels} labels and documents of {seqlens} tokens; "
-            "the numbers must be equal and at least one."
+            "the numbers must be equal and at least one"
         )
     return seqlens
 

@@ -110,7 +110,7 @@ def _named(file: Path, template: str) -> Iterator[_Image]:
             other = os.environ.get(variable, default)
             if record.get(field):
                 raise UserError(
-                    f"{where} has {field}, which is not supported; accepted: images. Remove the line"
+                    f"{where} has {field}, which is not supported; accepted: images. Remove the line."
                 )
             if any(other in content for content in contents):
                 raise UserError(

@@ -99,7 +99,7 @@ def check_target(folder: Path, backend: str) -> None:
     if folder.exists():
         raise UserError(f"{folder} exists already; choose a new folder")
     if backend not in RUNS_ON:
-        raise UserError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}.")
+        raise UserError(f"backend is {backend!r}; accepted: {', '.join(RUNS_ON)}")
 
 
 def unsupported(backend: str, error: Exception) -> UserError:
@@ -216,10 +216,10 @@ class Predictor:
         rows, positions, vocabulary = (self.about[name] for name in ("rows", "positions", "vocab_size"))
         if ids.ndim != 2 or ids.size == 0 or ids.shape[1] > positions or ids.shape[0] > (rows or len(ids)):
             accepted = f"{'' if rows is None else f'up to {rows} '}rows of 1 to {positions} tokens"
-            raise UserError(f"input_ids has shape {list(ids.shape)}; accepted: [B, T], {accepted}.")
+            raise UserError(f"input_ids has shape {list(ids.shape)}; accepted: [B, T], {accepted}")
         unknown = ids[(ids < 0) | (ids >= vocabulary)]
         if unknown.size:
-            raise UserError(f"input_ids contains {unknown[0]}; accepted: 0 to {vocabulary - 1}.")
+            raise UserError(f"input_ids contains {unknown[0]}; accepted: 0 to {vocabulary - 1}")
         count, length = ids.shape
         if rows is not None:
             ids = np.pad(ids, ((0, rows - count), (0, positions - length)))
@@ -248,9 +248,9 @@ def describe(model, backend: str, shape: tuple[int, int] | None) -> dict:
     room = positions(model.config)
     if shape is not None and not (len(shape) == 2 and shape[0] >= 1 and 1 <= shape[1] <= room):
         accepted = f"(rows, tokens of a row), 1 to {room} tokens, or None"
-        raise UserError(f"shape is {shape}; accepted: {accepted}.")
+        raise UserError(f"shape is {shape}; accepted: {accepted}")
     if shape is None and backend == "ascend":
-        raise UserError("backend='ascend' requires shape: flash_attention_npu needs a fixed shape.")
+        raise UserError("backend='ascend' requires shape: flash_attention_npu needs a fixed shape")
     return {
         "model_type": model.config.model_type,
         "backend": backend,
@@ -268,7 +268,7 @@ def _as(family: str, model):
 
     if any(".lora_" in name for name in model.state_dict()):
         name = FAMILIES[model.config.model_type].name
-        raise UserError(f"This {name} has LoRA layers, which the export would drop; merge them first.")
+        raise UserError(f"This {name} has LoRA layers, which the export would drop; merge them first")
     fields = {name: getattr(model.config, name) for name in SHARED_FIELDS}
     other = families.model_class(family)(families.config_class(family)(**fields))
     families.cast(other, next(iter(model.parameters())).dtype)

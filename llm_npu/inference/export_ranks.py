@@ -58,7 +58,7 @@ def export_ranks(
     folder, of_run = Path(folder), Ranks.of_run()
     if not mesh.auto or mesh.pipeline > 1:
         raise UserError(
-            "programs for several ranks need annotations and a single stage; use Mesh(tensor=N, auto=True)."
+            "programs for several ranks need annotations and a single stage; use Mesh(tensor=N, auto=True)"
         )
     mesh.check(checkpoint)
     export.check_target(folder, backend)

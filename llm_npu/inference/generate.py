@@ -160,17 +160,17 @@ def positions(config) -> int:
 def _check(config, prompts: Sequence[Sequence[int]], max_new_tokens: int, decode: str) -> int:
     """Validate the arguments; return the positions left after the longest prompt."""
     if decode not in STRATEGIES:
-        raise UserError(f"decode is {decode!r}; accepted: {', '.join(STRATEGIES)}.")
+        raise UserError(f"decode is {decode!r}; accepted: {', '.join(STRATEGIES)}")
     if max_new_tokens < 1:
-        raise UserError(f"max_new_tokens is {max_new_tokens}; accepted: 1 or more.")
+        raise UserError(f"max_new_tokens is {max_new_tokens}; accepted: 1 or more")
     if not prompts:
-        raise UserError("There are no prompts; pass at least one.")
+        raise UserError("There are no prompts; pass at least one")
     if not all(len(prompt) for prompt in prompts):
-        raise UserError("A prompt is empty; pass at least one token to continue.")
+        raise UserError("A prompt is empty; pass at least one token to continue")
     longest, room = max(len(prompt) for prompt in prompts), positions(config)
     if longest >= room:
         raise UserError(
-            f"The prompt has {longest} tokens, but the model has {room} positions; shorten the prompt."
+            f"The prompt has {longest} tokens, but the model has {room} positions; shorten the prompt"
         )
     return room - longest
 

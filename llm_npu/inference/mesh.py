@@ -76,7 +76,7 @@ class Mesh:
         if self.auto and family.model_type not in ANNOTATED:
             raise UserError(
                 f"--enable_auto_parallel does not support {family.title} ({folder}); accepted: "
-                f"{', '.join(FAMILIES[name].title for name in ANNOTATED)}. Remove --enable_auto_parallel"
+                f"{', '.join(FAMILIES[name].title for name in ANNOTATED)}. Remove --enable_auto_parallel."
             )
 
     def join(self) -> None:

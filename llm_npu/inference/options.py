@@ -101,7 +101,7 @@ def of_folder(folder: str | Path, explicit: Mapping[str, object]) -> tuple[dict[
     }
     if (strategy := fields.get(STRATEGY)) is not None:
         if strategy not in [*OF_STRATEGY]:
-            raise UserError(f"{file}: {STRATEGY} is {strategy!r:.40}; accepted: {', '.join(OF_STRATEGY)}.")
+            raise UserError(f"{file}: {STRATEGY} is {strategy!r:.40}; accepted: {', '.join(OF_STRATEGY)}")
         options |= OF_STRATEGY[strategy]
     check(options, f"{file}: ")
     notes = [
@@ -121,7 +121,7 @@ def check_family(model_type: str) -> None:
     if model_type in WITHOUT_CACHE:
         raise UserError(
             f"generation for {model_type} needs a key/value cache, which PaddleFormers 1.2 does not support; "
-            "use another library with the same checkpoint."
+            "use another library with the same checkpoint"
         )
 
 
@@ -130,7 +130,7 @@ def check(options: Mapping[str, object], where: str = "") -> None:
     for name, value in options.items():
         known(name, OPTIONS)
         if OPTIONS[name].rejects(value):
-            raise UserError(f"{where}{name} is {value!r:.40}; accepted: {OPTIONS[name].accepted}.")
+            raise UserError(f"{where}{name} is {value!r:.40}; accepted: {OPTIONS[name].accepted}")
 
 
 def known(name: str, accepted: Iterable[str]) -> None:

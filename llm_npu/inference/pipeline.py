@@ -95,7 +95,7 @@ def pipeline(
         RuntimeError: as ``llm_npu.device.select``.
     """
     if task not in TASKS:
-        raise UserError(f"Unknown task {task!r:.80}; accepted: {', '.join(TASKS)}.")
+        raise UserError(f"Unknown task {task!r:.80}; accepted: {', '.join(TASKS)}")
     accepted = (*generation_options.OPTIONS, *SETTINGS, *_switches())
     for name in options:
         generation_options.known(name, accepted)
@@ -282,7 +282,7 @@ def _listed(prompts: object) -> list:
             f"a prompt is a {type(prompts).__name__}; accepted: text, messages, or a list of these"
         )
     if not prompts:
-        raise UserError("There are no prompts; pass at least one.")
+        raise UserError("There are no prompts; pass at least one")
     for prompt in prompts:
         if not isinstance(prompt, str) and not _is_chat(prompt):
             raise UserError(
@@ -328,13 +328,13 @@ def _settings(defaults: Mapping[str, object], explicit: Mapping[str, object]) ->
 def _check_setting(name: str, value: object, kind: type) -> None:
     if type(value) is not kind or (kind is int and value < 1):
         raise UserError(
-            f"{name} is {value!r:.40}; accepted: {'True or False' if kind is bool else '1 or more'}."
+            f"{name} is {value!r:.40}; accepted: {'True or False' if kind is bool else '1 or more'}"
         )
 
 
 def _checked_folder(model: object) -> Path:
     if not isinstance(model, (str, Path)):
-        raise UserError(f"model is a {type(model).__name__}; accepted: the folder of a checkpoint.")
+        raise UserError(f"model is a {type(model).__name__}; accepted: the folder of a checkpoint")
     folder = Path(model).expanduser()
     if not folder.is_dir():
         raise UserError(f"the model {str(model)!r:.200} is not a local folder; models are not downloaded")

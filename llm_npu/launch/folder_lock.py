@@ -95,7 +95,7 @@ def check(folder: Path) -> None:
     now = os.pread(descriptor, _LONGEST, 0) if same else file.read_bytes()[:_LONGEST]
     if now != content:
         raise UserError(
-            f"{folder} now belongs to another run ({_owner(now)}), so this run can no longer write there."
+            f"{folder} now belongs to another run ({_owner(now)}), so this run can no longer write there"
         )
 
 
@@ -105,7 +105,7 @@ def _refusal(folder: Path, content: bytes, error: OSError) -> UserError | None:
         return None
     return UserError(
         f"{folder} is in use by another run ({_owner(content)}); wait until it ends, "
-        "or use another --output_dir."
+        "or use another --output_dir"
     )
 
 

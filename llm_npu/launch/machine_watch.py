@@ -77,7 +77,7 @@ class _HeartbeatProcess:
             reason = line.removeprefix("endpoint_error ")
             raise UserError(
                 f"rank 0 cannot listen on its endpoint {endpoints[0]} ({reason}); "
-                "start the run again: the launcher then chooses another port."
+                "start the run again: the launcher then chooses another port"
             )
         self._alive, self._done = threading.Event(), False
         threading.Thread(target=self._read, daemon=True, name="heartbeat").start()

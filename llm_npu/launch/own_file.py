@@ -55,5 +55,5 @@ def _kind(path: Path) -> str:
 def _refusal(path: Path, kind: str, wanted: str) -> UserError:
     return UserError(
         f"{path} is {kind}, but the run writes a {wanted} of that name; move it away, or use another "
-        "--output_dir."
+        "--output_dir"
     )

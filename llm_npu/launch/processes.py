@@ -86,7 +86,7 @@ def start(program: Sequence[str], early: Early, device: Device, *explained: Expl
         return fake_process_group.start([*program, *argv], count)
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
-        raise UserError(f"--output_dir is {output_dir}, which is a file; specify a folder.")
+        raise UserError(f"--output_dir is {output_dir}, which is a file; specify a folder")
     folder_lock.refuse_if_taken(
         output_dir
     )  # before that run's logs are overwritten; rank 0 acquires the lock

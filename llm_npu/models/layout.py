@@ -98,7 +98,7 @@ def parameters(model) -> dict:
     if model.lm_head.weight is not named[embedding]:
         raise UserError(
             f"{type(model).__name__} sets tie_word_embeddings but has a separate head, which would "
-            "be lost; set config.tie_word_embeddings = False."
+            "be lost; set config.tie_word_embeddings = False"
         )
     return named
 
@@ -296,14 +296,14 @@ def _placed(name: str, tensor) -> tuple[Shape, list[Patch]]:
         return whole, [Patch((0,) * len(whole), (0,) * len(whole), (0,) * len(whole))]
     for axis, placement in enumerate(tensor.placements):
         if placement.is_partial():
-            raise UserError(f"{name} is partial over a mesh axis; reduce it before it is stored.")
+            raise UserError(f"{name} is partial over a mesh axis; reduce it before it is stored")
         if not placement.is_shard():
             continue
         dim, degree = placement.get_dim(), mesh.shape[axis]
         if extent[dim] % degree:
             raise UserError(
                 f"{name} of shape {list(whole)} is split over {degree} processes along dimension {dim}, "
-                "which does not divide evenly; such a split cannot be stored."
+                "which does not divide evenly; such a split cannot be stored"
             )
         extent[dim] //= degree
         offset[dim] += int(here[0][axis]) * extent[dim]

@@ -92,18 +92,18 @@ def load(model: upstream.LoRAModel, folder: str | Path) -> None:
     file = Path(folder) / FILE
     if not file.is_file():
         if pickle := pickles.first(folder):
-            raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}.")
-        raise UserError(f"{folder} has no {FILE}; pass a checkpoint of a run with --finetuning_type lora.")
+            raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}")
+        raise UserError(f"{folder} has no {FILE}; pass a checkpoint of a run with --finetuning_type lora")
     arrays = dict(Reader([file]))
     parameters = model.get_trainable_state_dict()
     for name, parameter in parameters.items():
         array = arrays.pop(name, None)
         if array is None or list(array.shape) != parameter.shape:
             is_there = "missing" if array is None else list(array.shape)
-            raise UserError(f"{file}: {name} is {is_there}, but this run's is {list(parameter.shape)}.")
+            raise UserError(f"{file}: {name} is {is_there}, but this run's is {list(parameter.shape)}")
         parameter.set_value(layout.as_dtype(array, parameter.dtype))
     if arrays:
-        raise UserError(f"{file} holds {next(iter(arrays))}, which has no LoRA in this run.")
+        raise UserError(f"{file} holds {next(iter(arrays))}, which has no LoRA in this run")
 
 
 def to_peft(model: upstream.LoRAModel) -> dict[str, np.ndarray]:

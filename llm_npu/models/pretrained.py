@@ -41,7 +41,7 @@ def dtype_of(config, requested: str | None) -> str:
     on_cpu = paddle.device.get_device() == "cpu"
     dtype = requested or ("float32" if on_cpu else str(config.dtype or "float32"))
     if dtype not in DTYPES:
-        raise UserError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}.")
+        raise UserError(f"dtype is {dtype}; accepted: {', '.join(DTYPES)}")
     if on_cpu and dtype != "float32":
-        raise UserError(f"The CPU place does not support matmuls in {dtype}; use float32, or the device npu.")
+        raise UserError(f"The CPU place does not support matmuls in {dtype}; use float32, or the device npu")
     return dtype

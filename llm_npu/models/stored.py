@@ -68,13 +68,13 @@ class Stored(Mapping[str, np.ndarray]):
         if any(PART in name for name in files):
             raise UserError(
                 f"{self._folder} contains one machine's part of a checkpoint; merge the parts of all "
-                "machines with llm-npu merge_checkpoint."
+                "machines with llm-npu merge_checkpoint"
             )
         if not files:
             if pickle := pickles.first(self._folder):
-                raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}.")
+                raise UserError(f"{pickle} {pickles.REASON}; {pickles.WEIGHTS}")
             raise UserError(
-                f"{self._folder} holds no .safetensors file; pass a folder with a model in that format."
+                f"{self._folder} holds no .safetensors file; pass a folder with a model in that format"
             )
         return files
 

@@ -113,11 +113,11 @@ def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
         whole = {block.name: block.shape for block in blocks}
         for part in whole:
             if part not in upstream:
-                raise UserError(f"The weights lack {part}; they do not belong to {_size(model)}.")
+                raise UserError(f"The weights lack {part}; they do not belong to {_size(model)}")
         arrays = {part: upstream[part] for part in whole}
         if any(arrays[part].shape != wanted for part, wanted in whole.items()):
             shapes = " and ".join(f"{list(array.shape)}" for array in arrays.values())
-            raise UserError(f"{name} is {shapes} in the file, which does not fit {_size(model)}.")
+            raise UserError(f"{name} is {shapes} in the file, which does not fit {_size(model)}")
         values = np.empty(shape, next(iter(arrays.values())).dtype)
         for block in blocks:
             block.of(values)[...] = arrays[block.name][block.box]
@@ -127,7 +127,7 @@ def from_upstream(model, upstream: Mapping[str, np.ndarray]) -> None:
     if getattr(model.config, "moe_world_size", 1) > 1 or own_experts.share_of_model(model) is not None:
         unused = {name for name in unused if ".experts." not in name}
     if unused and model.base_model_prefix:  # a pipeline stage uses only some of the weights
-        raise UserError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have.")
+        raise UserError(f"The weights hold {sorted(unused)[0]}, which {_size(model)} does not have")
 
 
 def _size(model) -> str:

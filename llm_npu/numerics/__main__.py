@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     if not common:
         raise UserError(
             f"{arguments.first} has {', '.join(first)}, but {arguments.second} has {', '.join(second)}: "
-            "they have no step and rank in common."
+            "they have no step and rank in common"
         )
     comparisons = {}
     for place in common:

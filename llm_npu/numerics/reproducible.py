@@ -34,7 +34,7 @@ def prepare(
         other = environ.get(name, value)
         if other.lower() != value.lower():
             raise UserError(
-                f"--deterministic needs {name}={value}, but the environment has {other}; unset it."
+                f"--deterministic needs {name}={value}, but the environment has {other}; unset it"
             )
     environ.update(needed)
     return needed

@@ -30,11 +30,11 @@ class Degrees:
     def __post_init__(self, mp):
         if mp is not None:
             if self.tp not in (1, mp):
-                raise UserError(f"tp is {self.tp} and mp, its alias, {mp}; use only one of them.")
+                raise UserError(f"tp is {self.tp} and mp, its alias, {mp}; use only one of them")
             object.__setattr__(self, "tp", mp)
         for axis, degree in dataclasses.asdict(self).items():
             if not isinstance(degree, int) or degree < 1:
-                raise UserError(f"the degree of {axis} is {degree!r}; accepted: a whole number of 1 or more.")
+                raise UserError(f"the degree of {axis} is {degree!r}; accepted: a whole number of 1 or more")
 
     def __str__(self) -> str:
         return f"dp={self.dp} x tp={self.tp}" + (f" x pp={self.pp}" if self.pp > 1 else "")
@@ -64,7 +64,7 @@ def make(degrees: Degrees) -> list[dist.ProcessMesh]:
     if wanted != processes:
         raise UserError(
             f"the mesh {degrees} has {wanted} processes, but {processes} are running; start {wanted} "
-            f"(--nproc {wanted}) or choose other degrees."
+            f"(--nproc {wanted}) or choose other degrees"
         )
     shape = [degrees.pp, degrees.dp, degrees.tp]
     ids = np.arange(processes).reshape(shape)

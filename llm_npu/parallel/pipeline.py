@@ -123,7 +123,7 @@ class Pipeline:
         if length % parts:
             raise UserError(
                 f"rows of {length} tokens cannot be split by tp={parts} between the stages of a pipeline; "
-                "choose another length, or omit sequence_parallel."
+                "choose another length, or omit sequence_parallel"
             )
         return [rows, length // parts, self._causal.model.config.hidden_size]
 

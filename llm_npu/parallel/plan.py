@@ -45,7 +45,7 @@ class Point:
 
     def __post_init__(self):
         if self.at not in ("input", "output"):
-            raise UserError(f"a point is at {self.at!r}; accepted: input, output.")
+            raise UserError(f"a point is at {self.at!r}; accepted: input, output")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ParallelPlan:
         rules = [rule for rule in self.rules if re.fullmatch(rule.pattern, name)]
         if len(rules) != 1:
             what = "no rule of the plan matches" if not rules else f"{len(rules)} rules of the plan match"
-            raise UserError(f"{what} the parameter {name!r}; exactly one must match.")
+            raise UserError(f"{what} the parameter {name!r}; exactly one must match")
         return rules[0].dim
 
     def check(self, config, tp: int) -> None:
@@ -76,7 +76,7 @@ class ParallelPlan:
             if getattr(config, name) % tp:
                 raise UserError(
                     f"tp is {tp}, which does not divide the model's {name} {getattr(config, name)}; choose "
-                    "another degree."
+                    "another degree"
                 )
 
 

@@ -102,7 +102,7 @@ class Session:
         if self._pipeline is not None and self.settings.to_static and self._program is None:
             raise UserError(
                 "evaluation needs the pipeline's program, which is not built yet; build it, or run a step, "
-                "first."
+                "first"
             )
         batch = self.batch(input_ids, labels)
         if self._pipeline is not None:
@@ -136,7 +136,7 @@ class Session:
     def _check_rows(self, rows: np.ndarray) -> None:
         if len(rows) % self.settings.accumulation:
             raise UserError(
-                f"{len(rows)} rows cannot be divided into {self.settings.accumulation} micro batches."
+                f"{len(rows)} rows cannot be divided into {self.settings.accumulation} micro batches"
             )
 
     def _placed(self, rows: np.ndarray, where: dist.ProcessMesh) -> paddle.Tensor:

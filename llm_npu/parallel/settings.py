@@ -28,9 +28,9 @@ class Settings:
 
     def __post_init__(self):
         if self.sharding not in (0, 1, 2, 3):
-            raise UserError(f"sharding is {self.sharding!r}; accepted: the stage 1, 2 or 3, or 0 for none.")
+            raise UserError(f"sharding is {self.sharding!r}; accepted: the stage 1, 2 or 3, or 0 for none")
         if self.accumulation < 1:
-            raise UserError(f"accumulation is {self.accumulation}; accepted: 1 or more micro batches.")
+            raise UserError(f"accumulation is {self.accumulation}; accepted: 1 or more micro batches")
 
     def __str__(self) -> str:
         parts = [str(self.degrees)]

@@ -27,13 +27,13 @@ def check(config, stages: int) -> None:
     """Raises ValueError for more stages than layers, and for an output layer tied to the embedding."""
     if stages > config.num_hidden_layers:
         raise UserError(
-            f"pp is {stages}, but the model has {config.num_hidden_layers} layers; choose a smaller degree."
+            f"pp is {stages}, but the model has {config.num_hidden_layers} layers; choose a smaller degree"
         )
     if config.tie_word_embeddings:
         raise UserError(
             "the model's output layer is tied to its embedding (tie_word_embeddings), but in a pipeline "
             "they are on different processes; choose pp=1, a model with an untied output layer, or "
-            "PaddleNLP's pipeline, without --enable_auto_parallel."
+            "PaddleNLP's pipeline, without --enable_auto_parallel"
         )
 
 

@@ -65,7 +65,7 @@ def fused_rotary_position_embedding(
     """
     if (sin is None) != (cos is None):
         raise UserError(
-            "fused_rotary_position_embedding: received only one of sin and cos; accepted: both or neither."
+            "fused_rotary_position_embedding: received only one of sin and cos; accepted: both or neither"
         )
     axis = 0 if time_major else 1
     if cos is None:

@@ -78,6 +78,6 @@ def _is_decided(gradients) -> bool:
     if float_status.choice() == float_status.INTERPOSED and paddle.get_device().startswith(NPU):
         raise UserError(
             f"The loss scaler of a program or of distributed tensors would overlook overflows with "
-            f"{float_status.VARIABLE}={float_status.INTERPOSED}; train in bfloat16, or with ordinary tensors."
+            f"{float_status.VARIABLE}={float_status.INTERPOSED}; train in bfloat16, or with ordinary tensors"
         )
     return False

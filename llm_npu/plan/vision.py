@@ -31,7 +31,7 @@ from .search import Found
 from .shape import ModelShape
 from .step_model import program
 from .step_model.operations import Operation
-from .step_model.stage import Stage
+from .step_model.stage import Stage, matmul
 
 MERGED = 2
 PACKED_POSITIONS = 32768  # rows of a table that PaddleFormers builds and does not use
@@ -81,7 +81,7 @@ class Tower(Stage):
         return sum(tower_layer(self.shape))
 
     def linear(self, name: str, m: int, k: int, n: int) -> Iterator[Operation]:
-        yield self.matmul(name, m, k, n)
+        yield matmul(name, m, k, n)
         yield self.vector(f"{name}.bias", m * n, BIAS[0])
 
     def linear_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
@@ -112,7 +112,7 @@ class Tower(Stage):
                 yield operation._replace(times=operation.times * self.shape.num_hidden_layers)
         yield self.norm("final_norm")
         yield self.norm("final_norm", backward=True)
-        yield self.matmul("patches.weight_gradient", pixels, self.tokens, self.hidden, phase="backward")
+        yield matmul("patches.weight_gradient", pixels, self.tokens, self.hidden, phase="backward")
 
     def projector(self, out: int) -> Iterator[Operation]:
         """The projector's forward and backward pass into ``out`` columns."""
@@ -273,7 +273,7 @@ class Plan:
                 again = {"phase": operation.phase, "times": operation.times}
                 for sides in ((m, k, self.lora_rank), (m, self.lora_rank, n)):
                     for _ in range(2 if operation.phase == "backward" else 1):
-                        yield Stage.matmul(self, operation.name, *sides, **again)
+                        yield matmul(operation.name, *sides, **again)
 
     def time(self, card: cards.Card) -> cost.StepTime:
         """The time of a step, with the shares of the parts as its kinds of computation."""
@@ -304,7 +304,7 @@ def plan_of(options: Namespace) -> Plan:
     if refused := sorted(selected.keys() - set(ACCEPTED)):
         accepted = ", ".join(f"--{name}" for name in (*SPLITS, *FLAGS))
         raise UserError(
-            f"--{refused[0]} is not modeled for {PADDLEOCR_VL.title}; accepted: {accepted}. Omit it"
+            f"--{refused[0]} is not modeled for {PADDLEOCR_VL.title}; accepted: {accepted}. Omit it."
         )
     if options.sharding not in (None, "stage1"):
         raise UserError(f"--sharding is {options.sharding!r}, but {PADDLEOCR_VL.title} needs stage1")

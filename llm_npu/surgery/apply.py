@@ -41,7 +41,7 @@ def apply_fused_kernels(
         UserError: for a model without a matching layer, for unknown names, and if ``strict``.
     """
     if not isinstance(model, paddle.nn.Layer):
-        raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
+        raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer")
     chosen = _chosen(kernels, switches)
     earlier = [(layer, swap.remove(layer)) for layer in _swapped(model)]
     try:
@@ -121,18 +121,18 @@ def _chosen(kernels: str | Iterable[str], switches: dict[str, bool]) -> list[Ker
         chosen = [kernel for kernel in registered.values() if decided.get(kernel.switch, kernel.in_auto)]
     elif isinstance(kernels, str):
         names = ", ".join(registered)
-        raise UserError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}.')
+        raise UserError(f'kernels is {kernels!r}; accepted: "auto" or a list of names: {names}')
     else:
         chosen = [find(name) for name in kernels]
     known = [kernel.switch for kernel in registered.values()]
     for switch, on in switches.items():
         if switch not in known:
-            raise UserError(f"Unknown switch {switch!r}; accepted: {', '.join(known)}.")
+            raise UserError(f"Unknown switch {switch!r}; accepted: {', '.join(known)}")
         if not isinstance(on, bool) and on is not None:
-            raise UserError(f"{switch} is {on!r}; accepted: True, False, or None for the default.")
+            raise UserError(f"{switch} is {on!r}; accepted: True, False, or None for the default")
     chosen = [kernel for kernel in chosen if switches.get(kernel.switch) is not False]
     if not chosen:
-        raise UserError(f"No kernel is left to apply; accepted: any of {', '.join(registered)}.")
+        raise UserError(f"No kernel is left to apply; accepted: any of {', '.join(registered)}")
     return chosen
 
 

@@ -84,7 +84,7 @@ def attention(
             mask [B, 1, Sq, Skv], or a padding mask [B, 1, 1, Skv] combined with the causal mask.
     """
     if sink is not None:
-        raise UserError("sink: the fused attention does not support sinks; leave attention unfused.")
+        raise UserError("sink: the fused attention does not support sinks; leave attention unfused")
     lengths = query.shape[2], key.shape[2]
     if attn_mask_startend_row_indices is not None:
         mask = mask_of(None, attn_mask_startend_row_indices, *lengths, causal=is_causal is not False)
@@ -119,7 +119,7 @@ def latent_attention(
     """
     if output_attentions:
         raise UserError(
-            "output_attentions: the fused attention does not return weights; remove output_attentions."
+            "output_attentions: the fused attention does not return weights; remove output_attentions"
         )
     factor = softmax_scale * query.shape[-1] ** 0.5
     if abs(factor - 1) > ROUNDING:
@@ -168,7 +168,7 @@ def causal_mask(
 ):
     """Replaces ``create_causal_mask_and_row_indices``; returns the mask object and no row indices."""
     if or_mask_function is not None:
-        raise UserError("or_mask_function: the fused attention does not support it; leave attention unfused.")
+        raise UserError("or_mask_function: the fused attention does not support it; leave attention unfused")
     rows, key_len = attn_mask_startend_row_indices, cache_length + seq_length
     return mask_of(None if rows is not None else attention_mask, rows, seq_length, key_len), None
 

@@ -40,7 +40,7 @@ def mask_of(attention_mask, start_rows, query_len: int, key_len: int, causal: bo
         raise UserError(
             f"attention_mask has shape {list(attention_mask.shape)}; accepted for {query_len} new tokens and "
             f"{key_len} keys, cached ones included: [B, {key_len}], [B, {query_len}, {key_len}], "
-            f"[B, 1, {query_len}, {key_len}], or a mask of paddle_fused.masks."
+            f"[B, 1, {query_len}, {key_len}], or a mask of paddle_fused.masks"
         )
     if rank == 2:
         if _has_no_padding(attention_mask):
@@ -95,7 +95,7 @@ def _from_rows(rows, causal: bool) -> masks.Mask:
     if not isinstance(rows, paddle.Tensor):
         raise UserError(
             "attn_mask_startend_row_indices is unknown while a program is captured; pass "
-            "attention_mask=paddle_fused.masks.documents(lengths), created outside the captured function."
+            "attention_mask=paddle_fused.masks.documents(lengths), created outside the captured function"
         )
     rows = rows.unsqueeze(-1) if rows.ndim == 3 else rows
     rows = rows if rows.dtype == paddle.int32 else rows.astype("int32")

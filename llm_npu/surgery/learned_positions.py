@@ -50,7 +50,7 @@ def _attention(layer, fusable: FusableLayer):
         if output_attentions:
             raise UserError(
                 f"output_attentions: the fused attention of {type(layer).__name__} does not return weights; "
-                "remove it, or apply the kernels with use_npu_fusion_attention=False."
+                "remove it, or apply the kernels with use_npu_fusion_attention=False"
             )
         with local_seed("local_seed"):  # each process has its own heads
             out = split_sequence.attend(
@@ -90,9 +90,9 @@ def forward(
 ):
     """Replaces the forward of GPTModel, which builds the mask as a tensor [B, 1, Sq, Skv]."""
     if self.config.sequence_parallel and use_cache:
-        raise UserError("sequence_parallel and use_cache cannot be combined; disable one of them.")
+        raise UserError("sequence_parallel and use_cache cannot be combined; disable one of them")
     if (input_ids is None) == (inputs_embeds is None):
-        raise UserError("GPTModel accepts either input_ids or inputs_embeds; pass exactly one.")
+        raise UserError("GPTModel accepts either input_ids or inputs_embeds; pass exactly one")
     shape = input_ids.shape if input_ids is not None else inputs_embeds.shape[:-1]
     past = 0
     if past_key_values is not None and past_key_values[0] is not None:

@@ -133,4 +133,4 @@ def find(name: str) -> Kernel:
         if name in (kernel.name, kernel.known_as):
             return kernel
     accepted = ", ".join(f"{kernel.name} ({kernel.known_as})" for kernel in kernels)
-    raise UserError(f"Unknown kernel {name!r}; accepted: {accepted}.")
+    raise UserError(f"Unknown kernel {name!r}; accepted: {accepted}")

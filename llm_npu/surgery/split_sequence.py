@@ -48,7 +48,7 @@ def split(model, attention: SplitAttention) -> None:
         if not (is_swapped(layer) and OPERATOR in kernels_of(layer)):
             raise UserError(
                 f"{path} ({type(layer).__name__}) does not use the fused attention, which splits sequences "
-                "over ranks; do not switch fused attention off."
+                "over ranks; do not switch fused attention off"
             )
         layer.__dict__[SPLIT] = attention
         table = layer._sub_layers.get("rotary_emb")
@@ -92,5 +92,5 @@ def refuse_weights(layer) -> None:
     if SPLIT in layer.__dict__:
         raise UserError(
             "output_attentions: no rank has the attention weights of a sequence that is split over ranks; "
-            "remove it."
+            "remove it"
         )

@@ -96,7 +96,7 @@ def build(run: RunConfig, config, tokenizer, fill: bool = True):
     """
     requested, actual = run.training.device, paddle.device.get_device()
     if actual.partition(":")[0] != requested.partition(":")[0]:  # the library would continue silently
-        raise UserError(f"--device is {run.device}, but Paddle runs on {actual}; check the plugin.")
+        raise UserError(f"--device is {run.device}, but Paddle runs on {actual}; check the plugin")
     for name in ("bos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     config.eos_token_id = ends.with_tokenizers(config.eos_token_id, tokenizer.eos_token_id)

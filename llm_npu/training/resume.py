@@ -117,7 +117,7 @@ def requested(arguments, config, writes: bool = True) -> Path | None:
         raise UserError(
             f"{output_dir} contains {earlier[-1].name} of an earlier run; "
             "add --resume_from_checkpoint to continue it, --overwrite_output_dir to replace it, "
-            "or use another --output_dir."
+            "or use another --output_dir"
         )
     return folder
 
@@ -174,7 +174,7 @@ def changes(folder: Path, settings: dict[str, dict]) -> list[str]:
         if written_value != value:
             raise UserError(
                 f"{folder} was written with {name} {_cut(written_value)}, but this run has {value}; "
-                "resume with the same arguments and data."
+                "resume with the same arguments and data"
             )
     before = written["schedule"]
     changed = [
@@ -249,7 +249,7 @@ def _check_folder(output_dir: Path) -> None:
     for path in (output_dir, *output_dir.absolute().parents):
         if path.exists():
             if not path.is_dir():
-                raise UserError(f"--output_dir is {output_dir}, but {path} is a file; specify a folder.")
+                raise UserError(f"--output_dir is {output_dir}, but {path} is a file; specify a folder")
             break
     for name in FILES:
         own_file.check(output_dir / name)
@@ -263,7 +263,7 @@ def _check_same_model(folder: Path, arguments, config) -> None:
         written = plain_json.mapping(folder / "config.json")
     except FileNotFoundError:
         raise UserError(
-            f"{folder} has no config.json with the model's sizes; resume from a checkpoint that has it."
+            f"{folder} has no config.json with the model's sizes; resume from a checkpoint that has it"
         ) from None
     low = "bfloat16" if arguments.bf16 else "float16" if arguments.fp16 else "float32"
     required = {field: getattr(config, field) for field in SHAPING_FIELDS}
@@ -272,7 +272,7 @@ def _check_same_model(folder: Path, arguments, config) -> None:
         if written.get(field, False) != value:
             raise UserError(
                 f"{folder} was written with {field} {_cut(written.get(field))}, but this run has {value}; "
-                "resume with the same arguments."
+                "resume with the same arguments"
             )
 
 
@@ -280,7 +280,7 @@ def check_state(folder: Path) -> None:
     """Check ``trainer_state.json``, which the upstream trainer does not validate."""
     file = folder / "trainer_state.json"
     if not file.is_file():
-        raise UserError(f"{folder} has no {file.name}, which contains the step of the run.")
+        raise UserError(f"{folder} has no {file.name}, which contains the step of the run")
     state = plain_json.mapping(file)
     step = state.get("global_step")
     known = {field.name: field for field in dataclasses.fields(TrainerState)}
@@ -290,8 +290,8 @@ def check_state(folder: Path) -> None:
             "state"
         )
     if type(step) is not int or step < 0 or step != checkpoint.marked_step(folder):
-        raise UserError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step.")
+        raise UserError(f"{file} has global_step {step!r:.40}, which is not the checkpoint's step")
     if state.get("best_model_checkpoint") is not None:
-        raise UserError(f"{file} has a best_model_checkpoint, which this project never writes.")
+        raise UserError(f"{file} has a best_model_checkpoint, which this project never writes")
     if not isinstance(state.get("log_history", []), list):
-        raise UserError(f"{file}: log_history must be a list.")
+        raise UserError(f"{file}: log_history must be a list")

@@ -53,7 +53,7 @@ class FileResult:
 def check_checkout(checkout):
     """Raises UserError for a folder that is not a PaddleCustomDevice checkout with its Paddle submodule."""
     if not (checkout / UNITTESTS).is_dir():
-        raise UserError(f"{checkout} has no {UNITTESTS}: specify the root of a PaddleCustomDevice checkout.")
+        raise UserError(f"{checkout} has no {UNITTESTS}: specify the root of a PaddleCustomDevice checkout")
     for needed in ("python/tests/op_test.py", "python/tools/static_mode_white_list.py"):
         if not (checkout / needed).is_file():
             raise UserError(

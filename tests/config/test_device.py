@@ -144,7 +144,7 @@ def test_card_that_is_not_there_is_refused_with_what_is_missing(tmp_path):
 def test_select_with_paddle_imported_accepts_what_is_in_force():
     assert "paddle" in sys.modules
     assert select("npu:3") == Device("npu:3", "virtual", "the environment has chosen the virtual NPU")
-    with pytest.raises(RuntimeError, match=r"paddle is imported already|choose cpu"):
+    with pytest.raises(RuntimeError, match="already imported"):
         select("cpu")
     assert paddle.device.get_all_custom_device_type() == ["npu"]
 

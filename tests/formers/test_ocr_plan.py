@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from dry_runs import flops, operation
 from places import ROOT
 from vision_recipes import PUBLISHED_MODEL
 
@@ -13,7 +14,6 @@ from llm_npu.models.paddleformers.vision_language import TEXT, VISION_TOWER
 from llm_npu.plan import __main__ as command
 from llm_npu.plan import cost, vision
 from llm_npu.plan.layout import Layout
-from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.stage import causal
 from llm_npu.training.dry_run.journal import Call
 
@@ -102,20 +102,10 @@ def tensors(event: dict) -> dict[str, tuple]:
     }
 
 
-def operation(call: Call) -> Operation:
-    shapes = tuple(shape for _, shape in call.inputs)
-    sizes = {"flops": float(call.flops), "bytes": float(call.bytes)}
-    return Operation(call.name, call.kind, dtype=call.dtype, shapes=shapes, **sizes)
-
-
 def of_card(operations) -> dict[str, float]:
     """Seconds of forward and backward passes, without the update."""
     spent = cost.tally([*operations], Layout(cards=1), cards.card("910b"), cost.fitted()).compute
     return {kind: seconds for kind, seconds in spent.items() if kind != "optimizer"}
-
-
-def flops(operations, kind: str) -> float:
-    return sum(op.flops * op.times for op in operations if op.kind == kind)
 
 
 def flops_of(calls, kind: str) -> int:

@@ -7,6 +7,7 @@ output.
 """
 
 import ast
+import re
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -36,6 +37,8 @@ CHILDREN = (
     "scripts.upstream_tests.one_file",
 )
 
+VALUE = "{}"
+SEVERAL_SENTENCES = re.compile(r"[.] +[A-Z`{]")
 # What these write, programs of this project alone read, or it has no numbers.
 NO_FILES = {
     "benchmarks.contenders",
@@ -78,6 +81,33 @@ def plain_value_errors(sources: Sources) -> list[str]:
         and isinstance(node.exc, ast.Call)
         and ast.unparse(node.exc.func) == "ValueError"
     ]
+
+
+def wrong_ends(sources: Sources) -> list[str]:
+    """One line for each UserError of one sentence with a final period, or of several without one."""
+    return [
+        f"{module}, line {node.lineno}: {text!r:.80}"
+        for module, tree in sources.trees.items()
+        if below(module, *CHECKED)
+        for node in statements(tree)
+        if isinstance(node, ast.Raise)
+        and isinstance(node.exc, ast.Call)
+        and ast.unparse(node.exc.func).endswith("UserError")
+        and node.exc.args
+        and not (text := literal(node.exc.args[0])).endswith(VALUE)  # which may be a sentence
+        and text.endswith(".") != bool(SEVERAL_SENTENCES.search(text[:-1]))
+    ]
+
+
+def literal(node: ast.expr) -> str:
+    """The text of an expression, with VALUE in place of what is not a literal."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(literal, node.values))
+    if isinstance(node, ast.BinOp):
+        return literal(node.left) + literal(node.right)
+    return VALUE
 
 
 def bare_json(sources: Sources) -> list[str]:
@@ -140,6 +170,20 @@ def test_signatures_of_the_project(project):
 
 def test_errors_of_the_project(project):
     assert plain_value_errors(project) == []
+
+
+def test_ends_of_messages(project):
+    assert wrong_ends(project) == []
+
+
+def test_wrong_ends_are_noticed(tmp_path):
+    (tmp_path / "llm_npu").mkdir()
+    texts = ("'one.'", "f'{x} is one'", "'One. ' 'Two'", "f'One. {x}.'", "f'{x}: ' + 'one.'", "f'a. {x}'")
+    lines = [f"def f{number}(x): raise errors.UserError({text})" for number, text in enumerate(texts)]
+    (tmp_path / "llm_npu/a.py").write_text("\n".join(lines))
+    assert [line.partition(":")[0] for line in wrong_ends(Sources(tmp_path))] == [
+        f"llm_npu.a, line {number}" for number in (1, 3, 5)
+    ]
 
 
 def test_commands_of_the_project(project):

@@ -28,7 +28,7 @@ BAD = {
     "short": (lambda folder: {machines.SECRET: "short"}, "LLM_NPU_RUN_SECRET has 5 characters; accepted: 16"),
     "two": (
         lambda folder: {machines.SECRET: SECRET, machines.SECRET_FILE: "x"},
-        "are both set; set one of them.",
+        "are both set; set one of them",
     ),
     "none": (lambda folder: {machines.SECRET_FILE: str(folder / "none")}, "cannot be read: "),
     "NUL": (lambda folder: {machines.SECRET_FILE: "a\0b"}, "cannot be read: "),

@@ -1,4 +1,4 @@
-"""Dry runs of the training script, with which the planner's predictions are compared."""
+"""Dry runs, with which the planner's predictions are compared: of the training script, and recorded calls."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import run_inputs
@@ -13,6 +14,8 @@ from places import ROOT
 
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
+from llm_npu.plan.step_model.operations import Operation
+from llm_npu.training.dry_run.journal import Call
 
 SCRIPT = ROOT / "scripts" / "run_llama_npu.py"
 
@@ -31,3 +34,14 @@ def followed(shape: ModelShape, layout: Layout, inputs: dict[str, Path], folder:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     peaks = re.findall(r"^memory +peak ([\d,]+) MiB$", done.stdout, re.MULTILINE)  # of every stage
     return max(int(mebibytes.replace(",", "")) for mebibytes in peaks) << 20
+
+
+def operation(call: Call) -> Operation:
+    """The recorded ``call`` as an operation of the cost model."""
+    shapes = tuple(shape for _, shape in call.inputs)
+    sizes = {"flops": float(call.flops), "bytes": float(call.bytes)}
+    return Operation(call.name, call.kind, dtype=call.dtype, shapes=shapes, **sizes)
+
+
+def flops(operations: Iterable[Operation], kind: str) -> float:
+    return sum(op.flops * op.times for op in operations if op.kind == kind)

@@ -159,7 +159,7 @@ def _fast(file: Path, roles: dict[str, str], added: list[added_tokens.Added], co
         ids = rust.get_vocab(with_added_tokens=False).values()
         if len(set(ids)) < len(ids):
             # The tokenizers library would choose another one of these tokens each time it loads the file.
-            raise UserError(f"{file} has several tokens with the same id; accepted: one id per token.")
+            raise UserError(f"{file} has several tokens with the same id; accepted: one id per token")
         notes = _without_training_settings(rust, file)
         notes += added_tokens.put_into(rust, added)
         notes += [

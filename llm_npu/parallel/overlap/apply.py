@@ -80,7 +80,7 @@ def apply_overlap(
         ValueError: for a model without a parallel linear layer, and for invalid settings.
     """
     if not isinstance(model, paddle.nn.Layer):
-        raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer.")
+        raise UserError(f"model is a {type(model).__name__}; accepted: a paddle.nn.Layer")
     chooser = overlap if isinstance(overlap, Planner) or overlap == AUTO else Setting.of(overlap)
     options = Options(chooser, bool(recompute_gather), split)
     rows, sites = [], []
@@ -158,7 +158,7 @@ def _check(model, rows: list[Row], strict: bool) -> None:
         names = ", ".join(kind.__name__ for kind in FLEET)
         raise UserError(
             f"{type(model).__name__} has no parallel linear layer; accepted: a model of distributed tensors, "
-            f"or a model built with tensor_parallel_degree above 1, which has {names}."
+            f"or a model built with tensor_parallel_degree above 1, which has {names}"
         )
     left = [row for row in rows if not row.fused]
     if strict and left:

@@ -213,7 +213,7 @@ def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: 
         products.append(Product(backward, rows, columns, depth, _name(x.dtype), ranks, beside))
     for product in products:
         if refused := mc2.reason(product, group):
-            raise UserError(f"{refused}.")
+            raise UserError(f"{refused}")
 
 
 def _checked(name: str, x, weight, group, overlap) -> tuple:
@@ -222,11 +222,11 @@ def _checked(name: str, x, weight, group, overlap) -> tuple:
         raise UserError(f"{name}: a program is being captured; accepted: dygraph. Keep the upstream layer.")
     group = dist.get_group(0) if group is None else group
     if group is None or group.process_group is None:
-        raise UserError(f"{name}: there is no process group; call paddle.distributed.init_parallel_env().")
+        raise UserError(f"{name}: there is no process group; call paddle.distributed.init_parallel_env()")
     if x.ndim < 2 or weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
         raise UserError(
             f"{name}: x has shape {list(x.shape)} and weight {list(weight.shape)}; accepted: x [..., depth] "
-            "with at least two dimensions and weight [depth, columns]."
+            "with at least two dimensions and weight [depth, columns]"
         )
     x, weight = auto_cast.cast_inputs(x, weight)
     if x.dtype != weight.dtype:

@@ -78,7 +78,7 @@ class Planner:
         trials: int = 5,
     ):
         if not isinstance(trials, int) or trials < 1:
-            raise UserError(f"trials is {trials!r}; accepted: a number of runs, 1 or more.")
+            raise UserError(f"trials is {trials!r}; accepted: a number of runs, 1 or more")
         self._trials = trials
         self._customized = {_key(key): Setting.of(value) for key, value in (customized or {}).items()}
         self._report = report
@@ -127,7 +127,7 @@ class Planner:
         if setting is None:
             return None
         if setting.backend == MC2 and (refused := mc2.reason_of_any(product, group)):
-            raise UserError(f"{refused}.")
+            raise UserError(f"{refused}")
         return OverlapPlan(product, setting, {})
 
     def _chosen(self, product: Product, group) -> OverlapPlan:
@@ -171,7 +171,7 @@ def _key(key: str) -> str:
     if not isinstance(key, str) or not re.fullmatch(rf"({kinds})(:\d+x\d+x\d+)?", key):
         raise UserError(
             f"customized: {key!r} is not a shape; accepted: a kind ({', '.join(KINDS)}), optionally with the "
-            "sizes of the matmul, for example all_reduce:2048x4096x1024."
+            "sizes of the matmul, for example all_reduce:2048x4096x1024"
         )
     return key
 

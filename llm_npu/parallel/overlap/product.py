@@ -94,12 +94,12 @@ class Setting:
     def __post_init__(self):
         if self.backend not in BACKENDS:
             accepted = ", ".join(BACKENDS)
-            raise UserError(f"overlap: unknown backend {self.backend!r}; accepted: {accepted}.")
+            raise UserError(f"overlap: unknown backend {self.backend!r}; accepted: {accepted}")
         most = MOST_CHUNKS if self.backend == PIPELINED else 1
         if not isinstance(self.chunks, int) or not 1 <= self.chunks <= most:
             raise UserError(
                 f"overlap: {self.chunks!r} chunks for {self.backend}; accepted: 1 to {MOST_CHUNKS} for "
-                "pipelined, for example pipelined:4, and no chunks for the others."
+                "pipelined, for example pipelined:4, and no chunks for the others"
             )
 
     @classmethod
@@ -111,7 +111,7 @@ class Setting:
         if match is None or (match[1] == PIPELINED and match[2] is None):
             raise UserError(
                 f"overlap is {text!r}; accepted: auto, serial, mc2, or pipelined with a number of chunks, "
-                "for example pipelined:4."
+                "for example pipelined:4"
             )
         return cls(match[1], int(match[2] or 1))
 

@@ -63,7 +63,7 @@ class GPTModelProvider:
     def from_config(cls, config):
         raise UserError(
             f"PaddleFormers builds {type(config).__name__.removesuffix('Config')} with paddlefleet, which is "
-            "not installed and needs CUDA; accepted on npu: the families of llm_npu.models.paddleformers."
+            "not installed and needs CUDA; accepted on npu: the families of llm_npu.models.paddleformers"
         )
 
 
@@ -119,7 +119,7 @@ def supply_triton_kernels() -> None:
     """
 
     def kernel(*_):
-        raise UserError("kernels of triton need CUDA; accepted on npu: operators of Paddle.")
+        raise UserError("kernels of triton need CUDA; accepted on npu: operators of Paddle")
 
     kernel.is_available = lambda *arguments: False
     supply("paddleformers.triton_kernels", apply_rotary_emb=kernel, apply_rotary_pos_emb_vision=kernel)

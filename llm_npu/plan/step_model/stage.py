@@ -62,6 +62,13 @@ class Layer(NamedTuple):
     groups: int = 1
 
 
+def matmul(name: str, m: int, k: int, n: int, groups: int = 1, **fields) -> Operation:
+    """``groups`` products of (m, k) and (k, n) in one kernel."""
+    moved = groups * (m * k + k * n + m * n) * WIDTH
+    shapes = ((groups * m, k), (k, n))
+    return Operation(name, "matmul", flops=2.0 * groups * m * k * n, bytes=moved, shapes=shapes, **fields)
+
+
 class Stage:
     """The sizes on one rank of a stage, and the operations built from them."""
 
@@ -95,15 +102,9 @@ class Stage:
         """Whether a layer's collectives overlap with its matmuls."""
         return self.layout.overlap != "serial"
 
-    def matmul(self, name: str, m: int, k: int, n: int, groups: int = 1, **fields) -> Operation:
-        """``groups`` products of (m, k) and (k, n) in one kernel."""
-        moved = groups * (m * k + k * n + m * n) * WIDTH
-        shapes = ((groups * m, k), (k, n))
-        return Operation(name, "matmul", flops=2.0 * groups * m * k * n, bytes=moved, shapes=shapes, **fields)
-
     def linear_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
-        yield self.matmul(f"{name}.input_gradient", m, n, k, phase="backward", **fields)
-        yield self.matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
+        yield matmul(f"{name}.input_gradient", m, n, k, phase="backward", **fields)
+        yield matmul(f"{name}.weight_gradient", k, m, n, phase="backward", **fields)
 
     def vector(self, name: str, elements: float, cost: tuple[int, ...], **fields) -> Operation:
         """A chain of kernels with a ``cost`` as in TRAFFIC, or also the bytes exchanged with other chains."""
@@ -199,12 +200,12 @@ class Stage:
     def attention_block(self) -> Iterator[Operation]:
         columns = self.columns
         yield from self.into_columns("attention.qkv")
-        yield self.matmul("attention.qkv", self.tokens, self.hidden, columns)
+        yield matmul("attention.qkv", self.tokens, self.hidden, columns)
         if self.shape.attention_bias:
             yield self.vector("attention.bias", self.tokens * columns, (4, 1))
         yield self.vector("attention.split", self.tokens * columns, (4, 3))
         yield from self.attention()
-        yield self.matmul("attention.out", self.tokens, self.query, self.hidden)
+        yield matmul("attention.out", self.tokens, self.query, self.hidden)
         yield from self.out_of_rows("attention.out")
 
     def attention_block_backward(self) -> Iterator[Operation]:
@@ -241,7 +242,7 @@ class Stage:
         number = self.shape.num_experts
         if not number:
             return
-        yield self.matmul("experts.router", self.rows, self.hidden, number, phase=phase)
+        yield matmul("experts.router", self.rows, self.hidden, number, phase=phase)
         moves = (4, 2)
         routed = self.routed * self.shape.experts_per_token * self.hidden
         yield self.vector("experts.permute", 2 * routed, moves, phase=phase)
@@ -263,9 +264,9 @@ class Stage:
             yield from self.into_columns("mlp.up")
         for layer in self.layers():
             name, rows, inner, groups = layer
-            yield self.matmul(f"{name}.up", rows, self.hidden, 2 * inner, groups=groups)
+            yield matmul(f"{name}.up", rows, self.hidden, 2 * inner, groups=groups)
             yield self.swiglu(layer)
-            yield self.matmul(f"{name}.down", rows, inner, self.hidden, groups=groups)
+            yield matmul(f"{name}.down", rows, inner, self.hidden, groups=groups)
         if split:
             yield from self.out_of_rows("mlp.down")
 
@@ -327,10 +328,10 @@ class Stage:
         logits, table = self.tokens * self.vocabulary, self.vocabulary * self.hidden
         yield self.norm("final_norm")
         yield from self.into_columns("lm_head")
-        yield self.matmul("lm_head", self.tokens, self.hidden, self.vocabulary)
+        yield matmul("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.vector("loss", logits, LOSS_FORWARD, dtype="float32")
         if not self.layout.has_logits(self.shape):
-            yield self.matmul("lm_head", self.tokens, self.hidden, self.vocabulary, phase="recompute")
+            yield matmul("lm_head", self.tokens, self.hidden, self.vocabulary, phase="recompute")
         yield self.vector("loss", logits, LOSS_BACKWARD, dtype="float32", phase="backward")
         yield from self.into_columns_backward("lm_head", self.tokens, self.hidden, self.vocabulary)
         yield self.norm("final_norm", backward=True)

@@ -36,7 +36,7 @@ def share(model, group) -> None:
         if not (is_swapped(block) and OPERATOR in kernels_of(block)):
             raise UserError(
                 f"{path} ({type(block).__name__}) is not fused, so its router loss would count the tokens of "
-                "one rank only; leave use_fused_moe on, or set output_router_logits to false in config.json."
+                "one rank only; leave use_fused_moe on, or set output_router_logits to false in config.json"
             )
         block.__dict__[RANKS] = [*block.__dict__.get(RANKS, ()), group]
 

@@ -71,7 +71,7 @@ def refuse_weights(layer, arguments: dict) -> dict:
     if arguments.get("output_attentions"):
         raise UserError(
             f"output_attentions: the fused attention of {type(layer).__name__} does not return weights; "
-            "remove it, or apply the kernels with use_npu_fusion_attention=False."
+            "remove it, or apply the kernels with use_npu_fusion_attention=False"
         )
     return arguments
 
@@ -145,7 +145,7 @@ def _mask(attention_mask) -> masks.Mask:
     if attention_mask.dtype == paddle.bool:
         raise UserError(
             "attention_mask is a bool tensor, for which PaddleNLP has two opposite meanings; accepted: None, "
-            "a mask of paddle_fused.masks, or an additive mask."
+            "a mask of paddle_fused.masks, or an additive mask"
         )
     return masks.dense(attention_mask < 0, invalid_rows=True)
 

@@ -24,7 +24,7 @@ def places(is_image: paddle.Tensor, features: paddle.Tensor) -> paddle.Tensor:
     if indices.shape[0] != features.shape[0]:
         raise UserError(
             f"Image features and image tokens do not match: tokens: {indices.shape[0]}, features "
-            f"{features.shape[0]}; use one image token for each merged patch of image_grid_thw."
+            f"{features.shape[0]}; use one image token for each merged patch of image_grid_thw"
         )
     return indices
 

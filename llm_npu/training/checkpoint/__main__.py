@@ -46,7 +46,7 @@ def merge(sources: Sequence[Path], output_dir: Path) -> Path:
     step, files = _manifest(sources)
     final = folders.path_of(output_dir, step)
     if final.exists():
-        raise UserError(f"{final} exists already; use another --output_dir.")
+        raise UserError(f"{final} exists already; use another --output_dir")
     file_of = _undamaged(sources, files)
     part_files = {name: contents(file) for name, file in file_of.items() if kind_of_part(name)}
     with unfinished(final) as new:
@@ -68,7 +68,7 @@ def _manifest(sources: Sequence[Path]) -> tuple[int, dict[str, dict]]:
     for folder in sources:
         mark = folders.MARK if (folder / folders.MARK).is_file() else folders.PREPARED
         if not (folder / mark).is_file():
-            raise UserError(f"{folder} has no {folders.MARK}; specify the checkpoint-<step> of each machine.")
+            raise UserError(f"{folder} has no {folders.MARK}; specify the checkpoint-<step> of each machine")
         marks[folder] = mark, *folders.manifest(folder, mark)
     first, (_, step, files) = next(iter(marks.items()))
     for folder, (_, other_step, other_files) in marks.items():
@@ -81,7 +81,7 @@ def _manifest(sources: Sequence[Path]) -> tuple[int, dict[str, dict]]:
     if all(mark == folders.PREPARED for mark, *_ in marks.values()):
         raise UserError(
             f"no folder has a {folders.MARK}; add the folder of the first machine, which contains it if all "
-            "machines have completed the checkpoint."
+            "machines have completed the checkpoint"
         )
     return step, files
 

@@ -118,24 +118,24 @@ def verify(folder: str | Path, ranks: Ranks = ALONE) -> int:
 
 def _verify(folder: Path, ranks: Ranks) -> int:
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one.")
+        raise UserError(f"{folder} is not a folder; pass a checkpoint folder, or no path for the newest one")
     if not (folder / MARK).is_file():
         if pickle := pickles.first(folder):
             raise UserError(
                 f"{folder} is not a checkpoint of this trainer: {pickle.name} {pickles.REASON}. To start "
                 f"from its weights with --model_name_or_path, {pickles.WEIGHTS}."
             )
-        raise UserError(f"{folder} has no {MARK}: it was not completely written.")
+        raise UserError(f"{folder} has no {MARK}: it was not completely written")
     step, files = manifest(folder)
     if _NAME.fullmatch(folder.name) and step_of(folder) != step:
-        raise UserError(f"{folder} contains step {step}; restore the folder's original name.")
+        raise UserError(f"{folder} contains step {step}; restore the folder's original name")
     entries = sorted(entry.name for entry in folder.iterdir())  # includes FIFOs and devices
     unlisted = [name for name in entries if name.startswith(READ) and name not in files]
     if unlisted:
-        raise UserError(f"{folder} is corrupt: {unlisted[0]} is not in its {MARK}; remove the added file.")
+        raise UserError(f"{folder} is corrupt: {unlisted[0]} is not in its {MARK}; remove the added file")
     for name, about in ranks.share(list(files.items())):
         if damage := damage_of(folder / name, about):
-            raise UserError(f"{folder} is corrupt: {name} {damage}.")
+            raise UserError(f"{folder} is corrupt: {name} {damage}")
     return step
 
 
@@ -157,7 +157,7 @@ def manifest(folder: Path, mark: str = MARK) -> tuple[int, dict[str, dict]]:
             return step, files
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise UserError(f"{folder} is corrupt: {mark} cannot be read.")
+    raise UserError(f"{folder} is corrupt: {mark} cannot be read")
 
 
 def marked_step(folder: Path) -> int:
@@ -215,7 +215,7 @@ def to_resume(
         return None
     raise UserError(
         f"{output_dir} has no complete checkpoint to resume from; "
-        "remove --resume_from_checkpoint to start at step 0."
+        "remove --resume_from_checkpoint to start at step 0"
     )
 
 

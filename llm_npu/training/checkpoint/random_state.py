@@ -82,7 +82,7 @@ def from_plain(state: Mapping, where: str) -> dict:
             "named": named,
         }
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise UserError(f"{where} has no valid state of this run's random number generators.") from None
+        raise UserError(f"{where} has no valid state of this run's random number generators") from None
 
 
 def _of_generator(state) -> dict:

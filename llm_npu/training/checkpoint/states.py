@@ -41,7 +41,7 @@ def text(state: Mapping) -> str:
 def read(folder: Path, name: str) -> Mapping:
     """Read the state ``name`` of the checkpoint ``folder``. Raises UserError if it is missing or damaged."""
     if not (folder / file_of(name)).is_file():
-        raise UserError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has it.")
+        raise UserError(f"{folder} has no {file_of(name)}; resume from a checkpoint that has it")
     return plain_json.mapping(folder / file_of(name))
 
 
@@ -57,10 +57,10 @@ def read_run(folder: Path) -> dict[str, dict]:
     except FileNotFoundError:
         raise UserError(
             f"{folder} has no {RUN_FILE} with the settings of the run that wrote it; resume from a "
-            "checkpoint that has it."
+            "checkpoint that has it"
         ) from None
     if not all(isinstance(settings.get(part), dict) for part in ("fixed", "schedule", "mesh")):
-        raise UserError(f"{folder / RUN_FILE} must have fixed, schedule and mesh.")
+        raise UserError(f"{folder / RUN_FILE} must have fixed, schedule and mesh")
     return settings
 
 
@@ -79,7 +79,7 @@ def like(stored: object, own: object, where: str):
     elif _is_number(stored) and (isinstance(stored, int) or not isinstance(own, int)):
         return stored
     expected = f"with {', '.join(own)}" if isinstance(own, Mapping) else f"like {own!r:.40}"
-    raise UserError(f"{where}: {stored!r:.40} is not a state {expected}.")
+    raise UserError(f"{where}: {stored!r:.40} is not a state {expected}")
 
 
 def _is_number(value: object) -> bool:

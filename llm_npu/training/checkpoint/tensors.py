@@ -148,12 +148,12 @@ def load(folder: Path, kind: str, tensors: list[LocalTensor]) -> None:
         array = None
         for block in tensor.places:
             if block.name not in stored:
-                raise UserError(f"{folder} lacks {block.name}, which this run needs.")
+                raise UserError(f"{folder} lacks {block.name}, which this run needs")
             values = stored[block.name]
             if values.shape != block.shape:
                 raise UserError(
                     f"{folder} has {block.name} of shape {list(values.shape)}, but this run's is "
-                    f"{list(block.shape)}."
+                    f"{list(block.shape)}"
                 )
             if array is None:
                 array = np.empty(tensor.shape, values.dtype)
@@ -172,7 +172,7 @@ def _updated(parameter, wrappers: list) -> tuple[paddle.Tensor, int | None] | No
         if inside.get("tensor_fusion"):
             raise UserError(
                 "--sharding_parallel_config enable_tensor_fusion fuses the states of many parameters, which "
-                "cannot be stored by name; remove it."
+                "cannot be stored by name; remove it"
             )
         if "_slice_params" in inside:  # stage 1 with split_param
             return _slice(parameter, wrapper)

@@ -77,7 +77,7 @@ PLACES = {
     "a rank outside": ({"NODE_RANK": "2"}, "NODE_RANK is '2'; "),
     "no port": (
         {"MASTER": "127.0.0.1"},
-        "MASTER is '127.0.0.1'; accepted: the first machine's ADDRESS:PORT.",
+        "MASTER is '127.0.0.1'; accepted: the first machine's ADDRESS:PORT",
     ),
     "a port outside": ({"MASTER": "127.0.0.1:0"}, "the port of MASTER is '0'; "),
     "no seconds": ({"RDZV_TIMEOUT": "soon"}, "RDZV_TIMEOUT is 'soon'; "),

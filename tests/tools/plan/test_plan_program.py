@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import run_inputs
+from dry_runs import flops, operation
 from places import ROOT
 
 from llm_npu.core import cards
@@ -11,7 +12,6 @@ from llm_npu.plan import cost
 from llm_npu.plan.layout import Layout
 from llm_npu.plan.shape import ModelShape
 from llm_npu.plan.step_model import program
-from llm_npu.plan.step_model.operations import Operation
 from llm_npu.plan.step_model.stage import causal
 from llm_npu.training.dry_run import journal
 
@@ -56,17 +56,6 @@ def generated(inputs, **fields) -> tuple[list, list]:
     # As journals count: attention to all tokens.
     micro = [op._replace(flops=op.flops / pairs) if op.kind == "attention" else op for op in micro]
     return micro, program.once_a_step(shape, layout)
-
-
-def operation(call: journal.Call) -> Operation:
-    """The recorded ``call`` as an operation of the cost model."""
-    shapes = tuple(shape for _, shape in call.inputs)
-    sizes = {"flops": float(call.flops), "bytes": float(call.bytes)}
-    return Operation(call.name, call.kind, dtype=call.dtype, shapes=shapes, **sizes)
-
-
-def flops(operations, kind):
-    return sum(op.flops * op.times for op in operations if op.kind == kind)
 
 
 def moved(operations, *names):

@@ -74,6 +74,6 @@ class TraceFile:
         self._unpacked += len(text)
         if self._unpacked > max(UNPACKED * self.path.stat().st_size, 2 * CHUNK):
             raise UserError(
-                f"{self.path.name} unpacks to more than {UNPACKED} times its size, so it is not a trace."
+                f"{self.path.name} unpacks to more than {UNPACKED} times its size, so it is not a trace"
             )
         return text

@@ -1,7 +1,7 @@
 """A Llama of PaddleNLP with fused operators in a plain Paddle loop: copy this file and change it.
 
     python examples/minimal_trainer.py                  # on a card, or without one on the virtual NPU
-    python examples/minimal_trainer.py --resume         # goes on after the newest checkpoint in --output_dir
+    python examples/minimal_trainer.py --resume         # continues from the newest checkpoint in --output_dir
 
 It trains on bytes: the text of --text, by default the sources of Python's standard library. bf16 with float32
 master weights, a cosine schedule with warmup, gradient accumulation, an evaluation loss, checkpoints and a

@@ -1,7 +1,7 @@
 """Runs an unmodified Paddle program on the virtual NPU, or prints the required environment.
 
 The process replaces itself with a new interpreter in that environment, so ``sys.argv``, ``sys.path``,
-``__main__``, tracebacks, signals and the exit code are those of the program.
+``__main__``, tracebacks, signals and the exit code behave as in the program itself.
 
 Paddle logs several INFO lines for every plugin that it loads. The environment suppresses them unless the user
 has configured Paddle's logging.

@@ -67,7 +67,7 @@ def card_dtypes(kernel: str) -> tuple[str, ...]:
 def registered_dtypes(*devices: str) -> dict[str, set[str]]:
     """The dtypes of every kernel that Paddle provides for these device types, by kernel.
 
-    The device type "" stands for Paddle's own kernels for all custom devices, which differ between releases.
+    The device type "" means Paddle's own kernels for all custom devices, which differ between releases.
     """
     from paddle.base import core  # not before the plugin is active
 

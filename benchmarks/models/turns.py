@@ -16,7 +16,7 @@ OPTIMIZER = "fused_adamw"
 OPERATORS = ("attention", "rms_norm", "rotary", "swiglu", "moe", OPTIMIZER)
 CONTENDERS = (UNFUSED, FUSED, *OPERATORS)
 WAYS = ("train", "prefill", "decode")
-OTHERS_IN_A_GROUP = 2  # besides the unfused model; limited by memory
+OTHERS_IN_A_GROUP = 2  # in addition to the unfused model; limited by memory
 STEPS_TO_VERIFY = 2  # training steps, which also warm up
 SECONDS_EACH = 40.0  # time limit of a contender over all rounds; slower contenders get fewer rounds
 # Difference of logits, relative to the largest logit. bfloat16 has 8 bits of precision, and every operator of

@@ -130,7 +130,7 @@ def prepare(case: Case, name: str, process, golden: verify.Golden) -> str | None
 
 
 def peak_memory(case: Case, small: Case, processes: dict) -> dict[str, int]:
-    """{contender: bytes that one run needs besides its inputs and results}.
+    """{contender: bytes that one run needs in addition to its inputs and results}.
 
     The processes are fresh; ``small`` runs first, to exclude everything that is loaded or created once.
     """

@@ -19,7 +19,7 @@ class OperatorWorker:
 
     Requests: ``prepare`` creates the tensors; ``verify`` runs once and saves samples of outputs and
     gradients;
-    ``time`` measures ``calls`` runs; ``memory`` measures the memory of a run besides inputs and results;
+    ``time`` measures ``calls`` runs; ``memory`` measures the memory of a run without inputs and results;
     ``release`` drops all tensors. Several cases can be prepared at once, by ``slot``.
 
     A subclass implements the creation of tensors and functions.

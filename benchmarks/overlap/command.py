@@ -62,14 +62,17 @@ def bench(arguments, _, records):
 def handling(cases, arguments):
     """Seconds by which copies and sums of a case's collective slow a concurrent matmul."""
     cases = [case for case in cases if case.operator not in BLOCKS]
-    names = ["product", "beside"]
+    names = ["product", "concurrent"]
     job = {"cases": [case.to_dict() for case in cases], "rounds": arguments.rounds, "only": names}
     measurements = jobs.run(job, arguments.threads) if cases else []
     medians = [
         [timing.summary(measurement["seconds"][name]).median for name in names]
         for measurement in measurements
     ]
-    return {case: max(0.0, beside - product) for case, (product, beside) in zip(cases, medians, strict=True)}
+    return {
+        case: max(0.0, concurrent - product)
+        for case, (product, concurrent) in zip(cases, medians, strict=True)
+    }
 
 
 def sizes(arguments):

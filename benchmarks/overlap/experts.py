@@ -1,7 +1,7 @@
 """Expert parallelism: its cases, and the bound for hidden transfers.
 
 Contenders: ``serial`` computes all experts at once, ``pipelined:N`` in N groups, ``blocks`` sends nothing,
-and ``experts`` are the grouped matmuls alone. All experts get equally many tokens.
+and ``experts`` are the grouped matmuls alone. Routing is balanced.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from llm_npu.parallel.overlap.product import GATHER, item_size
 MC2_CHUNKS, MC2_ROWS, MC2_BYTES = 8, 32, 1 << 16
 
 
-def reduce_lanes(products: list[float], collectives: list[float], beside: float = 0.0) -> float:
-    """End time of a pipeline of matmuls, each followed by a collective; ``beside`` is computed last."""
+def reduce_lanes(products: list[float], collectives: list[float], concurrent: float = 0.0) -> float:
+    """End time of a pipeline of matmuls, each followed by a collective; ``concurrent`` is computed last."""
     computed = travelled = 0.0
     for product, collective in zip(products, collectives, strict=True):
         computed += product
         travelled = max(travelled, computed) + collective
-    return max(computed + beside, travelled)
+    return max(computed + concurrent, travelled)
 
 
 def gather_lanes(own: float, products: list[float], collectives: list[float]) -> float:
@@ -39,20 +39,20 @@ def bound(
     multiply: float,
     communicate: float,
     handled: float = 0.0,
-    beside: float = 0.0,
+    concurrent: float = 0.0,
 ) -> float:
     """End time of an ideal pipeline of ``chunks``, which are split without loss.
 
     Args:
         multiply: the whole matmul.
         communicate: its collective.
-        beside: a concurrent matmul, if any.
+        concurrent: a concurrent matmul, if any.
         handled: the time that the processor itself spends on the collective, copying and adding. It computes
             no matmul meanwhile; a card's transfers cost the processor nothing.
     """
     communicated, worked = [communicate / chunks] * chunks, [handled / chunks] * chunks
     if product.kind != GATHER:
-        return _reduced([multiply / chunks] * chunks, communicated, worked, beside)
+        return _reduced([multiply / chunks] * chunks, communicated, worked, concurrent)
     own = multiply / product.ranks
     return _gathered(own, [(multiply - own) / chunks] * chunks, communicated, worked)
 
@@ -62,15 +62,17 @@ def _gathered(own: float, products: list[float], communicated: list[float], work
     return gather_lanes(own, slowed, communicated)
 
 
-def _reduced(products: list[float], communicated: list[float], worked: list[float], beside: float) -> float:
-    # A collective runs during the next chunk's product; the last one slows down the product beside.
+def _reduced(
+    products: list[float], communicated: list[float], worked: list[float], concurrent: float
+) -> float:
+    # A collective runs during the next chunk's product; the last one slows down the concurrent product.
     slowed = [time + work for time, work in zip(products, [0.0, *worked[:-1]], strict=True)]
-    return reduce_lanes(slowed, communicated, beside + worked[-1] if beside else 0.0)
+    return reduce_lanes(slowed, communicated, concurrent + worked[-1] if concurrent else 0.0)
 
 
 def mc2_chunks(product: Product) -> int:
     """The number of chunks of a fused operator; 1 if its whole matmul runs concurrently with another one."""
-    if product.beside:
+    if product.concurrent:
         return 1
     width = product.depth if product.kind == GATHER else product.columns
     row = width * item_size(product.dtype)

@@ -47,8 +47,8 @@ def _timed(case: Case, name: str, ratio: float) -> report.Timed:
 def product_of(case: Case) -> Product:
     width, other = (case.depth, case.columns) if case.way == "forward" else (case.columns, case.depth)
     rows = case.rows // RANKS if case.kind == "all_gather" else case.rows
-    beside = case.way == BACKWARD and case.kind != "all_gather"
-    return Product(case.kind, rows, width, other, case.dtype, RANKS, beside)
+    concurrent = case.way == BACKWARD and case.kind != "all_gather"
+    return Product(case.kind, rows, width, other, case.dtype, RANKS, concurrent)
 
 
 def _figures(case: Case, name: str, seconds: dict, measurement: dict, handled: float) -> dict:
@@ -69,10 +69,10 @@ def _figures(case: Case, name: str, seconds: dict, measurement: dict, handled: f
         else alone
     )
     # The weight gradient needs all gathered rows, so it is computed last.
-    beside, after = (0.0, weight) if case.kind == "all_gather" else (weight, 0.0)
+    concurrent, after = (0.0, weight) if case.kind == "all_gather" else (weight, 0.0)
     communicate = seconds["collective"].median
-    figures["ideal"] = bound(product, chunks, multiplied, communicate, 0.0, beside) + after
-    figures["bound"] = end = bound(product, chunks, multiplied, communicate, handled, beside) + after
+    figures["ideal"] = bound(product, chunks, multiplied, communicate, 0.0, concurrent) + after
+    figures["bound"] = end = bound(product, chunks, multiplied, communicate, handled, concurrent) + after
     if serial > end:
         figures["hidden"] = (serial - median) / (serial - end)
     return figures

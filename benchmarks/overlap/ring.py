@@ -44,8 +44,8 @@ def bound(case: Case, blocks: float, forward: float, transfers: float) -> float:
     times = [transfers * size / total for size in sent(case)]
     backward = blocks - forward
     lanes = [forward / 2, backward / 4, backward / 4]
-    beside = sum(max(lane, time) for lane, time in zip(lanes, times, strict=False))
-    return blocks - sum(lanes[: len(times)]) + beside
+    concurrent = sum(max(lane, time) for lane, time in zip(lanes, times, strict=False))
+    return blocks - sum(lanes[: len(times)]) + concurrent
 
 
 def ends(case: Case, medians: dict[str, float]) -> dict[str, float]:

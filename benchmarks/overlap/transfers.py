@@ -1,4 +1,4 @@
-"""Operators that hide transfers of their own: ring attention (ring.py) and expert parallelism (experts.py).
+"""Operators that hide their own transfers: ring attention (ring.py) and expert parallelism (experts.py).
 
 Both modules have ``OPERATOR``, ``GROWTH`` (the work grows with this power of the tokens), ``case_of``,
 ``sent`` and ``ends``.

@@ -3,7 +3,7 @@
 A job has ``cases`` and ``rounds``. With ``only``, a list of contenders, nothing else is timed. An answer has
 the seconds of every contender and the plan for each case. Contenders are the settings, ``planned``, and
 separately ``collective``, ``product`` (also in chunks) and ``gradient`` (the matmul of a weight gradient).
-With ``only`` there is also ``beside``: the matmul and the collective at the same time.
+With ``only`` there is also ``concurrent``: the matmul and the collective at the same time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from llm_npu.parallel.overlap.product import in_pieces, spans
 CHUNKS = (2, 4, 8, 16)
 SETTINGS = ("serial", *(f"pipelined:{count}" for count in CHUNKS))
 WHOLE, MC2, PLANNED, UPSTREAM = "pipelined:1", "mc2", "planned", "upstream"
-PRODUCT, GRADIENT, COLLECTIVE, BESIDE = "product", "gradient", "collective", "beside"
+PRODUCT, GRADIENT, COLLECTIVE, CONCURRENT = "product", "gradient", "collective", "concurrent"
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}  # relative to the largest value, compared with serial
 
 
@@ -91,9 +91,9 @@ class Operator(OnRank):
             return lambda: self._multiply(int(name.partition(":")[2] or 1))
         if name == GRADIENT:
             return lambda: paddle.matmul(self.factor, self.left, transpose_x=True)
-        if name in (COLLECTIVE, BESIDE):
+        if name in (COLLECTIVE, CONCURRENT):
             self.whole.zero_()  # repeated sums would overflow
-            return self._collective if name == COLLECTIVE else self._beside
+            return self._collective if name == COLLECTIVE else self._concurrent
         setting = self.planner if name == PLANNED else name
         if self.case.way == FORWARD:
             return lambda: self.call(self.x, self.weight, self.group, setting)
@@ -120,7 +120,7 @@ class Operator(OnRank):
     def _collective(self):
         self._started().wait()
 
-    def _beside(self):
+    def _concurrent(self):
         flight = self._started()
         self._multiply(1)
         flight.wait()

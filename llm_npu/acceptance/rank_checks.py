@@ -185,8 +185,8 @@ def overlap(group, journal: Journal) -> None:
     """Plans for shapes of a small and a large layer: all ranks must choose the same plan."""
     planner = overlapped.Planner()
     for kind in KINDS:
-        for rows, width, beside in ((256, 256, False), (1024, 1024, False), (1024, 1024, True)):
-            product = Product(kind, rows, width, width, "bfloat16", group.nranks, beside)
+        for rows, width, concurrent in ((256, 256, False), (1024, 1024, False), (1024, 1024, True)):
+            product = Product(kind, rows, width, width, "bfloat16", group.nranks, concurrent)
             name = f"plan for {product}"
             with journal.case(name):
                 plan = planner.plan(product, group)

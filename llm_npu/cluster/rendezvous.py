@@ -3,7 +3,7 @@
     NNODES=2 NODE_RANK=0 MASTER=10.0.0.1:8090 HOST_IP=10.0.0.1 python -m llm_npu.cluster.rendezvous \\
         --nproc_per_node 8 scripts/run_llama_npu.py
 
-The arguments are those of ``paddle.distributed.launch``, whose --nnodes, --rank, --master and --host are set
+Accepts the arguments of ``paddle.distributed.launch``, whose --nnodes, --rank, --master and --host are set
 from the variables. Paddle's own launcher waits forever for a missing machine, an unreachable master or a port
 in use. Here each of these is an error with exit code 2, after at most RDZV_TIMEOUT seconds. The process is
 Paddle's launcher itself, but its master listens only on the address in MASTER, and environment variables,

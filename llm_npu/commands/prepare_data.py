@@ -21,7 +21,7 @@ from llm_npu.data.text.corpus import corpus
 from llm_npu.data.text.tokenizer import (
     copy_tokenizer,
     load_tokenizer,
-    tokenizer_beside,
+    tokenizer_of_pair,
     trained_tokenizer,
     vocabulary_size,
 )
@@ -56,10 +56,10 @@ def replace(prefix, pair, tokenizer):
     """
     for old in part_names(prefix):
         with_suffix(old, ".idx").unlink(missing_ok=True)
-    beside = tokenizer_beside(prefix)
-    if beside.is_dir():
-        shutil.rmtree(beside)
-    tokenizer.rename(beside)
+    folder = tokenizer_of_pair(prefix)
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    tokenizer.rename(folder)
     for old, new in reversed([*zip(part_names(prefix), parts(pair), strict=True)]):
         if new is not None:
             move_indexed(new, old)

@@ -40,7 +40,7 @@ class ModelArguments:
     )
     tokenizer_name_or_path: str | None = flag(
         None,
-        "A local directory with tokenizer.json or tokenizer.model. By default PREFIX-tokenizer beside "
+        "A local directory with tokenizer.json or tokenizer.model. By default PREFIX-tokenizer next to "
         "PREFIX.bin and PREFIX.idx, else the model's directory. For a preset and text, a byte-level BPE "
         "is trained on the text and cached.",
         path=True,

@@ -121,7 +121,7 @@ def _check_machines(degree: int, of_run: machines.Machines) -> None:
 
 
 def _reject_flags(run: Namespace, degree: str, reasons: dict[str, str]) -> None:
-    """Reject the flags in ``reasons``, {flag: why}, beside ``degree``."""
+    """Reject the flags in ``reasons``, {flag: why}, in combination with ``degree``."""
     for flag, why in reasons.items():
         if getattr(run, flag, None):  # a flag of one library
             raise UserError(f"{degree} does not work with --{flag}{why}; remove one of the two")

@@ -43,7 +43,7 @@ from .text.corpus import Corpus, corpus, standard_library
 from .text.encoding import encoded
 from .text.preferences import Preferences
 from .text.records import JsonLines, unused_notes
-from .text.tokenizer import fingerprint, load_tokenizer, tokenizer_beside, trained_tokenizer, vocabulary_size
+from .text.tokenizer import fingerprint, load_tokenizer, tokenizer_of_pair, trained_tokenizer, vocabulary_size
 
 Needed = tuple[bool, bool, bool]  # whether the run reads each split
 
@@ -94,15 +94,15 @@ def tokenizer_for(model: ModelArguments, source: Corpus | Path, vocab_size: int,
     """
     if model.tokenizer_name_or_path:
         tokenizer = load_tokenizer(model.tokenizer_name_or_path)
-    elif isinstance(source, Path) and tokenizer_beside(source).is_dir():
-        tokenizer = load_tokenizer(tokenizer_beside(source))
+    elif isinstance(source, Path) and tokenizer_of_pair(source).is_dir():
+        tokenizer = load_tokenizer(tokenizer_of_pair(source))
     elif not is_preset(model.model_name_or_path):
         tokenizer = load_tokenizer(model.model_name_or_path)
     elif isinstance(source, Corpus):
         tokenizer = load_tokenizer(trained_tokenizer(source, vocab_size, cache))
     else:
         raise UserError(
-            f"{source}.bin contains token ids, but {tokenizer_beside(source)} does not exist; specify the "
+            f"{source}.bin contains token ids, but {tokenizer_of_pair(source)} does not exist; specify the "
             "tokenizer that created them with --tokenizer_name_or_path"
         )
     if (size := vocabulary_size(tokenizer)) > vocab_size:

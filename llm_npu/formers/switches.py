@@ -100,7 +100,7 @@ def check(arguments: list[str]) -> None:
         if isinstance(settings.get(name), int) and settings[name] > 1:
             raise UserError(
                 f"{arguments[0]}: {name} is {settings[name]}, but PaddleFormers' models attend only to the "
-                "tokens of their own rank; use tensor_model_parallel_size with sequence_parallel: true, or "
+                "rank's own tokens; use tensor_model_parallel_size with sequence_parallel: true, or "
                 "train with PaddleNLP and llm-npu train --sep_parallel_degree"
             )
     for name in settings:

@@ -138,7 +138,7 @@ def _added(start: str, whole: str, alone: str) -> str:
 
 
 def continuation(model, tokenizer, prompt: str, max_new_tokens: int = 32) -> str:
-    """The greedy continuation of one prompt, without the prompt. Errors are those of ``generate``."""
+    """The greedy continuation of one prompt, without the prompt. Errors as in ``generate``."""
     (text,), _ = continuations(model, tokenizer, [prompt], max_new_tokens)
     return text
 

@@ -99,7 +99,7 @@ class Mesh:
     def load_model(self, folder: str | Path, dtype: str | None = None):
         """Load this rank's part of a checkpoint's model. The checkpoint may come from any mesh.
 
-        Arguments and errors are those of ``pretrained.load_model``, plus the errors of ``check``.
+        Arguments and errors as in ``pretrained.load_model``, plus the errors of ``check``.
         """
         self.check(folder)
         from paddle import distributed

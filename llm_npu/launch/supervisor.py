@@ -70,7 +70,7 @@ class Supervisor:
         stopping.subscribe(self.forward)
 
     def until_end(self, processes: Sequence) -> Outcome:
-        """Wait for all ranks. The exit code is that of the first failed rank, else of rank 0."""
+        """Wait for all ranks. Returns the exit code of the first failed rank, else of rank 0."""
         self.processes, self.failed, self.stopped = list(processes), None, None
         if self.received is not None:  # while the ranks were being started
             self._signal(self.received)

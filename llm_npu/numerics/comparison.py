@@ -11,7 +11,7 @@ number with independent normal errors, two noise floors are both closer than hal
 13 % of cases, and closer than 1/82 of it in 0.01 %.
 
 Without noise floors, ``roundings`` rounding units of the largest element are allowed. This bound is coarse,
-because rounding errors grow with depth. The unit is that of the coarsest dtype so far: a float32 loss or
+because rounding errors grow with depth. The unit refers to the coarsest dtype so far: a float32 loss or
 gradient may be computed from bfloat16 tensors.
 """
 

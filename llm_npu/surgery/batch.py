@@ -1,6 +1,6 @@
 """Layer inputs of a step without values, enough to find out which backend an operator would use.
 
-For a tensor shared by processes, the sizes are those of a process's part. B rows, S tokens per row.
+For a sharded tensor, the sizes refer to one process's shard. B rows, S tokens per row.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def fusable_layer(layer, operator: str) -> FusableLayer | None:
 def families_of(kind: type) -> list[FusableFamily]:
     """The families whose records list the layer class ``kind``.
 
-    Classes of a library's package ``transformers.X`` are those of the family X: PaddleFormers has an
+    Classes of a library's package ``transformers.X`` belong to the family X: PaddleFormers has an
     ``Ernie4_5Attention`` in two of them. Its other packages are shared by all families.
     """
     library, *packages = kind.__module__.split(".")

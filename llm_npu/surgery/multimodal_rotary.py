@@ -14,7 +14,7 @@ import paddle_fused
 def joined_tables(self, x, position_ids):
     """The tables of three axes, [3, B, S, D], joined to one table [B, S, D] for all layers.
 
-    ``mrope_section`` divides each half of D into sections; section i is that of the axis i modulo 3. Upstream
+    ``mrope_section`` divides each half of D into sections; section i belongs to the axis i modulo 3. Upstream
     joins them again in each layer.
     """
     sections = list(self.config.rope_scaling["mrope_section"]) * 2

@@ -87,7 +87,7 @@ class HostInputs:
 
 
 class Upload(PyLayer):
-    """A copy on the device, whose gradient is that of the tensor in host memory."""
+    """A copy on the device; its gradient becomes the gradient of the tensor in host memory."""
 
     @staticmethod
     def forward(ctx, tensor):

@@ -274,7 +274,7 @@ def _record(line: str) -> dict | None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether ``value`` is a number; null stands for NaN or infinity."""
+    """Whether ``value`` is a number; null means NaN or infinity."""
     return value is None or type(value) is float or (type(value) is int and abs(value) < LARGEST_INTEGER)
 
 

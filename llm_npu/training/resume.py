@@ -68,7 +68,7 @@ SCHEDULE = (
     "moe_expert_capacity_factor",
 )
 
-# A run's files and folders in its output folder, besides checkpoints.
+# A run's files and folders in its output folder, except checkpoints.
 FILES = (folder_lock.NAME, *metrics.FILES)
 FOLDERS = ("log", MERGED, PROFILE_FOLDER)
 

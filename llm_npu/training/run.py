@@ -215,7 +215,7 @@ def evaluation_samples(samples: pipeline.Samples, arguments) -> pipeline.FirstSa
 
 
 def _padded_size(samples: int, per_batch: int, data_ranks: int, whole_batches: bool) -> int:
-    """The smallest number of samples, at least ``samples``, that gives all ranks equally many batches.
+    """The smallest number of samples, at least ``samples``, that gives all ranks the same number of batches.
 
     Some kinds of parallelism communicate in the forward pass, so every rank needs a batch. ``whole_batches``:
     the last batch must have full size, as in pipeline parallelism.

@@ -68,7 +68,7 @@ def npu_fusion_attention(
 
     Returns:
         (attention_out, softmax_max, softmax_sum, reserved, seed, offset, numel): the statistics are float32
-        [B, N, Sq, 8] or [T, N, 8]; reserved is empty; seed and offset are those of dropout (0 without
+        [B, N, Sq, 8] or [T, N, 8]; reserved is empty; seed and offset belong to dropout (0 without
         dropout and on the composed backend); numel is the number of elements of a dropout mask.
 
     Raises:

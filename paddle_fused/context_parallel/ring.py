@@ -71,8 +71,8 @@ def ring_attention(
     Raises:
         ValueError: for other arguments, and for masks that need ``gathered_attention``.
 
-    Source: Ring Attention with Blockwise Transformers (arXiv 2310.01889); the zigzag order is that of
-    MindSpeed and PaddleNLP.
+    Source: Ring Attention with Blockwise Transformers (arXiv 2310.01889); the zigzag order as in MindSpeed
+    and PaddleNLP.
     """
     if is_captured(query):
         raise ValueError(

@@ -64,7 +64,7 @@ def ulysses_attention(
 
 
 def _repeated(x, heads: Heads, rank: int):
-    """[B, S, own key heads, D], repeated if they are not read by equally many query heads."""
+    """[B, S, own key heads, D], repeated if they are read by different numbers of query heads."""
     if not heads.repeats(rank):  # grouped-query attention
         return x
     index = [head for head, count in enumerate(heads.copies[rank]) for _ in range(count)]

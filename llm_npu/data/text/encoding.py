@@ -17,9 +17,9 @@ the last ``CONTEXT`` characters before a piece. The piece must satisfy three con
 
 Why the ids equal those of the whole text: normalizers and pre-tokenizers depend only on the neighborhood of a
 position. By 1, the text after C does not change the ids of C; by 2, neither does the text before C. BPE may
-cut a word: a sequence is the BPE encoding of its text if every two adjacent ids are the encoding of their own
-text, and all adjacent ids here were adjacent in one encoding. Other models score whole words, which condition
-3 keeps together. A piece that fails a condition is joined to the previous piece.
+cut a word: a sequence is the BPE encoding of its text if every two adjacent ids are the encoding of the text
+of these two, and all adjacent ids here were adjacent in one encoding. Other models score whole words, which
+condition 3 keeps together. A piece that fails a condition is joined to the previous piece.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def trained_tokenizer(corpus: Corpus, vocab_size: int, cache: str | None = None)
     return cached(f"tokenizer-{key}", lambda folder: _train(corpus, vocab_size, folder), cache)
 
 
-def tokenizer_beside(prefix: Path) -> Path:
+def tokenizer_of_pair(prefix: Path) -> Path:
     """The directory of the tokenizer that made the pair ``prefix``.bin + .idx: ``prefix``-tokenizer."""
     return prefix.parent / f"{prefix.name}-tokenizer"
 

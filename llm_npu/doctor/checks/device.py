@@ -167,7 +167,7 @@ def signatures(setup: Setup) -> Iterator[Finding]:
 
 
 def judged(by_operator: dict[str, dict[str, list[str]] | None]) -> list[Finding]:
-    """The findings on operator signatures; None stands for an operator that the plugin lacks."""
+    """The findings on operator signatures; None means that the plugin lacks the operator."""
     findings, forms = [], []
     for name, signature in by_operator.items():
         if signature is None:

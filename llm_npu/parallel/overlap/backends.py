@@ -8,10 +8,10 @@ from .product import GATHER, MC2, PIPELINED, SERIAL, Setting
 MODULES = {SERIAL: serial, PIPELINED: pipelined, MC2: mc2}
 
 
-def reduce(kind: str, setting: Setting, left, weight, transpose: bool, group, beside=None) -> tuple:
-    """(left weight, summed over the ranks and scattered depending on ``kind``; beside())"""
+def reduce(kind: str, setting: Setting, left, weight, transpose: bool, group, concurrent=None) -> tuple:
+    """(left weight, summed over the ranks and scattered depending on ``kind``; concurrent())"""
     run = getattr(MODULES[setting.backend], kind)
-    return run(left, weight, transpose, group, beside, setting.chunks)
+    return run(left, weight, transpose, group, concurrent, setting.chunks)
 
 
 def gather(setting: Setting, left, weight, transpose: bool, group, keep: bool) -> tuple:
@@ -19,8 +19,8 @@ def gather(setting: Setting, left, weight, transpose: bool, group, keep: bool) -
     return MODULES[setting.backend].gather(left, weight, transpose, group, keep, setting.chunks)
 
 
-def run(kind: str, setting: Setting, left, weight, transpose: bool, group, beside=None):
+def run(kind: str, setting: Setting, left, weight, transpose: bool, group, concurrent=None):
     """Run any kind, for callers that do not need the results."""
     if kind == GATHER:
         return gather(setting, left, weight, transpose, group, False)
-    return reduce(kind, setting, left, weight, transpose, group, beside)
+    return reduce(kind, setting, left, weight, transpose, group, concurrent)

@@ -37,9 +37,9 @@ _domain: str | None = None  # the communication domain of these operators in thi
 def reason(product: Product, group) -> str | None:
     """Why the fused operator of ``product`` cannot run, without a full stop; None if it can.
 
-    May be called before any rank calls the operator. With ``product.beside`` the operator does not run (see
-    above), so only the dtype matters. Ranks that used these operators in another group may return different
-    reasons.
+    May be called before any rank calls the operator. With ``product.concurrent`` the operator does not run
+    (see above), so only the dtype matters. Ranks that used these operators in another group may return
+    different reasons.
     """
     operator = OPERATORS[product.kind]
     if not paddle.get_device().startswith("npu"):
@@ -49,7 +49,7 @@ def reason(product: Product, group) -> str | None:
         return f"the installed plugin has no operator {operator}"
     if product.dtype not in contracts.dtypes("mc2.dtype"):
         return contracts.reason("mc2.dtype", operator, f"x1 is {product.dtype}")
-    if product.beside:
+    if product.concurrent:
         return None
     if product.kind != ALL_REDUCE and is_910c() and (old := too_old_for_910c()):
         return f"{operator}: CANN has it for the 910C from {chip.chips()['A3'].mc2} on, not in {old}"
@@ -97,17 +97,17 @@ def reason_of_any(product: Product, group) -> str | None:
     return next(filter(None, ranks.gathered(reason(product, group), group)), None)
 
 
-def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
-    if beside:
-        return pipelined.all_reduce(left, weight, transpose, group, beside, chunks=1)
+def all_reduce(left, weight, transpose: bool, group, concurrent=None, chunks: int = 1):
+    if concurrent:
+        return pipelined.all_reduce(left, weight, transpose, group, concurrent, chunks=1)
     hcom = claim(group)
     right = weight.t() if transpose else weight
     return _module().fused_mm_allreduce(left, right, bias=None, hcom=hcom, reduce_op="sum", comm_turn=0), None
 
 
-def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
-    if beside:
-        return pipelined.reduce_scatter(left, weight, transpose, group, beside, chunks=1)
+def reduce_scatter(left, weight, transpose: bool, group, concurrent=None, chunks: int = 1):
+    if concurrent:
+        return pipelined.reduce_scatter(left, weight, transpose, group, concurrent, chunks=1)
     hcom = claim(group)
     result = _module().fused_mm_reduce_scatter(
         left,

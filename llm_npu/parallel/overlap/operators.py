@@ -169,18 +169,18 @@ def _input_and_weight(kind: str, x, weight, gradient, ctx, left) -> tuple:
 
     if not ctx.wants_x:
         return None, of_weight()
-    beside = of_weight if ctx.wants_weight else None
-    return _reduced(kind, gradient, weight, True, ctx.group, ctx.chooser, beside)
+    concurrent = of_weight if ctx.wants_weight else None
+    return _reduced(kind, gradient, weight, True, ctx.group, ctx.chooser, concurrent)
 
 
-def _reduced(kind: str, left, weight, transpose: bool, group, chooser, beside=None) -> tuple:
-    """(left weight, summed over the ranks and scattered depending on ``kind``; beside())"""
+def _reduced(kind: str, left, weight, transpose: bool, group, chooser, concurrent=None) -> tuple:
+    """(left weight, summed over the ranks and scattered depending on ``kind``; concurrent())"""
     columns = weight.shape[0 if transpose else 1]
     if left.shape[0] * columns == 0:  # no communication
         rows = left.shape[0] // (group.nranks if kind == REDUCE_SCATTER else 1)
-        return paddle.zeros([rows, columns], left.dtype), beside() if beside else None
-    setting = _setting(kind, left, columns, group, chooser, beside is not None, transpose)
-    return backends.reduce(kind, setting, left, weight, transpose, group, beside)
+        return paddle.zeros([rows, columns], left.dtype), concurrent() if concurrent else None
+    setting = _setting(kind, left, columns, group, chooser, concurrent is not None, transpose)
+    return backends.reduce(kind, setting, left, weight, transpose, group, concurrent)
 
 
 def _gathered(left, weight, transpose: bool, group, chooser, keep: bool) -> tuple:
@@ -192,11 +192,11 @@ def _gathered(left, weight, transpose: bool, group, chooser, keep: bool) -> tupl
     return backends.gather(setting, left, weight, transpose, group, keep)
 
 
-def _setting(kind: str, left, columns: int, group, chooser, beside: bool, transposed: bool) -> Setting:
+def _setting(kind: str, left, columns: int, group, chooser, concurrent: bool, transposed: bool) -> Setting:
     if not isinstance(chooser, Planner):
         return chooser
     sizes = (*left.shape, columns, _name(left.dtype), group.nranks)
-    return chooser.setting(Product(kind, *sizes, beside, transposed), group)
+    return chooser.setting(Product(kind, *sizes, concurrent, transposed), group)
 
 
 def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: str | None = None) -> None:
@@ -209,8 +209,8 @@ def _check_mc2(chooser, group, x, weight, forward: str | None = None, backward: 
         products.append(Product(forward, rows, depth, columns, _name(x.dtype), ranks))
     if backward and not x.stop_gradient:
         rows = {GATHER: rows // ranks, REDUCE_SCATTER: rows * ranks}.get(backward, rows)
-        beside = backward != GATHER and not weight.stop_gradient
-        products.append(Product(backward, rows, columns, depth, _name(x.dtype), ranks, beside))
+        concurrent = backward != GATHER and not weight.stop_gradient
+        products.append(Product(backward, rows, columns, depth, _name(x.dtype), ranks, concurrent))
     for product in products:
         if refused := mc2.reason(product, group):
             raise UserError(f"{refused}")

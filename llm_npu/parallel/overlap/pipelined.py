@@ -14,18 +14,18 @@ from .pending_collectives import PendingCollectives
 from .product import in_pieces, spans
 
 
-def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
+def all_reduce(left, weight, transpose: bool, group, concurrent=None, chunks: int = 1):
     result = _empty(left.shape[0], left, weight, transpose)
     with PendingCollectives(group) as pending:
         for first, last in spans(left.shape[0], chunks):
             rows = result[first:last]
             matmul_into(rows, left[first:last], weight, transpose)
             pending.all_reduce(rows)
-        other = beside() if beside else None
+        other = concurrent() if concurrent else None
     return result, other
 
 
-def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
+def reduce_scatter(left, weight, transpose: bool, group, concurrent=None, chunks: int = 1):
     """Each chunk has the same rows of every rank's part."""
     own = left.shape[0] // group.nranks
     result = _empty(own, left, weight, transpose)
@@ -33,7 +33,7 @@ def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: in
         for first, last in spans(own, chunks):
             product = _of_every_part(left, weight, transpose, group.nranks, first, last)
             pending.reduce_scatter(product, result[first:last])
-        other = beside() if beside else None
+        other = concurrent() if concurrent else None
     return result, other
 
 

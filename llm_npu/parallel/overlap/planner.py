@@ -1,7 +1,7 @@
 """Chooses the backend and the number of chunks for each shape, identically on all ranks.
 
 When a shape first occurs, its settings are timed and the fastest is chosen; ``serial`` (no overlap) if
-nothing is faster. The shapes are those of matmuls and of expert parallelism.
+nothing is faster. Shapes are those of matmuls, or of expert parallelism.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Planner:
 
 def settings_for(product: Product, with_mc2: bool) -> list[Setting]:
     """The settings to try for ``product``, simplest first."""
-    whole = [Setting(PIPELINED, 1)] if product.beside else [Setting(MC2)] if with_mc2 else []
+    whole = [Setting(PIPELINED, 1)] if product.concurrent else [Setting(MC2)] if with_mc2 else []
     pipelines = [Setting(PIPELINED, chunks) for chunks in CHUNKS if chunks <= product.parts]
     return [Setting(SERIAL), *whole, *pipelines]
 
@@ -181,11 +181,11 @@ def runs_of(product: Product, settings: Sequence[Setting], group) -> list[Callab
     left = paddle.full([product.rows, product.depth], 0.5, product.dtype)
     sizes = [product.depth, product.columns]
     right = paddle.full(sizes[::-1] if product.transposed else sizes, 0.5, product.dtype)
-    beside = None
-    if product.beside:
+    concurrent = None
+    if product.concurrent:
         factor = paddle.full([product.rows, product.columns], 0.5, product.dtype)
-        beside = functools.partial(paddle.matmul, factor, left, transpose_x=True)
-    others = (left, right, product.transposed, group, beside)
+        concurrent = functools.partial(paddle.matmul, factor, left, transpose_x=True)
+    others = (left, right, product.transposed, group, concurrent)
     return [functools.partial(backends.run, product.kind, setting, *others) for setting in settings]
 
 

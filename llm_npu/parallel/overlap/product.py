@@ -30,8 +30,8 @@ class Product:
 
     Attributes:
         kind: the collective.
-        beside: whether the weight gradient, a matmul of the same size that does not depend on communicated
-            data, may be computed during the last communication.
+        concurrent: whether the weight gradient, a matmul of the same size that does not depend on
+            communicated data, may be computed during the last communication.
         transposed: whether ``right`` is stored as [columns, depth]. The fused operators then need a
             transposed copy, because Paddle does not pass views to custom operators.
     """
@@ -42,7 +42,7 @@ class Product:
     columns: int
     dtype: str
     ranks: int
-    beside: bool = False
+    concurrent: bool = False
     transposed: bool = False
 
     @property
@@ -64,8 +64,8 @@ class Product:
         return f"{self.kind}:{self.rows}x{self.depth}x{self.columns}"
 
     def __str__(self) -> str:
-        beside = " with a weight's gradient" if self.beside else ""
-        return f"{self.name} {self.dtype} on {self.ranks} ranks{beside}"
+        concurrent = " with a weight's gradient" if self.concurrent else ""
+        return f"{self.name} {self.dtype} on {self.ranks} ranks{concurrent}"
 
 
 def in_pieces(chunk: int, part: int) -> bool:

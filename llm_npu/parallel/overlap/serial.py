@@ -9,19 +9,19 @@ import paddle
 import paddle.distributed as dist
 
 
-def all_reduce(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
-    """(sum over the ranks of left weight, beside())"""
+def all_reduce(left, weight, transpose: bool, group, concurrent=None, chunks: int = 1):
+    """(sum over the ranks of left weight, concurrent())"""
     result = paddle.matmul(left, weight, transpose_y=transpose)
     dist.stream.all_reduce(result, group=group, sync_op=True, use_calc_stream=True)
-    return result, beside() if beside else None
+    return result, concurrent() if concurrent else None
 
 
-def reduce_scatter(left, weight, transpose: bool, group, beside=None, chunks: int = 1):
-    """(this rank's rows of the sum over the ranks of left weight, beside())"""
+def reduce_scatter(left, weight, transpose: bool, group, concurrent=None, chunks: int = 1):
+    """(this rank's rows of the sum over the ranks of left weight, concurrent())"""
     product = paddle.matmul(left, weight, transpose_y=transpose)
     result = paddle.empty([product.shape[0] // group.nranks, product.shape[1]], product.dtype)
     dist.stream.reduce_scatter(result, product, group=group, sync_op=True, use_calc_stream=True)
-    return result, beside() if beside else None
+    return result, concurrent() if concurrent else None
 
 
 def gather(left, weight, transpose: bool, group, keep: bool, chunks: int = 1):

@@ -113,9 +113,9 @@ class Stage:
         moved, cached = elements * total / kernels, elements * (total - outside) / kernels
         return Operation(name, "vector", bytes=moved, cached=cached, times=times, **fields)
 
-    def collective(self, name: str, what: str, backward: bool = False, beside: bool = True) -> Operation:
-        """A collective among the tensor-parallel ranks. ``beside``: whether it may overlap with a matmul."""
-        overlaps = "matmul" if self.overlapped and beside else ""
+    def collective(self, name: str, what: str, backward: bool = False, may_overlap: bool = True) -> Operation:
+        """A collective among the tensor-parallel ranks. ``may_overlap``: whether a matmul may hide it."""
+        overlaps = "matmul" if self.overlapped and may_overlap else ""
         phase = "backward" if backward else "forward"
         return collective(name, what, self.spread, "tp", self.tp, phase, overlaps=overlaps)
 
@@ -130,7 +130,7 @@ class Stage:
     def out_of_rows_backward(self, name: str) -> Iterator[Operation]:
         if self.tp > 1 and self.layout.sequence_parallel:
             # Without a fused kernel the compute stream waits for the gradient, which both matmuls need.
-            yield self.collective(name, "all_gather", True, beside=self.overlapped)
+            yield self.collective(name, "all_gather", True, may_overlap=self.overlapped)
 
     def into_columns_backward(self, name: str, m: int, k: int, n: int, **fields) -> Iterator[Operation]:
         """The matmuls of the layer, and the sum of its input gradient; PaddleNLP's head keeps it whole."""
@@ -318,7 +318,7 @@ class Stage:
         size = self.tokens * self.hidden
         yield self.vector("embedding", size, (4, 1))
         if self.tp > 1:
-            yield self.collective("embedding", "all_reduce", beside=False)
+            yield self.collective("embedding", "all_reduce", may_overlap=False)
         yield from self.out_of_rows_backward("embedding")
         table = self.vocabulary * self.hidden
         yield self.vector("embedding", size, (6, 1), phase="backward")

@@ -105,7 +105,7 @@ def ernie4_5_moe(self, input, token_type_ids=None):
     """input [B, S, H] or [T, H] -> same shape, weights [T, K], router loss, (logits, scores).
 
     Computes the same result as PaddleFormers, whose kernels need CUDA. With sequence parallelism, input is
-    [T / processes, H], and the weights and logits are those of all tokens.
+    [T / processes, H], and the weights and logits cover all tokens.
     """
     spread, share = self.config.moe_world_size > 1, own_experts.share_of(self)
     sequence_parallel = self.config.sequence_parallel and (spread or share is not None)

@@ -248,7 +248,7 @@ def _pipe_embedding(layer, fusable: FusableLayer) -> Replacement:
 
 
 def _vision_inputs(layer, fusable: FusableLayer) -> Replacement | None:
-    """A layer beside those of a vision tower; unchanged if it overrides the forward."""
+    """A layer outside of a vision tower; unchanged if it overrides the forward."""
     return None if fusable.overridden(layer) else paddleocr_vl.REPLACEMENTS[fusable.variant]
 
 

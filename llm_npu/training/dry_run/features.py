@@ -32,7 +32,7 @@ from paddle_fused import paddle_release
 from . import journal
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints are meaningless"
-EVEN = "dry run: every expert is assumed to get equally many tokens"
+EVEN = "dry run: routing to experts is assumed to be balanced"
 SHOWN = 8
 FOLDER = "dry_run"
 TERA = 1e12

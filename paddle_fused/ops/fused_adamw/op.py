@@ -245,9 +245,9 @@ class FusedAdamW(paddle.optimizer.AdamW):
         offload: ``"device"`` and ``"host"`` keep moments and master weights in host memory, and run the
             updates there (`fused_adamw.offload`). No effect on parameters on the CPU.
 
-    The other arguments are those of ``paddle.optimizer.AdamW``, in its order. State dicts are interchangeable
-    with it. Parameters are float32, bfloat16, float16 or float64 (composed only); gradients may have any of
-    these dtypes.
+    The other arguments are the same as in ``paddle.optimizer.AdamW``, in its order. State dicts are
+    interchangeable with it. Parameters are float32, bfloat16, float16 or float64 (composed only); gradients
+    may have any of these dtypes.
 
     Raises:
         ValueError: for sparse gradients and parameters of other dtypes, in addition to Paddle's errors.

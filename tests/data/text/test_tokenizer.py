@@ -327,7 +327,7 @@ def test_which_tokenizer_a_run_uses(text, trained, tmp_path):
     assert len(tokenizer_for(model, text, size, cache)) == size
 
 
-def test_the_tokenizer_beside_a_pair_goes_before_the_models_and_after_the_named_one(text, trained, tmp_path):
+def test_the_tokenizer_of_pair_a_pair_goes_before_the_models_and_after_the_named_one(text, trained, tmp_path):
     other = trained_tokenizer(text, 280, str(tmp_path / "cache"))
     copy_tokenizer(other, tmp_path / "v1.5-tokenizer")
     pair, expected = tmp_path / "v1.5", fingerprint(load_tokenizer(other))

@@ -21,7 +21,7 @@ ALL_REDUCE = Product("all_reduce", 1024, 2048, 2048, "bfloat16", 2)
 def test_lanes():
     assert reduce_lanes([1, 1, 1], [1, 1, 1]) == 4  # the last collective is left
     assert reduce_lanes([1, 1], [3, 3]) == 7  # the link is the longer lane
-    assert reduce_lanes([1, 1], [3, 3], beside=10) == 12
+    assert reduce_lanes([1, 1], [3, 3], concurrent=10) == 12
     assert gather_lanes(2, [1, 1], [1, 1]) == 4  # hidden behind the own rows
     assert gather_lanes(0, [1, 1], [3, 3]) == 7
 
@@ -49,7 +49,7 @@ def test_a_gradient_beside_hides_the_collective():
     trained = Product(
         *(getattr(ALL_REDUCE, name) for name in ("kind", "rows", "depth", "columns", "dtype")), 2, True
     )
-    assert bound(trained, 1, 0.1, 0.1, beside=0.12) == pytest.approx(0.22)
+    assert bound(trained, 1, 0.1, 0.1, concurrent=0.12) == pytest.approx(0.22)
 
 
 def test_a_tie_goes_to_the_simpler_setting():

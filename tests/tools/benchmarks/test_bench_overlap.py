@@ -70,7 +70,7 @@ def test_two_ranks_verify_and_time_operators_with_transfers(module, contenders):
 def test_the_figures_of_ring_attention():
     case = ring.case_of("bfloat16", "step", 128)
     assert ring.sent(case) == [2 * 128 * 2 * 64 * size for size in (2, 2, 4)]
-    # Transfers of 25, 25 and 50 ms beside blocks of 50, 62.5 and 62.5 ms.
+    # Transfers of 25, 25 and 50 ms next to blocks of 50, 62.5 and 62.5 ms.
     assert ring.bound(case, 0.35, 0.1, 0.1) == pytest.approx(0.35)
     assert ring.bound(case, 0.35, 0.1, 0.4) == pytest.approx(0.35 + 0.05 + 0.0375 + 0.1375)
     seconds = {"serial": [0.45], "overlapped": [0.36], "blocks": [0.35], "blocks forward": [0.1]}
@@ -83,7 +83,7 @@ def test_the_figures_of_experts_over_ranks():
     case = experts.case_of("bfloat16", "step", 128)
     assert experts.sent(case) == [2 * 128 * 512 * 2] * 4
     # Of two chunks, the first exchange, the last computation and the last exchange are not hidden, or both
-    # exchanges beside the first and the last half of the computation.
+    # exchanges in parallel with the first and the last half of the computation.
     assert experts.lanes(0.4, 0.1, 2) == pytest.approx(0.05 + 0.4 + 0.05)
     assert experts.lanes(0.1, 0.4, 2) == pytest.approx(0.8)
     # Exchanges of 25 ms, experts of 100 ms forward and 200 ms backward, and 20 ms to sort rows.

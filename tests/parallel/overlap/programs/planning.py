@@ -10,10 +10,10 @@ from llm_npu.parallel.overlap import Planner, Product
 
 SHAPES = (
     Product("all_reduce", 64, 256, 256, "float32", 2),
-    Product("all_reduce", 512, 256, 384, "bfloat16", 2, beside=True),
+    Product("all_reduce", 512, 256, 384, "bfloat16", 2, concurrent=True),
     Product("all_gather", 96, 256, 256, "bfloat16", 2),
     Product("all_gather", 64, 512, 384, "bfloat16", 2, transposed=True),
-    Product("reduce_scatter", 200, 300, 256, "float32", 2, beside=True),
+    Product("reduce_scatter", 200, 300, 256, "float32", 2, concurrent=True),
     Product("reduce_scatter", 2, 256, 256, "bfloat16", 2),
 )
 
@@ -76,6 +76,6 @@ def _on(group, product: Product) -> Product:
         product.columns,
         product.dtype,
         group.nranks,
-        product.beside,
+        product.concurrent,
         product.transposed,
     )

@@ -212,7 +212,7 @@ def test_parts_that_overlap_are_refused():
     def held(*rows):
         return {("model", "a", "float32", (4, 2), (first, 0), (2, 2)): [0] for first in rows}
 
-    with pytest.raises(ValueError, match=r"\[0:2, 0:2\] and \[1:3, 0:2\] .* overlap"):
+    with pytest.raises(ValueError, match=r"\[0:2, 0:2\] and \[1:3, 0:2\] overlap"):
         write_plan.whole_tensors(held(0, 1))
     assert write_plan.whole_tensors(held(0, 2)) == {"model": {"a": TensorSpec("float32", (4, 2))}}
 

@@ -91,7 +91,7 @@ def expert_parallel(
             runs evenly distributed rows of the same sizes in n chunks, to be timed. Collective.
 
     Returns:
-        [T, H], dtype of the experts' results; with ``meanwhile``, a pair of it and ``meanwhile()``.
+        [T, H], dtype of the experts' results; with ``meanwhile``, the pair (result, ``meanwhile()``).
 
     Raises:
         ValueError: E is not a multiple of n, an index is not an expert, or the call is captured.

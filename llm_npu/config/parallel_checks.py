@@ -144,7 +144,7 @@ def check_split_sequences(run: Namespace, degrees: dict[str, int]) -> None:
     if stages := stages_2_and_3(run):
         raise UserError(
             f"--sharding {stages.pop()} does not sum gradients over the ranks of {degree}, so their weights "
-            "would drift apart; set --sharding stage1"
+            "would diverge; set --sharding stage1"
         )
     if options := run.sharding_parallel_config or run.tensor_parallel_config:
         raise UserError(f"{degree} was not tested with the options {options!r}; remove them")

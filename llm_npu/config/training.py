@@ -72,7 +72,7 @@ class TrainingFlags:
     pipeline_schedule: str | None = flag(
         None,
         "Order of micro batches in a pipeline: 1f1b; interleaved, with --virtual_pp_degree chunks of layers "
-        "per stage; dualpipev, with two chunks per stage in V shape and weight gradients that are computed "
+        "per stage; dualpipev, a V-shaped schedule with two chunks per stage and weight gradients computed "
         "where a stage would wait. By default interleaved with --virtual_pp_degree above 1, else 1f1b.",
         choices=("1f1b", "interleaved", "dualpipev"),
         no_effect=no_effect.NO_PIPELINE,

@@ -200,8 +200,8 @@ class Family(FusableFamily):
         required_by_transformers: Fields of config.json that transformers requires and the library omits.
 
         fused_projections: {name: names in the Hugging Face layout}. Three names are query, key and value,
-            grouped by key/value head; two are side by side.
-        projections_on_request: Whether the configuration chooses between fused and separate projections;
+        grouped by key/value head; two are concatenated. projections_on_request: Whether the configuration
+        chooses between fused and separate projections;
             False: they are always fused.
         projections: Gate, up and down projection of a feed-forward layer or expert.
         gated: Whether a feed-forward layer has three matrices, one of them for the gate.

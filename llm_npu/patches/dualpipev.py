@@ -105,8 +105,8 @@ def fix_models_of_one_tensor() -> None:
 
     They do not pass it on, so their layers are placed for 1F1B ("chunk_id is only valid when using virtual
     pipeline stage"). Their layers and losses take a tensor, as in 1F1B, but DualPipeV passes a list of
-    tensors. With the patch it passes the tensor, and the layers are placed in V shape. A tied embedding and
-    its head are then on the same stage, and the head gets the weight of the embedding.
+    tensors. With the patch it passes the tensor, and the layers are placed for the V-shaped schedule. A tied
+    embedding and its head are then on the same stage, and the head gets the weight of the embedding.
     """
     from paddle.distributed.fleet.meta_parallel import PipelineLayer, SharedLayerDesc
     from paddle.distributed.fleet.meta_parallel.dualpipev import DualPipeVParallel

@@ -157,7 +157,7 @@ class Layout:
 
     @property
     def in_v(self) -> bool:
-        """Whether stages have two chunks in V shape (DualPipeV), so that the first computes the loss."""
+        """Whether the schedule is DualPipeV: two chunks per stage, and the first stage computes the loss."""
         return self.pipeline_schedule == schedules.DUALPIPEV and self.pipeline_parallel_degree > 1
 
     @property

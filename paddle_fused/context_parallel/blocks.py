@@ -3,9 +3,9 @@
 Both ranks hold their tokens in zigzag order (``zigzag``), and a block is free of masks except on the
 diagonal:
 
-    causal      Later chunks see earlier ones completely. A chunk and itself have a causal block.
+    causal      Later chunks see earlier ones completely. The block of a chunk with itself is causal.
     documents   Only one document can span two different chunks: from the earlier one's end to the later one's
-                beginning. This block is a rectangle. A chunk and itself are a list of documents.
+                beginning. This block is a rectangle. The block of a chunk with itself is a list of documents.
 
 Legend: B batch, C tokens of a chunk, n ranks.
 """

@@ -1,7 +1,7 @@
 """Attention of some queries and some of their keys, with softmax statistics, and its gradient.
 
 A row of ring attention is computed in blocks. ``forward`` returns a block's output and the maximum and sum of
-its softmax. ``backward`` gives the block's gradients from output and statistics of the whole row:
+its softmax. ``backward`` computes the block's gradients from the output and statistics of the whole row:
 
     P = exp(scale * Q K^T - max) / sum     dS = P * (dO V^T - sum_d(dO * O))     dQ = scale * dS K     ...
 

@@ -139,7 +139,7 @@ def test_two_processes(trial, flags, one_process, request, record_property):
         assert trained.keys() == expected.keys()
         error = max(abs(trained[step] - expected[step]) / expected[step] for step in trained)
         assert error <= RESOLUTION
-        words += f", relatively {error:.1e} or less from one process's"
+        words += f", within {error:.1e} (relative) of one process"
     record_property("words", words)
 
 

@@ -150,7 +150,7 @@ def _erniekit(fields: Fields) -> list[Message]:
 
 
 def is_system(fields: Fields) -> bool:
-    """erniekit's ``is_system``: whether the first text of src is the system's message."""
+    """erniekit's ``is_system``: whether the first text of src is the system message."""
     flag = fields.get("is_system")
     if holds(flag) and flag not in (0, 1):
         raise UserError(f"{fields.where}: is_system is {flag!r:.40}; accepted: 1 and 0")

@@ -205,8 +205,8 @@ def _kept(z: Sizes, mode: str) -> int:
 def in_flight(layout: Layout, stage: int) -> int:
     """The number of micro batches in flight (not yet through the backward pass) in a stage of 1F1B.
 
-    With V model chunks per stage, the number of chunks in flight: 2 (P - s - 1) + (V - 1) P + 1, and in V
-    shape 2 P + 1 on every stage.
+    With V model chunks per stage, the number of chunks in flight: 2 (P - s - 1) + (V - 1) P + 1, with
+    DualPipeV 2 P + 1 on every stage.
     """
     stages, parts = layout.pipeline_parallel_degree, layout.chunks
     if layout.in_v:

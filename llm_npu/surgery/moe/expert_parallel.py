@@ -18,7 +18,7 @@ def routed_experts(block, tokens, probs, indices, shared: Callable | None = None
         shared: computes the shared experts; called during the dispatch of tokens.
 
     Returns:
-        [T, H]; with ``shared``, a pair of it and ``shared()``.
+        [T, H]; with ``shared``, the pair (result, ``shared()``).
     """
     if (capacity := block.__dict__.get(CAPACITY)) is not None:
         indices = capacity.kept(probs, indices, len(block.experts))

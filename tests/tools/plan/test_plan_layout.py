@@ -143,7 +143,7 @@ def test_layouts_that_no_run_can_have_are_refused(fields, words):
             for fields, words in (
                 (
                     {"tensor_parallel_degree": 1, "sep_parallel_degree": 2, "sharding": "stage2"},
-                    "drift apart",
+                    "would diverge",
                 ),
                 ({"context_parallel_degree": 2, "overlap": "mc2"}, "does not work with --overlap"),
                 ({"context_parallel_degree": 4, "max_seq_length": 4100}, "a multiple of 8"),

@@ -112,7 +112,6 @@ std::vector<Block> untrack(void* address, size_t bytes) {
       all.quarantine.pop_front();
     }
   }
-  poison(address, bytes);
   if (!pending.empty()) {
     const std::string line = source_line_without_waiting();
     raise_at_next_launch("memory", "memory is freed" + (line.empty() ? "" : " at " + line) + " while " + pending +

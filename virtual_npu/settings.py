@@ -91,6 +91,10 @@ def _is_call_of_aclnn(text: str) -> bool:
     return kernel in aclnn_kernels() and re.fullmatch("(:[1-9][0-9]{0,8})?", text[len(kernel) :]) is not None
 
 
+def _is_seed(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= int(text) <= 10**6
+
+
 def _are_checks(text: str) -> bool:
     names = text.split(",")
     return set(names) <= set(CHECKS) and len(set(names)) == len(names)
@@ -174,6 +178,13 @@ SETTINGS: dict[str, Setting] = {
         "none",
         "a list of " + ", ".join(CHECKS) + ", separated by commas",
         _are_checks,
+    ),
+    "VIRTUAL_NPU_DEFER": Setting(
+        "launches only enqueue work, which starts as late as the program's waits allow; the number seeds the "
+        "order between streams",
+        "none",
+        "a whole number from 1 to 1000000",
+        _is_seed,
     ),
     "VIRTUAL_NPU_JOURNAL": Setting(
         "file that records every operator, collective and allocation as a line of JSON",

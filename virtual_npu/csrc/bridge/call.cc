@@ -7,6 +7,7 @@
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "bridge/arguments.h"
 #include "bridge/cpu_arguments.h"
+#include "bridge/deferred_call.h"
 #include "bridge/kernel_entry.h"
 #include "bridge/thunks.h"
 #include "checks/launch.h"
@@ -17,6 +18,7 @@
 #include "observe/launch.h"
 #include "observe/refusal.h"
 #include "runtime/config.h"
+#include "runtime/device.h"
 #include "runtime/stream.h"
 
 namespace virtual_npu {
@@ -102,14 +104,15 @@ void compute_checked(const KernelEntry& entry, const phi::DeviceContext& context
 
 // Every kernel starts here: it is recorded, ordered after earlier work, observed, and computed, or handled by
 // dry::call in dry mode. A refused kernel returns before it is observed.
-template <typename Arguments, typename Compute>
-void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute) {
+template <typename Arguments, typename Compute, typename Defer>
+void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute, const Defer& is_deferred) {
   if (!entry.generic && record_call(entry)) {
     report_host_fallback(entry, arguments);
     if (entry.aclop) before_aclop(entry.name, entry.aclop);
     if (refuses_call(entry.name, entry.dtype))
       return allocate_outputs(entry, *arguments.context(), outputs_of(arguments));
   }
+  if (config().defer && is_deferred()) return;
   keep_order(entry, arguments.context());
   std::optional<paddle_fused::kernels::OneThreadGuard> one_thread;
   if (entry.one_thread) one_thread.emplace();
@@ -128,6 +131,29 @@ void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compu
     compute_checked(entry, *arguments.context(), inputs, outputs, compute);
   for (const phi::TensorBase* tensor : outputs) launch.track_output(entry.name, tensor);
   for (const phi::TensorBase* tensor : outputs) launch.add_output(tensor);
+}
+
+// Enqueues the kernel on its stream. Returns false if it must compute at its launch.
+bool defer(KernelEntry& entry, const Slot* slots, const double* floats) {
+  const auto call = DeferredCall::of(entry, slots, floats);
+  if (!call) return false;
+  const auto* context = reinterpret_cast<const phi::CustomContext*>(slots[0]);
+  const int device = context->GetPlace().GetDeviceId();
+  stream_of(reinterpret_cast<C_Stream>(context->stream()))->submit([&entry, call, device] {
+    choose_device(device);
+    std::optional<paddle_fused::kernels::OneThreadGuard> one_thread;
+    if (entry.one_thread) one_thread.emplace();
+    const RecordPause pause;
+    if (entry.native) {
+      Slot arguments[kSlots];
+      std::copy(call->slots(), call->slots() + kSlots, arguments);
+      call_function(entry.variadic_function, arguments, call->floats());
+    } else {
+      call_bridged(entry, call->slots(), call->floats());
+    }
+    call->deliver();
+  });
+  return true;
 }
 
 // Restores the caller's arguments in a KernelContext, even after an exception.
@@ -172,7 +198,7 @@ void call_in_context(const KernelEntry& entry, phi::KernelContext* context) {
 
 void call_with_context(int number, phi::KernelContext* context) {
   KernelEntry& entry = entry_at(number);
-  launch(entry, ContextArguments(context), [&] { call_in_context(entry, context); });
+  launch(entry, ContextArguments(context), [&] { call_in_context(entry, context); }, [] { return false; });
 }
 
 }  // namespace virtual_npu
@@ -186,10 +212,11 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
   for (int i = 0; i < used; ++i)
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
   if (entry.without_tensors) return call_function(entry.variadic_function, slots, registers->floats);
-  launch(entry, TypedArguments(entry.signature, slots), [&] {
+  const auto compute = [&] {
     if (entry.native)
       call_function(entry.variadic_function, slots, registers->floats);
     else
       call_bridged(entry, slots, registers->floats);
-  });
+  };
+  launch(entry, TypedArguments(entry.signature, slots), compute, [&] { return defer(entry, slots, registers->floats); });
 }

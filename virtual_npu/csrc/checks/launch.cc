@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "bridge/random_kernels.h"
 #include "checks/finding.h"
 #include "checks/poison.h"
 #include "observe/source_line.h"
@@ -170,13 +171,6 @@ bool poison_copies(const Result& result, const std::vector<Filler>& fillers) {
   return true;
 }
 
-// Kernels that draw random numbers differ between runs, and memory-only kernels read nothing.
-bool is_random(const std::string& name) {
-  for (const char* word : {"dropout", "random", "bernoulli", "multinomial", "uniform", "gaussian", "normal_", "rand"})
-    if (name.find(word) != std::string::npos) return true;
-  return false;
-}
-
 void run_with_fillers(const Tensors& inputs, const Tensors& outputs, const std::vector<const DenseTensor*>& unwritten,
                       const std::function<void()>& compute, const Work& work) {
   std::vector<const DenseTensor*> saved;
@@ -246,7 +240,7 @@ void run_kernel(const std::string& name, const void* stream, const Tensors& inpu
   const Work work = work_of(name);
   check_all_bounds(inputs, {}, work);
   std::vector<const DenseTensor*> unwritten;
-  if (is_checked(kCheckInit) && !is_random(name))
+  if (is_checked(kCheckInit) && !draws_random_numbers(name))
     for (const phi::TensorBase* input : inputs)
       if (const DenseTensor* tensor = on_device(input))
         if (has_unwritten_elements(*tensor)) unwritten.push_back(tensor);

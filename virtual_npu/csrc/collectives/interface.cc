@@ -49,9 +49,10 @@ C_Status done(const Work& work) {
   return C_SUCCESS;
 }
 
-// Returns nullptr if the work runs on the calling thread.
+// Returns nullptr if the work runs on the calling thread. A deferred kernel that communicates runs on its stream's thread.
 StreamPointer queue_of(C_Stream stream) {
-  if (!is_compute_stream(stream)) return stream_of(stream);
+  if (config().defer && stream_of(stream).get() == stream_of_this_thread()) return nullptr;
+  if (!is_compute_stream(stream) || config().defer) return stream_of(stream);
   before_kernel(stream);
   return nullptr;
 }

@@ -8,6 +8,7 @@
 #include "observe/refusal.h"
 #include "runtime/config.h"
 #include "runtime/device.h"
+#include "runtime/stream.h"
 
 namespace virtual_npu {
 namespace {
@@ -22,6 +23,7 @@ struct HostOperator {
   HostOperator(const char* name, phi::DataType dtype, const checks::Tensors& inputs)
       : launch(name, dtype, Placement::kHost, current_device()) {
     if (config().dry) no_compute.emplace();
+    finish_deferred_work(current_device());
     if (config().checks) check.emplace(name, inputs);
   }
 };
@@ -36,6 +38,7 @@ OperatorCall::OperatorCall(const std::string& name, phi::DataType dtype,
   if (refuses_call(name, dtype) || config().dry) no_compute_.emplace();
   for (const paddle::Tensor* tensor : inputs)
     if (tensor->defined()) launch_.add_input(tensor->dtype(), tensor->dims());
+  finish_deferred_work(current_device());
   if (config().checks) {
     checks::Tensors tensors;
     for (const paddle::Tensor* tensor : inputs) tensors.push_back(tensor->impl().get());

@@ -101,6 +101,17 @@ Config read() {
   }
   config.dry = flag("VIRTUAL_NPU_DRY", false);
   config.checks = checks();
+  if (value_of("VIRTUAL_NPU_DEFER")) {
+    const char* accepted = "a whole number from 1 to 1e6, the seed of the order";
+    const double seed = number("VIRTUAL_NPU_DEFER", accepted);
+    if (!(seed >= 1 && seed <= 1e6) || seed != unsigned(seed))
+      throw refusal("VIRTUAL_NPU_DEFER", value_of("VIRTUAL_NPU_DEFER"), accepted);
+    config.defer = unsigned(seed);
+  }
+  if (config.defer && (config.dry || config.checks || value_of("VIRTUAL_NPU_JOURNAL")))
+    throw std::invalid_argument(
+        "VIRTUAL_NPU_DEFER computes kernels after their launch, so it cannot be combined with VIRTUAL_NPU_DRY, "
+        "VIRTUAL_NPU_CHECK or VIRTUAL_NPU_JOURNAL. Unset one of them.");
   if (config.dry && config.checks)
     throw std::invalid_argument(
         "VIRTUAL_NPU_CHECK checks computed values and running work; VIRTUAL_NPU_DRY=1 does not compute. Unset one of them.");

@@ -16,6 +16,7 @@ struct Config {
   bool strict = false;         // VIRTUAL_NPU_STRICT: refuse kernels that a card runs on the host CPU
   bool bridge = true;          // VIRTUAL_NPU_BRIDGE: run Paddle's CPU kernels as npu kernels
   bool trace = false;          // VIRTUAL_NPU_TRACE: print every kernel call
+  unsigned defer = 0;          // VIRTUAL_NPU_DEFER: the seed of runtime/deferral.h; 0: kernels compute at their launch
   unsigned checks = 0;         // VIRTUAL_NPU_CHECK: the checks of checks/, bits of Check
   bool warns = true;           // VIRTUAL_NPU_AICPU_WARNINGS: warn about float64; aicpu_warnings.py reads it as well
   bool dry = false;            // VIRTUAL_NPU_DRY: account for memory and operators without computing

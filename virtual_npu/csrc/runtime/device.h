@@ -4,5 +4,6 @@
 namespace virtual_npu {
 
 int current_device();
+void choose_device(int device);
 
 }  // namespace virtual_npu

@@ -54,7 +54,8 @@ class BlockCache {
 
   void keep(size_t size, void* address) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (bytes_ + size > config().memory_bytes / 4) return std::free(address);
+    // Deferred work may still use the block.
+    if (!config().defer && bytes_ + size > config().memory_bytes / 4) return std::free(address);
     try {
       blocks_.emplace(size, address);
       bytes_ += size;

@@ -176,6 +176,7 @@ void fill_memory_interface(C_DeviceInterface* interface) {
 }  // namespace
 
 int current_device() { return chosen_device; }
+void choose_device(int device) { chosen_device = device; }
 
 }  // namespace virtual_npu
 

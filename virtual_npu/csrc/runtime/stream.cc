@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <random>
 
 #include "runtime/clock.h"
 #include "runtime/communication_time.h"
@@ -64,7 +66,51 @@ class Stream::Waiting {
   std::optional<Timed> exposed_;
 };
 
+namespace {
+
+// VIRTUAL_NPU_DEFER: streams that have received work, and the seeded choice of streams that run ahead.
+struct Deferral {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Stream>> streams;
+  std::mt19937 random{config().defer};
+
+  // After one launch in four, a random stream may run everything that it has received.
+  void run_ahead() {
+    std::shared_ptr<Stream> chosen;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (random() % 4 != 0 || streams.empty()) return;
+      chosen = streams[random() % streams.size()].lock();
+    }
+    if (chosen) chosen->release(chosen->last());
+  }
+  // At the end of the process, peers need the collectives that nobody here waited for.
+  void finish() {
+    std::vector<std::weak_ptr<Stream>> all;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      all = streams;
+    }
+    for (const auto& stream : all)
+      if (const auto held = stream.lock()) held->wait_for(held->last(), config().collective_timeout);
+  }
+};
+Deferral& deferral() {
+  static auto* deferral = new Deferral;
+  return *deferral;
+}
+
+void defer_on(const std::shared_ptr<Stream>& stream) {
+  static const bool is_registered = std::atexit([] { deferral().finish(); }) == 0;
+  (void)is_registered;
+  std::lock_guard<std::mutex> lock(deferral().mutex);
+  deferral().streams.push_back(stream);
+}
+
+}  // namespace
+
 Stream::Ticket Stream::submit(std::function<void()> work) {
+  if (config().defer) deferral().run_ahead();
   std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back({std::move(work), now()});
   work_under_way().fetch_add(1);
@@ -72,6 +118,7 @@ Stream::Ticket Stream::submit(std::function<void()> work) {
   submitted_.store(ticket, std::memory_order_release);
   if (!started_) {
     started_ = true;
+    if (config().defer) defer_on(shared_from_this());
     std::thread(work_off, shared_from_this()).detach();
   }
   changed_.notify_all();
@@ -99,12 +146,29 @@ void Stream::run(const Work& work) {
   std::fprintf(stderr, "virtual npu: %s\n", failure.c_str());  // the program may never request the result
 }
 
+void Stream::wait_for_work(std::unique_lock<std::mutex>& lock) {
+  const auto is_queued = [this] { return stopped_ || !queue_.empty(); };
+  changed_.wait(lock, is_queued);
+  if (!config().defer) return;
+  // Other ranks may need this work before their answer lets this process wait for it.
+  constexpr std::chrono::seconds kLatestStart{1};
+  changed_.wait_for(lock, kLatestStart, [this] { return stopped_ || released_ > done_.load(); });
+}
+
+void Stream::release(Ticket ticket) {
+  if (!config().defer) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (released_ >= ticket) return;
+  released_ = ticket;
+  changed_.notify_all();
+}
+
 void Stream::work_off(std::shared_ptr<Stream> stream) {
   prepare_thread();
   own_stream = stream.get();
   std::unique_lock<std::mutex> lock(stream->mutex_);
   for (;;) {
-    stream->changed_.wait(lock, [&] { return stream->stopped_ || !stream->queue_.empty(); });
+    stream->wait_for_work(lock);
     if (stream->queue_.empty()) return;
     Work work = std::move(stream->queue_.front());
     stream->queue_.pop_front();
@@ -126,7 +190,8 @@ void Stream::throw_failure(Ticket ticket) {
 }
 
 void Stream::wait(Ticket ticket) {
-  if (ticket == 0) return;
+  if (ticket == 0 || own_stream == this) return;  // a stream's own work follows its earlier work
+  release(ticket);
   std::unique_lock<std::mutex> lock(mutex_);
   if (!passed(ticket)) {
     Waiting waiting(this);
@@ -137,6 +202,7 @@ void Stream::wait(Ticket ticket) {
 }
 
 bool Stream::wait_for(Ticket ticket, double seconds) {
+  release(ticket);
   std::unique_lock<std::mutex> lock(mutex_);
   if (passed(ticket)) return true;
   Waiting waiting(this);

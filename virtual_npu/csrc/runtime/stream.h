@@ -4,6 +4,9 @@
 // submitted work has finished when the call returns. Every other stream that receives work has a thread, which runs
 // it in order, so communication overlaps with computation. An event is a position in a stream's queue.
 //
+// With VIRTUAL_NPU_DEFER, the compute stream has a thread as well, and work of any stream starts only when the program
+// waits for it, when a query asks for it, or when the seeded order lets its stream run ahead.
+//
 // Work that throws fails its stream: all later work and events on the stream fail as well, and a host thread that
 // waits for one of them receives the reason.
 #pragma once
@@ -49,6 +52,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool wait_for(Ticket ticket, double seconds);
   // Throws the failure of the stream if it has not been thrown yet.
   void throw_unheard_failure();
+  // With VIRTUAL_NPU_DEFER: lets work up to `ticket` start.
+  void release(Ticket ticket);
   // The thread exits when the queue is empty.
   void stop();
 
@@ -74,6 +79,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   class Waiting;
 
   static void work_off(std::shared_ptr<Stream> stream);
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
   void run(const Work& work);
   void throw_failure(Ticket ticket);
 
@@ -84,6 +90,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::deque<Work> queue_;
   std::vector<Waiter> waiters_;
   bool started_ = false, stopped_ = false;
+  Ticket released_ = 0;
   Ticket failed_ = 0;  // the first ticket whose work failed
   std::string failure_;
   bool heard_ = false;
@@ -109,6 +116,8 @@ bool is_compute_stream(C_Stream stream);
 [[noreturn]] void raise(const StreamError& error);
 // Kernels run on the calling thread. A kernel launched on a stream with a queue waits until the queue is empty.
 void before_kernel(C_Stream stream);
+// With VIRTUAL_NPU_DEFER: waits for the device's compute stream, before an operator that computes at its launch.
+void finish_deferred_work(int device);
 // Whether any stream has pending work. If not, kernels need not check their stream.
 bool any_stream_is_busy();
 

@@ -89,6 +89,7 @@ bool exists(C_Stream stream) {
   return all.handles.count(stream) > 0;
 }
 C_Status query_stream(const C_Device, C_Stream stream) {
+  if (stream) stream->stream->release(stream->stream->last());
   return stream && stream->stream->busy() ? C_FAILED : C_SUCCESS;
 }
 C_Status stream_add_callback(const C_Device device, C_Stream stream, C_Callback callback, void* user_data) {
@@ -125,7 +126,9 @@ Mark mark_of(C_Event event) {
 }
 // Failed work counts as finished. Called in destructors, so it must not throw.
 C_Status query_event(const C_Device, C_Event event) {
-  if (!mark_of(event).passed()) return C_FAILED;
+  const Mark mark = mark_of(event);
+  if (mark.stream) mark.stream->release(mark.ticket);
+  if (!mark.passed()) return C_FAILED;
   if (config().checks) checks::event_is_found_complete(event);
   return C_SUCCESS;
 }
@@ -154,7 +157,7 @@ C_Status stream_wait_event(const C_Device, C_Stream stream, C_Event event) {
   const Mark mark = mark_of(event);
   if (config().checks) checks::stream_waits(stream, event);
   if (!mark.stream || (stream && mark.stream == stream->stream)) return C_SUCCESS;
-  if (mark.passed() || is_compute_stream(stream)) return waited([&] { mark.wait(); });
+  if (mark.passed() || (is_compute_stream(stream) && !config().defer)) return waited([&] { mark.wait(); });
   stream->stream->submit([mark] { mark.wait(); });
   return C_SUCCESS;
 }
@@ -180,6 +183,13 @@ void before_kernel(C_Stream stream) {
   if (is_busy(stream)) waited([&] { stream->stream->drain(); });
 }
 
+void finish_deferred_work(int device) {
+  if (!config().defer || !any_stream_is_busy()) return;
+  const phi::CustomPlace place("npu", device);
+  auto* context = static_cast<phi::CustomContext*>(phi::DeviceContextPool::Instance().Get(place));
+  before_kernel(reinterpret_cast<C_Stream>(context->stream()));
+}
+
 void copy_on_device(C_Stream stream, int device, void* to, const void* from, size_t size) {
   if (config().checks)
     checks::use_memory(kDeviceToDevice, stream, {{from, size, false, "device memory"}, {to, size, true, "device memory"}});
@@ -189,7 +199,7 @@ void copy_on_device(C_Stream stream, int device, void* to, const void* from, siz
     else
       std::memcpy(to, from, size);
   };
-  if (is_busy(stream) && !is_compute_stream(stream)) {
+  if (is_busy(stream) && (config().defer || !is_compute_stream(stream))) {
     Stream& queue = *stream->stream;
     if (profiler::recording())
       queue.submit(profiler::recorded_copy(kDeviceToDevice, device, size, &queue, copy));

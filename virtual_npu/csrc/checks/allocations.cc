@@ -26,6 +26,7 @@ struct Access {
 
 struct Allocation {
   size_t bytes = 0;
+  size_t used = 0;  // by tensors so far
   bool may_be_unwritten = true;
   Work origin;
   std::vector<Access> accesses;  // that later accesses can conflict with
@@ -49,6 +50,14 @@ Memory& memory() {
   return *memory;
 }
 
+// The bytes written behind the tensors of an allocation, up to the end of its red zone. Paddle rounds sizes up to 512
+// bytes; larger remainders may belong to other tensors.
+size_t written_behind(const char* address, const Allocation& allocation) {
+  constexpr size_t kRounding = 512;
+  const size_t from = allocation.bytes - allocation.used < kRounding ? allocation.used : allocation.bytes;
+  return overwritten(address + from, allocation.bytes + kRedZone - from, from);
+}
+
 template <typename Map>
 auto* find(Map& map, const void* address) {
   const auto* at = static_cast<const char*>(address);
@@ -58,6 +67,9 @@ auto* find(Map& map, const void* address) {
   return at < next->first + next->second.bytes ? &next->second : nullptr;
 }
 
+
+constexpr char kBehindTheEnd[] =
+    "Compare the sizes of custom operators and of copies to raw addresses with the tensor's.";
 
 const char* stream_of(Epoch epoch) {
   if (epoch.actor == kHost) return " (host) ";
@@ -81,7 +93,7 @@ std::string conflict_text(const Access& earlier, const Range& range, Epoch epoch
 }  // namespace
 
 void track(void* address, size_t bytes) {
-  if (is_checked(kCheckInit) || is_checked(kCheckMemory)) poison(address, bytes);
+  if (is_checked(kCheckInit) || is_checked(kCheckMemory)) poison(address, bytes + kRedZone);
   Memory& all = memory();
   std::lock_guard<std::mutex> lock(all.mutex);
   all.allocations[static_cast<char*>(address)].bytes = bytes;
@@ -90,7 +102,8 @@ void track(void* address, size_t bytes) {
 std::vector<Block> untrack(void* address, size_t bytes) {
   const auto* at = static_cast<char*>(address);
   Memory& all = memory();
-  std::string pending;
+  std::string pending, origin = "unknown work";
+  size_t written = 0;
   std::vector<Block> reusable;
   {
     std::lock_guard<std::mutex> lock(all.mutex);
@@ -98,6 +111,8 @@ std::vector<Block> untrack(void* address, size_t bytes) {
     if (entry == all.allocations.end()) return {{address, bytes}};
     for (const Access& access : entry->second.accesses)
       if (is_checked(kCheckMemory) && access.epoch.actor != kHost && !is_over(access.epoch)) pending = *access.work;
+    if (is_checked(kCheckMemory) && entry->second.used > 0) written = written_behind(at, entry->second);
+    if (written > 0 && entry->second.origin) origin = *entry->second.origin;
     all.allocations.erase(entry);
     if (!is_checked(kCheckMemory)) return {{address, bytes}};
     all.freed[at] = {bytes, source_line_without_waiting()};
@@ -112,6 +127,9 @@ std::vector<Block> untrack(void* address, size_t bytes) {
       all.quarantine.pop_front();
     }
   }
+  if (written > 0)
+    raise_at_next_launch("memory", "something wrote " + std::to_string(written) + " bytes behind the end of a tensor that " +
+                                       origin + " allocated, before it was freed. " + kBehindTheEnd);
   if (!pending.empty()) {
     const std::string line = source_line_without_waiting();
     raise_at_next_launch("memory", "memory is freed" + (line.empty() ? "" : " at " + line) + " while " + pending +
@@ -170,6 +188,32 @@ void check_order(const Range& range, Epoch epoch, const Work& work) {
     accesses.push_back({begin, end, epoch, range.writes, work});
   }
   if (conflict && is_checked(kCheckRace)) raise_finding("race", *conflict);
+}
+
+void use_until(const Range& range) {
+  const auto* begin = static_cast<const char*>(range.address);
+  Memory& all = memory();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  if (!find(all.allocations, begin)) return;
+  auto entry = std::prev(all.allocations.upper_bound(begin));
+  entry->second.used = std::max<size_t>(entry->second.used, begin + range.bytes - entry->first);
+}
+
+void check_red_zone(const Range& range, const Work& work) {
+  const auto* begin = static_cast<const char*>(range.address);
+  std::string text;
+  {
+    Memory& all = memory();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    Allocation* allocation = find(all.allocations, begin);
+    if (!allocation) return;
+    const auto entry = std::prev(all.allocations.upper_bound(begin));
+    const size_t written = written_behind(entry->first, *allocation);
+    if (written == 0) return;
+    text = "something wrote " + std::to_string(written) + " bytes behind the end of " + range.tensor + ", at the latest " +
+           *work + ". " + kBehindTheEnd;
+  }
+  raise_finding("memory", text);
 }
 
 bool may_be_unwritten(const void* address) {

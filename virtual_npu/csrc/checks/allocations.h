@@ -21,7 +21,10 @@ struct Block {
   size_t bytes;
 };
 
-// Memory of the plugin's allocator. Called while Paddle holds the lock of its allocator: no Python, no exceptions.
+// Bytes behind every allocation that nothing may write.
+constexpr size_t kRedZone = 512;
+
+// Memory of the plugin's allocator, with a red zone behind it. Called while Paddle holds the lock of its allocator: no Python, no exceptions.
 void track(void* address, size_t bytes);
 // Returns the blocks that the allocator may reuse now: freed memory stays in quarantine for some time.
 std::vector<Block> untrack(void* address, size_t bytes);
@@ -36,6 +39,10 @@ struct Range {
 
 // Raises a finding of the memory check if the range is not inside an allocation.
 void check_bounds(const Range& range, const Work& work);
+// Records that a tensor uses the range, whose memory is not part of a red zone.
+void use_until(const Range& range);
+// Raises a finding of the memory check if something has written behind the range, where no tensor is.
+void check_red_zone(const Range& range, const Work& work);
 // Adds an access, and raises a finding of the race check if an earlier access is not ordered before it.
 void check_order(const Range& range, Epoch epoch, const Work& work);
 

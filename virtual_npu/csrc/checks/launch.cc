@@ -79,7 +79,12 @@ void check_accesses(const Tensors& inputs, const Tensors& outputs, const void* s
         set_written(begin_of(*tensor));
     }
   const Epoch epoch = launch(actor_of(stream));
-  for (const Range& range : ranges_of(inputs, outputs)) check_order(range, epoch, work);
+  const std::vector<Range> ranges = ranges_of(inputs, outputs);
+  for (const Range& range : ranges) check_order(range, epoch, work);
+  if (!is_checked(kCheckMemory)) return;
+  // Kernels may resize outputs, so all tensors are known before the first red zone is read.
+  for (const Range& range : ranges) use_until(range);
+  for (const Range& range : ranges) check_red_zone(range, work);
 }
 
 void check_all_bounds(const Tensors& inputs, const Tensors& outputs, const Work& work) {

@@ -50,6 +50,12 @@ void poison(void* memory, size_t bytes) {
   if (bytes % 2) static_cast<char*>(memory)[bytes - 1] = char(kWord & 0xff);
 }
 
+size_t overwritten(const char* memory, size_t bytes, size_t offset) {
+  for (size_t last = bytes; last > 0; --last)
+    if (uint8_t(memory[last - 1]) != ((offset + last - 1) % 2 ? kWord >> 8 : kWord & 0xff)) return last;
+  return 0;
+}
+
 Elements::Elements(const phi::DenseTensor& tensor)
     : dtype_(tensor.dtype()),
       contiguous_(tensor.meta().is_contiguous()),

@@ -14,6 +14,8 @@ namespace virtual_npu {
 namespace checks {
 
 void poison(void* memory, size_t bytes);
+// The number of leading bytes until the last one that is not poison. `memory` starts `offset` bytes behind poisoned memory.
+size_t overwritten(const char* memory, size_t bytes, size_t offset);
 
 // Values that replace poison in the inputs of a kernel. A result that differs between them depends on the poison.
 enum class Filler { kZero, kOne, kNaN };

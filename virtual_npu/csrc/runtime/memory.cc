@@ -32,6 +32,7 @@ void* reserve_addresses(size_t size) {
 }
 
 void* host_allocate(size_t size) {
+  if (config().checks) size += checks::kRedZone;
   if (size < kHugePage) return std::aligned_alloc(kAlignment, size);
   void* address = std::aligned_alloc(kHugePage, size);
   if (address) madvise(address, size, MADV_HUGEPAGE);

@@ -7,14 +7,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <random>
 
 #include "runtime/clock.h"
 #include "runtime/communication_time.h"
 #include "runtime/config.h"
+#include "runtime/deferral.h"
 
 namespace virtual_npu {
 namespace {
@@ -66,51 +65,8 @@ class Stream::Waiting {
   std::optional<Timed> exposed_;
 };
 
-namespace {
-
-// VIRTUAL_NPU_DEFER: streams that have received work, and the seeded choice of streams that run ahead.
-struct Deferral {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<Stream>> streams;
-  std::mt19937 random{config().defer};
-
-  // After one launch in four, a random stream may run everything that it has received.
-  void run_ahead() {
-    std::shared_ptr<Stream> chosen;
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      if (random() % 4 != 0 || streams.empty()) return;
-      chosen = streams[random() % streams.size()].lock();
-    }
-    if (chosen) chosen->release(chosen->last());
-  }
-  // At the end of the process, peers need the collectives that nobody here waited for.
-  void finish() {
-    std::vector<std::weak_ptr<Stream>> all;
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      all = streams;
-    }
-    for (const auto& stream : all)
-      if (const auto held = stream.lock()) held->wait_for(held->last(), config().collective_timeout);
-  }
-};
-Deferral& deferral() {
-  static auto* deferral = new Deferral;
-  return *deferral;
-}
-
-void defer_on(const std::shared_ptr<Stream>& stream) {
-  static const bool is_registered = std::atexit([] { deferral().finish(); }) == 0;
-  (void)is_registered;
-  std::lock_guard<std::mutex> lock(deferral().mutex);
-  deferral().streams.push_back(stream);
-}
-
-}  // namespace
-
 Stream::Ticket Stream::submit(std::function<void()> work) {
-  if (config().defer) deferral().run_ahead();
+  if (config().defer) deferral::run_ahead();
   std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back({std::move(work), now()});
   work_under_way().fetch_add(1);
@@ -118,7 +74,7 @@ Stream::Ticket Stream::submit(std::function<void()> work) {
   submitted_.store(ticket, std::memory_order_release);
   if (!started_) {
     started_ = true;
-    if (config().defer) defer_on(shared_from_this());
+    if (config().defer) deferral::add(shared_from_this());
     std::thread(work_off, shared_from_this()).detach();
   }
   changed_.notify_all();

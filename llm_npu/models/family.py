@@ -1,7 +1,7 @@
 """A model family as one record: classes, fields, weight layout, presets. Importing it imports no framework.
 
 The records of a library are in ``models/<library>/families.py``. Configuration, surgery, planner, benchmarks
-and tests read them there.
+and tests read them.
 """
 
 from __future__ import annotations

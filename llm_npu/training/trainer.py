@@ -223,7 +223,7 @@ class PretrainTrainer(Checkpointing, Trainer):
             if loss.stop_gradient:
                 raise RuntimeError(
                     "The loss has no gradient, so this step would train nothing; check that the model has "
-                    "weights to train, and that its forward pass does not detach the loss."
+                    "weights to train, and that its forward pass does not detach the loss"
                 )
             self.step_figures += self.batch_figures() * (weight / self.args.gradient_accumulation_steps)
             loss = loss * weight if weight != 1.0 else loss

@@ -93,10 +93,18 @@ def wrong_ends(sources: Sources) -> list[str]:
         if isinstance(node, ast.Raise)
         and isinstance(node.exc, ast.Call)
         and ast.unparse(node.exc.func).endswith("UserError")
-        and node.exc.args
-        and not (text := literal(node.exc.args[0])).endswith(VALUE)  # which may be a sentence
+        for message in node.exc.args[:1]
+        for text in map(literal, alternatives(message))
+        if not text.endswith(VALUE)  # which may be a sentence
         and text.endswith(".") != bool(SEVERAL_SENTENCES.search(text[:-1]))
     ]
+
+
+def alternatives(node: ast.expr) -> list[ast.expr]:
+    """The expressions that a conditional expression chooses from."""
+    if isinstance(node, ast.IfExp):
+        return alternatives(node.body) + alternatives(node.orelse)
+    return [node]
 
 
 def literal(node: ast.expr) -> str:
@@ -178,11 +186,19 @@ def test_ends_of_messages(project):
 
 def test_wrong_ends_are_noticed(tmp_path):
     (tmp_path / "llm_npu").mkdir()
-    texts = ("'one.'", "f'{x} is one'", "'One. ' 'Two'", "f'One. {x}.'", "f'{x}: ' + 'one.'", "f'a. {x}'")
+    texts = (
+        "'one.'",
+        "f'{x} is one'",
+        "'One. ' 'Two'",
+        "f'One. {x}.'",
+        "f'{x}: ' + 'one.'",
+        "f'a. {x}'",
+        "'a' if x else 'b.'",
+    )
     lines = [f"def f{number}(x): raise errors.UserError({text})" for number, text in enumerate(texts)]
     (tmp_path / "llm_npu/a.py").write_text("\n".join(lines))
     assert [line.partition(":")[0] for line in wrong_ends(Sources(tmp_path))] == [
-        f"llm_npu.a, line {number}" for number in (1, 3, 5)
+        f"llm_npu.a, line {number}" for number in (1, 3, 5, 7)
     ]
 
 

@@ -74,9 +74,9 @@ def _manifest(sources: Sequence[Path]) -> tuple[int, dict[str, dict]]:
     for folder, (_, other_step, other_files) in marks.items():
         if (other_step, other_files) != (step, files):
             raise UserError(
-                f"{first} has step {step}, but {folder} has step {other_step}; use parts of one checkpoint."
+                f"{first} has step {step}, but {folder} has step {other_step}; use parts of one checkpoint"
                 if other_step != step
-                else f"{first} and {folder} were written by different runs; use parts of one checkpoint."
+                else f"{first} and {folder} were written by different runs; use parts of one checkpoint"
             )
     if all(mark == folders.PREPARED for mark, *_ in marks.values()):
         raise UserError(

@@ -95,9 +95,9 @@ def to_resume(
         return None
     raise UserError(
         f"no machine has a complete checkpoint in {output_dir}; "
-        "remove --resume_from_checkpoint to start at step 0."
+        "remove --resume_from_checkpoint to start at step 0"
         if newest
-        else f"{wanted} is not a complete checkpoint on any machine: none has a readable {folders.MARK}."
+        else f"{wanted} is not a complete checkpoint on any machine: none has a readable {folders.MARK}"
     )
 
 

@@ -121,7 +121,7 @@ def mode(query, key, value, bias, call: AttentionCall) -> str:
 
 
 def computed(query, key, value, bias, call: AttentionCall) -> float:
-    """The fraction of the scores computed. The operator skips at most the blocks after the query."""
+    """The fraction of the scores computed. The operator can skip only the blocks after the query."""
     request, shapes = _request(call), call.shapes
     if request.tiled:
         return tiles.Tiles.of(call).computed

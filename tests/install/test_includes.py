@@ -17,7 +17,7 @@ ENTRY_POINT = re.compile(r"((?!simd/|bfloat16/)\w+/)?\w+(?<!_table)\.h")
 
 
 # The rooms of virtual_npu/csrc.
-PLUGIN = ("bridge", "collectives", "custom_ops", "dry", "observe", "phi_kernels", "runtime")
+PLUGIN = ("bridge", "checks", "collectives", "custom_ops", "dry", "observe", "phi_kernels", "runtime")
 
 
 def wrong_includes(root: Path) -> list[str]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import paddle
+from paddle.jit.dy2static.program_translator import StaticFunction
 
 from llm_npu.core.errors import UserError
 from llm_npu.data.text import encoding
@@ -225,7 +226,7 @@ class _Clock:
 
 @contextmanager
 def inference(model) -> Iterator[None]:
-    """Evaluation mode, without PaddleNLP's own fused rotary embedding and attention.
+    """Evaluation mode in dygraph, without PaddleNLP's own fused rotary embedding and attention.
 
     PaddleNLP's fused rotary embedding does not support positions, so it cannot be used with a key/value
     cache. Its call of flash_attention_npu does not support one new token with a cache. The replacements of
@@ -234,6 +235,9 @@ def inference(model) -> Iterator[None]:
     training, flash = model.training, getattr(model.config, "use_flash_attention", False)
     attentions = [layer for layer in model.sublayers() if hasattr(layer, "use_fused_rope")]
     rope = [layer.use_fused_rope for layer in attentions]
+    captured = model.forward if isinstance(model.forward, StaticFunction) else None  # of a run with to_static
+    if captured is not None:
+        model.forward = captured.dygraph_function
     model.eval()
     model.config.use_flash_attention = False
     for layer in attentions:
@@ -244,6 +248,8 @@ def inference(model) -> Iterator[None]:
         for layer, fused in zip(attentions, rope, strict=True):
             layer.use_fused_rope = fused
         model.config.use_flash_attention = flash
+        if captured is not None:
+            model.forward = captured
         model.train() if training else model.eval()
 
 

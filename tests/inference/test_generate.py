@@ -5,6 +5,7 @@ import random
 import numpy as np
 import paddle
 import pytest
+from paddle.jit.dy2static.program_translator import StaticFunction
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM
 from tiny_models import FAMILIES, POSITIONS, build, logits_of, prompts
 
@@ -196,6 +197,17 @@ def test_everything_is_left_as_it_was():
     assert draws() == expected
     assert model.training
     assert model.config.use_flash_attention and model.llama.layers[0].self_attn.use_fused_rope
+
+
+def test_a_captured_model_generates_in_dygraph(on_npu):
+    """The samples before and after training with to_static: its captured step takes no cache."""
+    few = [[5, 9, 3], [7]]
+    model = llama(fused=False, dtype="float32")
+    apply_fused_kernels(model)
+    expected = generate(model, few, 4, eos_token_id=END).ids
+    captured = paddle.jit.to_static(model)
+    assert generate(captured, few, 4, eos_token_id=END).ids == expected
+    assert isinstance(model.forward, StaticFunction)
 
 
 def test_bad_input():

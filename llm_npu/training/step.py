@@ -107,9 +107,15 @@ class FinishedStep:
             times=StepTimes(step.max(), data.max(), communication.mean(), exposed.mean()),
             signal=int(received.max()),
             grad_norm=None if np.isnan(norm).all() else float(norm[0]),
-            figures={name: float(np.nanmean(figure)) for name, figure in zip(names, figures, strict=True)},
+            figures={name: _mean(figure) for name, figure in zip(names, figures, strict=True)},
             skipped=bool(skipped.any()),
         )
+
+
+def _mean(figure: np.ndarray) -> float:
+    """The mean over the ranks that have the figure; NaN if none has."""
+    known = figure[~np.isnan(figure)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 class StepSync(TrainerCallback):
@@ -135,20 +141,23 @@ class StepSync(TrainerCallback):
 
 
 class EvaluationMean:
-    """A weighted mean of several values over the samples of all ranks, independent of batching."""
+    """Weighted means of a loss and further figures over the samples of all ranks, independent of batching."""
 
     def __init__(self):
-        self._total: np.ndarray | float = 0.0
-        self._weight = 0.0
+        self._totals: np.ndarray | float = 0.0
+        self._weights: np.ndarray | float = 0.0
 
-    def add(self, means: Sequence[float], weight: float) -> None:
-        """Add a batch with these ``means`` and total ``weight``."""
+    def add(self, loss: float, figures: Sequence[float], weight: float) -> None:
+        """Add a batch of total ``weight`` with these means; a figure of NaN was not measured on this rank."""
         if weight:
-            self._total = self._total + np.asarray(means, dtype=np.float64) * weight
-            self._weight += weight
+            means = np.array([loss, *figures], dtype=np.float64)
+            known = ~np.isnan(means)
+            known[0] = True  # the loss of a diverged model
+            self._totals = self._totals + np.where(known, means, 0.0) * weight
+            self._weights = self._weights + known * weight
 
     def over_all_ranks(self, count: int) -> list[float]:
-        """The ``count`` means, identical on every rank. Collective."""
-        total = np.broadcast_to(self._total, count)  # 0 if this rank added nothing
-        *totals, weight = ranks.table([*total, self._weight]).sum(axis=0)
-        return [float(total / weight) for total in totals]
+        """The ``count`` means, identical on every rank; NaN for one that no rank measured. Collective."""
+        own = [np.broadcast_to(part, count) for part in (self._totals, self._weights)]  # 0 if none was added
+        totals, weights = np.split(ranks.table(np.concatenate(own)).sum(axis=0), 2)
+        return np.divide(totals, weights, out=np.full(count, np.nan), where=weights > 0).tolist()

@@ -249,7 +249,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.model.eval()
         for inputs in dataloader:
             weight = inputs["loss_weight"]
-            mean.add([self.held_out_loss(inputs), *self.batch_figures()], weight)
+            mean.add(self.held_out_loss(inputs), self.batch_figures(), weight)
             self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
         self.model.train()
         names = [f"{metric_key_prefix}_{name}" for name in ("loss", *self.FIGURES)]

@@ -15,7 +15,7 @@ from llm_npu.core import console, peak_flops
 from llm_npu.training import metrics
 from llm_npu.training import step as step_module
 from llm_npu.training.metrics import Recorder, Utilization, flops_per_token
-from llm_npu.training.step import FinishedStep, StepClock, StepTimes
+from llm_npu.training.step import EvaluationMean, FinishedStep, StepClock, StepTimes
 
 pytestmark = pytest.mark.sampled
 
@@ -139,6 +139,22 @@ def test_a_step_is_as_long_as_its_slowest_process():
     assert step.figures == {} and step.skipped  # also if one process alone found the bad number
     more = FinishedStep.of(np.hstack([rows, [[0.25], [0.75]]]), 2, ("rewards/margins",))
     assert more.figures == {"rewards/margins": 0.5} and more.times == step.times
+
+
+@pytest.mark.filterwarnings("error")
+def test_ranks_without_a_figure_do_not_count():
+    """A pipeline stage without mixtures has no share of dropped tokens."""
+    rows = np.hstack([np.ones([2, 10]), [[0.25, np.nan], [np.nan, np.nan]]])
+    some, none = FinishedStep.of(rows, 2, ("some", "none")).figures.values()
+    assert some == 0.25 and np.isnan(none)
+    mean = EvaluationMean()
+    mean.add(1.0, [0.5, np.nan], weight=3)
+    mean.add(2.0, [np.nan, np.nan], weight=1)
+    mean.add(9.0, [9.0, 9.0], weight=0)
+    assert mean.over_all_ranks(3) == pytest.approx([1.25, 0.5, np.nan], nan_ok=True)
+    assert EvaluationMean().over_all_ranks(2) == pytest.approx([np.nan, np.nan], nan_ok=True)
+    mean.add(np.nan, [0.5, 0.5], weight=1)  # a diverged model
+    assert np.isnan(mean.over_all_ranks(3)[0])
 
 
 def recorder(tmp_path, utilization=None):

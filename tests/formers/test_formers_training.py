@@ -162,6 +162,7 @@ SHARE_EXPERTS = [
     ("deepseek_v3", 4, *PP, *EP, *S1),
     ("ernie4_5_moe", 4, *TP, *SP, *PP, *EP, *TWICE),
     ("ernie4_5_moe", 4, *TP, *SP, *PP, *EP, *TWICE, "--expert_overlap", "auto"),
+    ("ernie4_5_moe", 8, *TP, *SP, *PP, EP[0], "4", *S1),
 ]
 
 
@@ -214,12 +215,13 @@ def test_ranks_share_a_model_with_experts(micro_batched, case):
         *((family, (*TP, *SP, *TWICE)) for family in ("deepseek_v3", "ernie4_5_moe")),
         ("qwen3_moe", (*EP, *S1)),
         *((family, (*TP, *SP, *EP, *TWICE)) for family in ("ernie4_5_moe", "deepseek_v3")),
+        ("qwen3_moe", ("--nproc", "8", *TP, *SP, *PP, *EP, *S1)),
     ],
 )
 def test_ranks_share_a_model_in_bfloat16(micro_batched, family, method):
     """Its gradients are summed in float32, beside those of Paddle."""
     firsts = []
-    for flags in (TWICE, (*method, "--nproc", "2")):
+    for flags in (TWICE, ("--nproc", "2", *method)):
         first = metrics.read(micro_batched(family, "--bf16", *flags) / metrics.FILE)[0]
         firsts.append([first["loss"], first["grad_norm"]])
     assert firsts[1] == pytest.approx(firsts[0], rel=2e-3)

@@ -124,7 +124,7 @@ def _watched(method: Callable, used: weakref.WeakSet) -> Callable:
     def call(group, *args, **kwargs):
         if group in used:
             return method(group, *args, **kwargs)
-        board, (number, ranks) = _board(), _of_paddle(group)
+        board, (number, ranks) = _board(), of_paddle(group)
         if board is None or number is None:
             return method(group, *args, **kwargs)
         is_main = threading.current_thread() is threading.main_thread()
@@ -186,7 +186,7 @@ def _board() -> Board | None:
     return store and _board_of(store, int(os.environ.get("PADDLE_TRAINER_ID") or 0))
 
 
-def _of_paddle(process_group) -> tuple[int | None, tuple[int, ...]]:
+def of_paddle(process_group) -> tuple[int | None, tuple[int, ...]]:
     """The number and the ranks of Paddle's group; None if Paddle does not know it."""
     from paddle.distributed.communication.group import _GroupManager
 

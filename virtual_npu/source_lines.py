@@ -22,6 +22,8 @@ FRAMEWORKS = (
     "paddle_fused",
     "virtual_npu",
     "llm_npu/dtypes",
+    "llm_npu/launch",
+    "llm_npu/patches",
     "paddlenlp/utils",
     "paddleformers/utils",
 )

@@ -25,6 +25,7 @@ from llm_npu.doctor import Setup, explain
 from llm_npu.doctor.checks import ascend, hccl
 from llm_npu.models import library
 from llm_npu.numerics import reproducible
+from llm_npu.training.dry_run import FOLDER, all_ranks
 from paddle_fused import host_memory
 
 
@@ -35,6 +36,8 @@ def main(argv: list[str]) -> int:
     early = arguments.early
     chosen = device.select(early.device)
     reproducible.prepare(early.deterministic, chosen)
+    if early.starts_ranks and chosen.dry:
+        return all_ranks.start([PROGRAM, "train", *early.argv], early.nproc, early.output_dir / FOLDER)
     if early.starts_ranks:
         return launch.start([PROGRAM, "train"], early, chosen, explain.of_rank)
     launch.prepare_rank(early, chosen)

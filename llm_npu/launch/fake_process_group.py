@@ -6,6 +6,7 @@ blocks its client: it assumes that every other rank does the same as this rank.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import os
@@ -17,10 +18,12 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from virtual_npu import call_marks
 
 LOCAL = "127.0.0.1"
 EXCHANGE = "LLM_NPU_DRY_RUN_EXCHANGE"  # folder for data exchange between the processes of a dry run
@@ -100,22 +103,27 @@ class _Client(socketserver.BaseRequestHandler):
         return self.request.recv(size, socket.MSG_WAITALL) if size else b""
 
 
-def start(program: Sequence[str], ranks: int) -> int:
+def start(program: Sequence[str], ranks: int) -> tuple[list[int], int]:
     """Run ``program``, a Python file and its arguments, as rank 0 of ``ranks``, then as other ranks.
 
-    The other ranks are the first ranks of the further pipeline stages. Returns the exit code of the first
-    process that fails, else 0.
+    The other ranks are the first ranks of the further pipeline stages. Returns the ranks that ran, and the
+    exit code of the first process that fails, else 0.
     """
     with tempfile.TemporaryDirectory() as folder:
         variables, code, waiting = os.environ | {EXCHANGE: folder}, 0, [0]
+        ran = []
         while waiting and code == 0:
             rank = waiting.pop(0)
+            ran.append(rank)
+            store = FakeStore(ranks)
             code = subprocess.run(
-                [sys.executable, *program], env=variables | environment(rank, ranks)
+                [sys.executable, *program], env=variables | environment(rank, ranks, store.port)
             ).returncode
+            store.shutdown()
+            store.server_close()
             if rank == 0 and (stages := Path(folder) / STAGES).exists():
                 waiting = json.loads(stages.read_text())[1:]
-        return code
+        return ran, code
 
 
 def announce(stages: Sequence[int]) -> None:
@@ -124,12 +132,15 @@ def announce(stages: Sequence[int]) -> None:
         (Path(os.environ[EXCHANGE]) / STAGES).write_text(json.dumps(list(stages)))
 
 
-def environment(rank: int, ranks: int) -> dict[str, str]:
-    """The environment that paddle.distributed.launch sets for ``rank`` of ``ranks`` on one machine."""
+def environment(rank: int, ranks: int, port: int = 1) -> dict[str, str]:
+    """The environment that paddle.distributed.launch sets for ``rank`` of ``ranks`` on one machine.
+
+    ``port``: of the store.
+    """
     endpoints = [f"{LOCAL}:{port}" for port in range(1, ranks + 1)]  # never connected to
     return {
         "FLAGS_selected_npus": "0",
-        "PADDLE_MASTER": endpoints[0],
+        "PADDLE_MASTER": f"{LOCAL}:{port}",
         "PADDLE_NNODES": "1",
         "PADDLE_GLOBAL_SIZE": str(ranks),
         "PADDLE_LOCAL_SIZE": str(ranks),
@@ -153,10 +164,25 @@ def install() -> None:
         return
     from paddle.base import core
 
-    store = core.TCPStore(LOCAL, FakeStore(ranks).port, False, ranks, 60)
-    core.create_or_get_global_tcp_store = lambda: store
+    call_marks.start()
+    with _as_client():
+        core.create_or_get_global_tcp_store()
     if EXCHANGE in os.environ:
         _exchange_by_files(Path(os.environ[EXCHANGE]))
+
+
+@contextlib.contextmanager
+def _as_client() -> Iterator[None]:
+    """Let Paddle make the store of this process, for Python and C++, as a client.
+
+    Paddle reads the rank once. Rank 0 would serve a store of its own and wait for the other ranks.
+    """
+    own = os.environ["PADDLE_TRAINER_ID"]
+    os.environ["PADDLE_TRAINER_ID"] = "1"
+    try:
+        yield
+    finally:
+        os.environ["PADDLE_TRAINER_ID"] = own
 
 
 def _exchange_by_files(folder: Path) -> None:

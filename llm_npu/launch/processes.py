@@ -83,7 +83,7 @@ def start(program: Sequence[str], early: Early, device: Device, *explained: Expl
         raise UserError(GLOO)
     if device.dry:
         stopping.unshield()  # the exception also ends the child process
-        return fake_process_group.start([*program, *argv], count)
+        return fake_process_group.start([*program, *argv], count)[1]
     _check(device, count)
     if output_dir.exists() and not output_dir.is_dir():
         raise UserError(f"--output_dir is {output_dir}, which is a file; specify a folder")

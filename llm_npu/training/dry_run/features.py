@@ -28,13 +28,13 @@ from llm_npu.models.families import FAMILIES
 from llm_npu.training.run import Feature, Run
 from llm_npu.training.upstream_trainer import TrainerCallback
 from paddle_fused import paddle_release
+from virtual_npu import call_marks
 
-from . import journal
+from . import FOLDER, journal, transfers
 
 NOTE = "dry run: nothing is computed. Losses, texts, speeds and checkpoints are meaningless"
 EVEN = "dry run: routing to experts is assumed to be balanced"
 SHOWN = 8
-FOLDER = "dry_run"
 TERA = 1e12
 
 
@@ -57,12 +57,11 @@ class DryRun(Feature):
     def configure(self, run: Run) -> None:
         """Raise UserError for settings that depend on values or measured times, which a dry run lacks."""
         training = run.arguments.training
-        for flag, accepted in {"overlap": "serial, mc2 or", "expert_overlap": "serial or"}.items():
-            if getattr(training, flag) == "auto":
-                raise UserError(
-                    f"--{flag} auto needs measured times, but a dry run (VIRTUAL_NPU_DRY=1) computes "
-                    f"nothing; choose {accepted} pipelined:N"
-                )
+        if training.enable_auto_parallel and training.pipeline_parallel_degree > 1:
+            raise UserError(
+                "--enable_auto_parallel with --pipeline_parallel_degree is not supported in a dry run "
+                "(VIRTUAL_NPU_DRY=1), which would run only the first stage; remove one of the two"
+            )
         if training.moe_expert_capacity_factor is not None:
             raise UserError(
                 "--moe_expert_capacity_factor drops tokens by their probabilities, but a dry run "
@@ -76,6 +75,7 @@ class DryRun(Feature):
 
     def on_model(self, run: Run) -> None:
         run.notes.append(NOTE)
+        transfers.record_as_collectives()
         if FAMILIES[run.model_config.model_type].experts:
             choose_evenly()
             run.notes.append(EVEN)
@@ -114,6 +114,7 @@ class StepMarks(TrainerCallback):
             if group is not None and group.nranks > 1 and group.process_group is not None:
                 name = group.process_group.get_comm_name(device)  # of this process
                 virtual_npu.mark_journal(f"{journal.GROUP} {name} {use}")
+                call_marks.name_communicator(group.process_group)
 
     def on_step_begin(self, args, state, control, **kwargs):
         virtual_npu.mark_journal(journal.BEGIN)

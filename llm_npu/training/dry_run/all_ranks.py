@@ -31,12 +31,16 @@ def start(program: Sequence[str], ranks: int, folder: Path) -> int:
     """
     stopping.unshield()  # the exception also ends the child process
     with ExitStack() as stack:
-        if not os.environ.get(JOURNAL):
+        kept = bool(os.environ.get(JOURNAL))
+        if not kept:
             os.environ[JOURNAL] = str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "journal")
         ran, code = fake_process_group.start(program, ranks)
         if code:
             return code
-        return report([Path(f"{os.environ[JOURNAL]}.{rank}") for rank in ran], folder)
+        files = [Path(f"{os.environ[JOURNAL]}.{rank}") for rank in ran]
+        if kept:
+            print(f"\nfiles    {', '.join(map(str, files))}")
+        return report(files, folder)
 
 
 def report(files: Sequence[Path], folder: Path) -> int:

@@ -99,7 +99,8 @@ class DryRun(Feature):
         if file is not None:
             for line in _summary(journal.read(file)):
                 say(line)
-            say(f"files    {file}")
+            if ranks.count() == 1:  # else all_ranks, which may keep them for itself
+                say(f"files    {file}")
 
 
 class StepMarks(TrainerCallback):

@@ -53,7 +53,7 @@ def communicate(mesh, mistake: str) -> None:
     if first:
         dist.send(activation, pipeline.ranks[1], pipeline)
     else:
-        dist.recv(activation, pipeline.ranks[0], pipeline)
+        dist.recv(activation, pipeline.ranks[0], pipeline)  # first
     dist.all_reduce(activation, group=tensor)
 
     if first or mistake == "deadlock":
@@ -65,11 +65,11 @@ def communicate(mesh, mistake: str) -> None:
 
     norm = paddle.ones([1])
     if mistake == "order":
-        dist.broadcast(norm, pipeline.ranks[0], pipeline)
+        dist.broadcast(norm, pipeline.ranks[0], pipeline)  # first
         dist.all_reduce(norm, group=pipeline)
     else:
         dist.all_reduce(norm, group=data if mistake == "group" else pipeline)
-        dist.broadcast(norm, pipeline.ranks[0], pipeline)
+        dist.broadcast(norm, pipeline.ranks[0], pipeline)  # last
 
     sent = [1, 2, 3, 4, 1, 2, 3, 4]
     received = [2 if mistake == "parts" else sent[tensor.rank]] * TENSOR

@@ -1,5 +1,6 @@
-"""One rank of a dry run stands for all: it calls and sends what it does among real fake_process_group."""
+"""One rank of a dry run stands for all: it calls and sends what it does among real ranks."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ ARGUMENTS = {
 }
 TENSOR = {"nproc": 2, "tensor_parallel_degree": 2, "sequence_parallel": "true"}
 SHARDED = {"nproc": 2, "sharding": "stage1"}
+RING = {"nproc": 2, "context_parallel_degree": 2}
+HEADS = {"nproc": 2, "sep_parallel_degree": 2}
 PIPELINE = {"nproc": 2, "pipeline_parallel_degree": 2, "gradient_accumulation_steps": 2}
 IN_V = {
     **PIPELINE,
@@ -50,8 +53,15 @@ def trained(run_python, folder: Path, inputs, **arguments) -> list[journal.Journ
 
 @pytest.mark.parametrize(
     ("arguments", "stages"),
-    [(TENSOR, 1), (SHARDED, 1), (PIPELINE, 2), pytest.param(IN_V, 2, marks=pytest.mark.paddlenlp)],
-    ids=["tensor", "sharding", "pipeline", "DualPipeV"],
+    [
+        (TENSOR, 1),
+        (SHARDED, 1),
+        (PIPELINE, 2),
+        pytest.param(IN_V, 2, marks=pytest.mark.paddlenlp),
+        pytest.param(RING, 1, marks=pytest.mark.paddlenlp),
+        pytest.param(HEADS, 1, marks=pytest.mark.paddlenlp),
+    ],
+    ids=["tensor", "sharding", "pipeline", "DualPipeV", "ring", "heads"],
 )
 def test_a_rank_alone_does_what_it_does_among_others(run_python, tmp_path, inputs, arguments, stages):
     real = trained(run_python, tmp_path / "real", inputs, dry=False, **arguments)
@@ -71,6 +81,44 @@ def compare(real: journal.Journal, alone: journal.Journal) -> None:
     # The second step: what making the model has left is gone.
     assert max(c.allocated for c in alone.steps[1].calls) == max(c.allocated for c in real.steps[1].calls)
     assert {collective.group for collective in alone.steps[1].collectives} - {""}
+
+
+def test_the_memory_of_each_role_is_that_of_real_ranks(run_python, tmp_path, inputs):
+    """Of 8 ranks. With sharding, ranks own different weights, so those of the first have its memory."""
+    arguments = {**TENSOR, **PIPELINE, "nproc": 8, "sharding": "stage1"}
+    real = trained(run_python, tmp_path / "real", inputs, dry=False, **arguments)
+    alone = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
+    report = json.loads((tmp_path / "dry" / "out" / "dry_run" / "ranks.json").read_text())
+    assert "mismatch" not in report and report["collectives"] > 0
+    assert [(role["name"], role["ranks"]) for role in report["roles"]] == [("stage 0", 4), ("stage 1", 4)]
+    for stage, other in enumerate(alone):
+        of_stage = real[4 * stage : 4 * stage + 4]
+        for rank in of_stage[:2]:  # tensor parallel
+            compare(rank, other)
+        kinds = [[(c.kind, c.group, c.elements) for c in rank.steps[1].collectives] for rank in of_stage]
+        assert all(kind == kinds[0] for kind in kinds)
+
+
+ON_TWO = {
+    "ring": RING,
+    "experts": {"nproc": 4, "expert_parallel_degree": 4, "sharding": "stage1"},
+    "overlap": {**TENSOR, "overlap": "auto"},
+    "auto-parallel": {"nproc": 2, "tensor_parallel_degree": 2, "enable_auto_parallel": "true"},
+}
+
+
+@pytest.mark.paddlenlp
+@pytest.mark.parametrize("arguments", ON_TWO.values(), ids=ON_TWO)
+def test_all_ranks_match(run_python, tmp_path, inputs, arguments):
+    if "expert_parallel_degree" in arguments:
+        folder = tmp_path / "mixture"
+        folder.mkdir()
+        sizes = {"num_local_experts": 8, "num_experts_per_tok": 2}
+        inputs = run_inputs.inputs(folder, model_type="mixtral", hidden_size=128, **sizes)
+    (dry,) = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)
+    report = json.loads((tmp_path / "dry" / "out" / "dry_run" / "ranks.json").read_text())
+    assert report["ranks"] == arguments["nproc"] and "mismatch" not in report
+    assert report["roles"][0]["peak_bytes"] >= dry.peak_bytes > 0
 
 
 def test_more_ranks_than_there_could_be_devices(run_python, tmp_path, inputs):

@@ -24,10 +24,8 @@ def record_as_collectives() -> None:
 
     @functools.wraps(upstream_exchange)
     def start_exchange(parts, shapes, group):
-        own = group.rank
-        sent = [UNKNOWN_PART if part is None else part.size for part in parts]
-        received = [math.prod(shape) for shape in shapes]
-        received[own] = sent[own]
+        sent = [UNKNOWN_PART if part is None else int(part.size) for part in parts]
+        received = [UNKNOWN_PART if shape is None else math.prod(shape) for shape in shapes]
         facts = {"kind": ALL_TO_ALL, "sent": sent, "received": received}
         with call_marks.one_call(group.process_group, **facts):
             return upstream_exchange(parts, shapes, group)

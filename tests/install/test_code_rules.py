@@ -52,6 +52,7 @@ NO_FILES = {
     "llm_npu.doctor.probe_program",
     "llm_npu.launch.heartbeat.protocol",
     "llm_npu.launch.fake_process_group",
+    "virtual_npu.call_marks",
     "virtual_npu.csrc.contracts_header",
     "paddle_fused.strict_json",
     "scripts.upstream_tests.one_file",

@@ -44,6 +44,7 @@ PUBLIC = {
         ".parity",
         ".masks",
         ".compat",
+        ".context_parallel.exchange",
         ".context_parallel",
         ".context_parallel.gathered",
         ".context_parallel.heads",
@@ -57,7 +58,7 @@ PUBLIC = {
         ".strict_json",
         ".ops.layer",
     )
-} | {"virtual_npu", "virtual_npu.source_lines"}
+} | {"virtual_npu", "virtual_npu.call_marks", "virtual_npu.source_lines"}
 UNDER_OPERATORS = tuple(
     f"paddle_fused.{name}"
     for name in (

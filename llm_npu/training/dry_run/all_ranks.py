@@ -5,7 +5,6 @@ Importing this module imports no framework.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from llm_npu.core import stopping
 from llm_npu.launch import fake_process_group
+from paddle_fused import strict_json
 
 from . import calls, matching, roles
 from .world import World
@@ -58,7 +58,7 @@ def report(files: Sequence[Path], folder: Path) -> int:
         print(f"matched  {matched.summary()}")
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / REPORT
-    file.write_text(json.dumps(content, indent=1) + "\n")
+    file.write_text(strict_json.dumps(content, indent=1) + "\n")
     print(f"files    {file}", flush=True)
     if "mismatch" in content:
         print(f"error: {content['mismatch']}", file=sys.stderr)

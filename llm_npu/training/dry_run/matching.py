@@ -20,7 +20,7 @@ from itertools import zip_longest
 
 from . import deadlock
 from .calls import ALL_TO_ALL, RECEIVE, SEND, UNKNOWN_PART, Call
-from .world import Member, World
+from .world import GroupRank, World
 
 SAME = "All ranks of a group must make the same calls in the same order."
 SHOWN = 8  # ranks of a group
@@ -94,30 +94,31 @@ def _same_groups(world: World) -> None:
                 )
 
 
-def _collectives(world: World, number: int, members: Sequence[Member], lists: list[list[Call]]) -> None:
+def _collectives(world: World, number: int, members: Sequence[GroupRank], lists: list[list[Call]]) -> None:
     whole = [[call for call in calls if not call.is_transfer] for calls in lists]
     compared = {members[0].representative}
     for position, member in enumerate(members):
         if member.representative in compared:
             continue
         compared.add(member.representative)
-        for count, (one, other) in enumerate(zip_longest(whole[0], whole[position]), 1):
-            if one is None or other is None or not _same(one, other):
-                sides = ((members[0], one), (member, other))
+        for count, (call, other) in enumerate(zip_longest(whole[0], whole[position]), 1):
+            if call is None or other is None or not _same(call, other):
+                sides = ((members[0], call), (member, other))
                 words = "; ".join(_side(world, number, *side, count) for side in sides)
                 where = _group(world, number, members)
                 raise Mismatch(f"The ranks of {where} make different calls: {words}. {SAME}")
     _all_to_alls(world, number, members, whole)
 
 
-def _same(one: Call, other: Call) -> bool:
-    def key(call: Call) -> tuple:
-        return call.kind, call.dtype, call.reduce, call.peer, None if call.sent else call.elements
-
-    return key(one) == key(other)
+def _same(call: Call, other: Call) -> bool:
+    return _signature(call) == _signature(other)
 
 
-def _all_to_alls(world: World, number: int, members: Sequence[Member], whole: list[list[Call]]) -> None:
+def _signature(call: Call) -> tuple:
+    return call.kind, call.dtype, call.reduce, call.peer, None if call.sent else call.elements
+
+
+def _all_to_alls(world: World, number: int, members: Sequence[GroupRank], whole: list[list[Call]]) -> None:
     """Raise Mismatch if a rank that ran receives another number of elements than its peers send to it.
 
     The parts that a rank sends are known by the receivers' positions, so those of a rank that did not run
@@ -145,7 +146,7 @@ def _differ(sent: int, received: int) -> bool:
     return UNKNOWN_PART not in (sent, received) and sent != received
 
 
-def _transfers(world: World, number: int, members: Sequence[Member], lists: list[list[Call]]) -> None:
+def _transfers(world: World, number: int, members: Sequence[GroupRank], lists: list[list[Call]]) -> None:
     """Raise Mismatch if a send and the receive of its peer differ."""
     ends: dict[tuple[int, int], tuple[list[Call], list[Call]]] = {}  # (from, to): sends, receives
     for position, calls in enumerate(lists):
@@ -169,7 +170,7 @@ def _transfers(world: World, number: int, members: Sequence[Member], lists: list
             )
 
 
-def _transfer(member: Member, kind: str, call: Call | None, count: int, peer: int) -> str:
+def _transfer(member: GroupRank, kind: str, call: Call | None, count: int, peer: int) -> str:
     if call is None:
         return (
             f"{_name(member)} makes no {kind} {'to' if kind == SEND else 'from'} rank {peer} (call {count})"
@@ -177,20 +178,20 @@ def _transfer(member: Member, kind: str, call: Call | None, count: int, peer: in
     return f"{_name(member)} calls {call.describe(count, peer)}"
 
 
-def _side(world: World, number: int, member: Member, call: Call | None, count: int) -> str:
+def _side(world: World, number: int, member: GroupRank, call: Call | None, count: int) -> str:
     if call is None:
         return f"{_name(member)} makes no call {count}"
     root = world.groups[number].ranks[call.peer] if call.kind in ("broadcast", "reduce") else None
     return f"{_name(member)} calls {call.describe(count, root)}"
 
 
-def _name(member: Member) -> str:
+def _name(member: GroupRank) -> str:
     if member.rank == member.representative:
         return f"rank {member.rank}"
     return f"rank {member.rank} (represented by rank {member.representative})"
 
 
-def _group(world: World, number: int, members: Sequence[Member]) -> str:
+def _group(world: World, number: int, members: Sequence[GroupRank]) -> str:
     use = world.use(members[0].group, members[0].representative)
     return f"{use} group {number} {_ranks(world.groups[number].ranks)}"
 

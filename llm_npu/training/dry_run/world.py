@@ -31,7 +31,7 @@ Kind = tuple[tuple[int, ...], tuple[int, ...]]  # places on each axis, stages
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupRank:
     """A rank in a group: whose calls it makes, in which group of that rank."""
 
     rank: int
@@ -63,7 +63,7 @@ class World:
                 if number not in self.groups or rank.rank in group.ranks:
                     self.groups[number] = group
         every = max((max(group.ranks) for group in self.groups.values()), default=0) + 1
-        self._members: dict[int, list[Member] | None] = {}
+        self._members: dict[int, list[GroupRank] | None] = {}
         self.mesh = first.mesh or {"ranks": every}
         self.count = max(every, math.prod(self.mesh.values()))
 
@@ -123,22 +123,22 @@ class World:
     def _by_role(self) -> dict[int, dict[tuple[Kind, int], int]]:
         return {rank: {role: number for number, role in self._roles[rank].items()} for rank in self.ran}
 
-    def members(self, number: int) -> list[Member] | None:
+    def members(self, number: int) -> list[GroupRank] | None:
         """The members of a group in the order of the group; None if a representative has no such group."""
         if number in self._members:
             return self._members[number]
-        members: list[Member] | None = []
+        members: list[GroupRank] | None = []
         for rank in self.groups[number].ranks:
             representative = self.representatives[rank]
             own = self._by_role[representative].get(self._roles[rank][number])
             if own is None:
                 members = None
                 break
-            members.append(Member(rank, representative, own))
+            members.append(GroupRank(rank, representative, own))
         self._members[number] = members
         return members
 
-    def peer(self, members: Sequence[Member], position: int, call: Call) -> int:
+    def peer(self, members: Sequence[GroupRank], position: int, call: Call) -> int:
         """The position of a transfer's peer: as far from the member as it is from its representative."""
         member = members[position]
         own = self.groups[member.group].ranks.index(member.representative)

@@ -150,16 +150,16 @@ def test_ranks_that_create_groups_in_another_order(tmp_path):
         matching.match(world(tmp_path, 5, "order", make))
 
 
-@pytest.mark.parametrize("given", ["", "mistake"])
-def test_the_parts_of_an_all_to_all(tmp_path, given):
+@pytest.mark.parametrize("stage_mistake", ["", "mistake"])
+def test_the_parts_of_an_all_to_all(tmp_path, stage_mistake):
     def make(journal, mistake):
         sent = [1, 2, 3, 4, 5, 6, 7, 8]
         received = [9 if mistake else sent[0]] * 8
         facts = {"sent": sent, "received": received}
         journal.call(number_of("model", journal.rank), "all_to_all", 36, 30, **facts)
 
-    built = world(tmp_path, 4, given, make)
-    if not given:
+    built = world(tmp_path, 4, stage_mistake, make)
+    if not stage_mistake:
         assert matching.match(built).calls == 1024
         return
     with pytest.raises(matching.Mismatch, match=r"sends 1 to rank 512 .* expects 9 .*train.py:30"):
@@ -167,9 +167,9 @@ def test_the_parts_of_an_all_to_all(tmp_path, given):
 
 
 @pytest.mark.parametrize(
-    ("given", "error"), [("", None), ("first", "deadlock"), ("size", "ends of a transfer")]
+    ("stage_mistake", "error"), [("", None), ("first", "deadlock"), ("size", "ends of a transfer")]
 )
-def test_a_ring_inside_a_stage(tmp_path, given, error):
+def test_a_ring_inside_a_stage(tmp_path, stage_mistake, error):
     """Each rank sends to the next of its tensor group, and receives from the previous one."""
 
     def make(journal, mistake):
@@ -180,7 +180,7 @@ def test_a_ring_inside_a_stage(tmp_path, given, error):
             group, "recv", 8 if mistake == "size" else 4, 41, peer=7, stream=streams[1], blocking=False
         )
 
-    built = world(tmp_path, 2, given, make)
+    built = world(tmp_path, 2, stage_mistake, make)
     if error is None:
         assert matching.match(built).calls == 2048
         return

@@ -83,6 +83,7 @@ def compare(real: journal.Journal, alone: journal.Journal) -> None:
     assert {collective.group for collective in alone.steps[1].collectives} - {""}
 
 
+@pytest.mark.paddlenlp
 def test_the_memory_of_each_role_is_that_of_real_ranks(run_python, tmp_path, inputs):
     """Of 8 ranks. With sharding, ranks own different weights, so those of the first have its memory."""
     arguments = {**TENSOR, **PIPELINE, "nproc": 8, "sharding": "stage1"}
@@ -111,7 +112,7 @@ ON_TWO = {
 @pytest.mark.parametrize("arguments", ON_TWO.values(), ids=ON_TWO)
 def test_all_ranks_match(run_python, tmp_path, inputs, arguments):
     if "expert_parallel_degree" in arguments:
-        folder = tmp_path / "mixture"
+        folder = tmp_path / "moe"
         folder.mkdir()
         sizes = {"num_local_experts": 8, "num_experts_per_tok": 2}
         inputs = run_inputs.inputs(folder, model_type="mixtral", hidden_size=128, **sizes)

@@ -12,6 +12,7 @@ COMMANDS = {  # name: (module, description)
     "models": ("models.command", "PaddleNLP's models fused, by one operator, and unfused"),
     "overlap": ("overlap.command", "matmul and communication at the same time, on two ranks"),
     "device": ("device", "the virtual NPU's overhead against the CPU place"),
+    "checks": ("checks", "planted bugs that VIRTUAL_NPU_CHECK finds, and false alarms"),
 }
 
 

@@ -23,6 +23,10 @@ class TypedArguments {
   TypedArguments(const Signature& signature, const uint64_t* slots) : signature_(signature), slots_(slots) {}
 
   const phi::DeviceContext* context() const { return reinterpret_cast<const phi::DeviceContext*>(slots_[0]); }
+  // An attribute that is passed by reference, after attributes that are passed by reference as well.
+  const void* attribute(int number) const {
+    return reinterpret_cast<const void*>(slots_[1 + signature_.inputs.size() + number]);
+  }
   template <typename Visit>
   void each_input(const Visit& visit) const {
     const uint64_t* slot = slots_ + 1;

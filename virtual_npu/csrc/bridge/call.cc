@@ -6,6 +6,7 @@
 
 #include "paddle/phi/backends/custom/custom_context.h"
 #include "bridge/arguments.h"
+#include "bridge/assigned_part.h"
 #include "bridge/cpu_arguments.h"
 #include "bridge/deferred_call.h"
 #include "bridge/kernel_entry.h"
@@ -95,11 +96,12 @@ void allocate_outputs(const KernelEntry& entry, const phi::DeviceContext& contex
 
 // Computes the kernel under the checks of VIRTUAL_NPU_CHECK. Collectives are checked where they are issued, and views
 // read no memory.
-template <typename Compute>
-void compute_checked(const KernelEntry& entry, const phi::DeviceContext& context, const TensorPointers& inputs,
+template <typename Arguments, typename Compute>
+void compute_checked(const KernelEntry& entry, const Arguments& arguments, const TensorPointers& inputs,
                      const TensorPointers& outputs, const Compute& compute) {
   if (!config().checks || entry.queues || entry.view) return compute();
-  checks::run_kernel(entry.name, static_cast<const phi::CustomContext&>(context).stream(), inputs, outputs, compute);
+  const auto& context = static_cast<const phi::CustomContext&>(*arguments.context());
+  checks::run_kernel(entry.name, context.stream(), inputs, outputs, assigned_part(entry, arguments), compute);
 }
 
 // Every kernel starts here: it is recorded, ordered after earlier work, observed, and computed, or handled by
@@ -128,7 +130,7 @@ void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compu
   if (config().dry)
     dry::call(entry, *arguments.context(), inputs, outputs, compute);
   else
-    compute_checked(entry, *arguments.context(), inputs, outputs, compute);
+    compute_checked(entry, arguments, inputs, outputs, compute);
   for (const phi::TensorBase* tensor : outputs) launch.track_output(entry.name, tensor);
   for (const phi::TensorBase* tensor : outputs) launch.add_output(tensor);
 }

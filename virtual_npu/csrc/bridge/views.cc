@@ -6,6 +6,7 @@
 
 #include "paddle/phi/backends/context_pool.h"
 #include "paddle/phi/core/generator.h"
+#include "runtime/config.h"
 
 namespace virtual_npu {
 namespace {
@@ -34,7 +35,11 @@ class BridgeContext final : public phi::CPUContext {
     SetAllocator(&allocator_);
     SetZeroAllocator(&zero_allocator_);
     SetPinnedAllocator(&allocator_);
-    SetHostAllocator(&cpu->GetHostAllocator());
+    // Some kernels allocate their outputs as host memory, such as assign; the checks observe device memory.
+    if (config().checks)
+      SetHostAllocator(&allocator_);
+    else
+      SetHostAllocator(&cpu->GetHostAllocator());
     SetHostZeroAllocator(&cpu->GetHostZeroAllocator());
     // A communication context has no generator, and requesting one throws. Some CPU kernels use the context's
     // generator and some its host generator; both share one sequence of numbers, as on the CPU place.

@@ -29,6 +29,7 @@ struct Allocation {
   size_t used = 0;  // by tensors so far
   bool may_be_unwritten = true;
   Work origin;
+  Actor owner = kHost;  // the first compute stream that used the memory: its later work may reuse the memory
   std::vector<Access> accesses;  // that later accesses can conflict with
 };
 
@@ -80,7 +81,7 @@ const char* stream_of(Epoch epoch) {
 const char* missing_wait(Epoch earlier, Epoch later) {
   if (later.actor == kHost) return "Synchronize the stream before the host accesses the memory";
   if (earlier.actor == kHost) return "Launch the work after the host's access";
-  if (is_compute(later.actor)) return "Call wait() on the earlier call's task first";
+  if (is_compute(later.actor) && !is_compute(earlier.actor)) return "Call wait() on the earlier call's task first";
   return "Let the later work's stream wait for an event that is recorded after the earlier work";
 }
 
@@ -110,7 +111,8 @@ std::vector<Block> untrack(void* address, size_t bytes) {
     const auto entry = all.allocations.find(at);
     if (entry == all.allocations.end()) return {{address, bytes}};
     for (const Access& access : entry->second.accesses)
-      if (is_checked(kCheckMemory) && access.epoch.actor != kHost && !is_over(access.epoch)) pending = *access.work;
+      if (is_checked(kCheckMemory) && access.epoch.actor != kHost && !is_over(access.epoch, entry->second.owner))
+        pending = *access.work;
     if (is_checked(kCheckMemory) && entry->second.used > 0) written = written_behind(at, entry->second);
     if (written > 0 && entry->second.origin) origin = *entry->second.origin;
     all.allocations.erase(entry);
@@ -133,14 +135,18 @@ std::vector<Block> untrack(void* address, size_t bytes) {
   if (!pending.empty()) {
     const std::string line = source_line_without_waiting();
     raise_at_next_launch("memory", "memory is freed" + (line.empty() ? "" : " at " + line) + " while " + pending +
-                                       " still uses it on its stream. Keep the tensor until the work is done: call "
-                                       "wait() on its task first.");
+                                       " still uses it on its stream. Keep the tensor until the work is done: wait "
+                                       "for its task or for an event of its stream first.");
   }
   return reusable;
 }
 
 void check_bounds(const Range& range, const Work& work) {
   if (range.bytes == 0) return;
+  if (reinterpret_cast<uintptr_t>(range.address) % range.alignment)
+    raise_finding("memory", *work + " uses " + range.tensor + ", whose address is not a multiple of " +
+                                std::to_string(range.alignment) +
+                                " bytes, the size of an element. Let its offset be a multiple of this size.");
   std::string text;
   {
     Memory& all = memory();
@@ -172,6 +178,7 @@ void check_order(const Range& range, Epoch epoch, const Work& work) {
     std::lock_guard<std::mutex> lock(all.mutex);
     Allocation* allocation = find(all.allocations, begin);
     if (!allocation || range.bytes == 0) return;
+    if (allocation->owner == kHost && is_compute(epoch.actor)) allocation->owner = epoch.actor;
     auto& accesses = allocation->accesses;
     for (const Access& access : accesses) {
       const bool conflicts = access.begin < end && begin < access.end && (access.writes || range.writes);

@@ -35,9 +35,10 @@ struct Range {
   size_t bytes;
   bool writes;
   std::string tensor;
+  size_t alignment = 1;  // bytes
 };
 
-// Raises a finding of the memory check if the range is not inside an allocation.
+// Raises a finding of the memory check if the range is misaligned or not inside an allocation.
 void check_bounds(const Range& range, const Work& work);
 // Records that a tensor uses the range, whose memory is not part of a red zone.
 void use_until(const Range& range);

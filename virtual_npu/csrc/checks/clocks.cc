@@ -80,12 +80,13 @@ bool is_compute(Actor actor) {
   return std::count(all.compute.begin(), all.compute.end(), actor) > 0;
 }
 
-bool is_over(Epoch earlier) {
+bool is_over(Epoch earlier, Actor owner) {
   State& all = state();
   std::lock_guard<std::mutex> lock(all.mutex);
   const auto includes = [&](const Clock& clock) { return time_of(clock, earlier.actor) >= earlier.time; };
-  return includes(all.host()) || includes(all.seen) ||
-         std::any_of(all.compute.begin(), all.compute.end(), [&](Actor actor) { return includes(all.clocks[actor]); });
+  if (includes(all.host()) || includes(all.seen)) return true;
+  if (owner != kHost) return includes(all.clocks[owner]);
+  return std::any_of(all.compute.begin(), all.compute.end(), [&](Actor actor) { return includes(all.clocks[actor]); });
 }
 
 void stream_is_gone(const void* stream) {

@@ -27,9 +27,9 @@ bool is_ordered(Epoch earlier, Actor actor);
 // Declares the actor a compute stream: it reuses memory that the host releases, in the order of launches.
 void computes(Actor actor);
 bool is_compute(Actor actor);
-// Whether memory that `earlier` uses may be reused: the host has seen its end, by a wait or a query, or it is ordered
-// before the next work on a compute stream.
-bool is_over(Epoch earlier);
+// Whether memory that `earlier` uses may be reused by work on `owner`: the host has seen its end, by a wait or a query, or
+// it is ordered before the owner's next work. Without an owner (kHost), before the next work on any compute stream.
+bool is_over(Epoch earlier, Actor owner);
 
 void stream_is_gone(const void* stream);
 void event_is_recorded(const void* event, const void* stream);

@@ -46,6 +46,11 @@ char* begin_of(const DenseTensor& tensor) {
   return static_cast<char*>(tensor.Holder()->ptr()) + tensor.meta().offset;
 }
 
+size_t alignment(const DenseTensor& tensor) {
+  const bool is_complex = tensor.dtype() == phi::DataType::COMPLEX64 || tensor.dtype() == phi::DataType::COMPLEX128;
+  return phi::SizeOf(tensor.dtype()) / (is_complex ? 2 : 1);
+}
+
 std::string text(const DenseTensor& tensor) {
   std::ostringstream out;
   out << phi::DataTypeToString(tensor.dtype()) << " [";
@@ -61,15 +66,26 @@ std::vector<Range> ranges_of(const Tensors& inputs, const Tensors& outputs) {
     for (size_t i = 0; i < tensors.size(); ++i)
       if (const DenseTensor* tensor = on_device(tensors[i]))
         ranges.push_back({begin_of(*tensor), extent(*tensor), writes,
-                          std::string("its ") + role + " " + std::to_string(i + 1) + " (" + text(*tensor) + ")"});
+                          std::string("its ") + role + " " + std::to_string(i + 1) + " (" + text(*tensor) + ")",
+                          alignment(*tensor)});
   };
   add(inputs, "input", false);
   add(outputs, "output", true);
   return ranges;
 }
 
+// The part of a range that an in-place kernel uses.
+Range reduced(Range range, const Tensors& outputs, const Part& part) {
+  const DenseTensor* tensor = on_device(outputs.front());
+  if (!tensor || range.address != begin_of(*tensor) || range.bytes != extent(*tensor)) return range;
+  range.address = begin_of(*tensor) + part.begin;
+  range.bytes = part.end - part.begin;
+  return range;
+}
+
 // After a launch: its accesses are ordered, and written memory is known to be written.
-void check_accesses(const Tensors& inputs, const Tensors& outputs, const void* stream, const Work& work) {
+void check_accesses(const Tensors& inputs, const Tensors& outputs, const std::optional<Part>& part, const void* stream,
+                    const Work& work) {
   for (const phi::TensorBase* output : outputs)
     if (const DenseTensor* tensor = on_device(output)) {
       name_origin(begin_of(*tensor), work);
@@ -80,7 +96,7 @@ void check_accesses(const Tensors& inputs, const Tensors& outputs, const void* s
     }
   const Epoch epoch = launch(actor_of(stream));
   const std::vector<Range> ranges = ranges_of(inputs, outputs);
-  for (const Range& range : ranges) check_order(range, epoch, work);
+  for (const Range& range : ranges) check_order(part ? reduced(range, outputs, *part) : range, epoch, work);
   if (!is_checked(kCheckMemory)) return;
   // Kernels may resize outputs, so all tensors are known before the first red zone is read.
   for (const Range& range : ranges) use_until(range);
@@ -239,7 +255,7 @@ class OpenLaunch {
 }  // namespace
 
 void run_kernel(const std::string& name, const void* stream, const Tensors& inputs, const Tensors& outputs,
-                const std::function<void()>& compute) {
+                const std::optional<Part>& part, const std::function<void()>& compute) {
   if (is_open) return compute();
   raise_postponed_finding();
   const Work work = work_of(name);
@@ -257,7 +273,7 @@ void run_kernel(const std::string& name, const void* stream, const Tensors& inpu
       run_with_fillers(inputs, outputs, unwritten, compute, work);
   }
   computes(actor_of(stream));
-  check_accesses(inputs, outputs, stream, work);
+  check_accesses(inputs, outputs, part, stream, work);
 }
 
 void use_memory(const std::string& name, const void* stream, const std::vector<Range>& ranges) {
@@ -304,7 +320,7 @@ void OperatorCheck::finish(const Tensors& outputs) {
       }
   const phi::CustomPlace place("npu", current_device());
   const auto* context = static_cast<phi::CustomContext*>(phi::DeviceContextPool::Instance().Get(place));
-  check_accesses(inputs_, outputs, context->stream(), work_);
+  check_accesses(inputs_, outputs, std::nullopt, context->stream(), work_);
 }
 
 }  // namespace checks

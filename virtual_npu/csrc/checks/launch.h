@@ -2,6 +2,7 @@
 // docs/device_checks.md.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,16 @@ namespace checks {
 
 using Tensors = std::vector<const phi::TensorBase*>;
 
+// Bytes of a tensor, counted from its first element.
+struct Part {
+  size_t begin, end;
+};
+
 // A kernel that can be computed again: the init check replaces unwritten elements of its inputs by several values, and
-// raises a finding if the results differ in more than copies of these elements. `stream` is the stream of its context.
+// raises a finding if the results differ in more than copies of these elements. `stream` is the stream of its context,
+// `part` the part of the first output that an in-place kernel uses.
 void run_kernel(const std::string& name, const void* stream, const Tensors& inputs, const Tensors& outputs,
-                const std::function<void()>& compute);
+                const std::optional<Part>& part, const std::function<void()>& compute);
 
 // A collective, a copy or other work on device memory that is launched on `stream`, or done by the host for nullptr.
 void use_memory(const std::string& name, const void* stream, const std::vector<Range>& ranges);

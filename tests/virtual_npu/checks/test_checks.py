@@ -97,7 +97,7 @@ ACTIVE_BEFORE = "import os, virtual_npu; virtual_npu.activate(); os.environ.upda
 )
 def test_bad_values_are_refused_in_the_plugin(run_python, variables, reason):
     done = run_python("-c", ACTIVE_BEFORE.format(variables))
-    assert done.returncode != 0
+    assert "not loaded: " in done.stderr  # Paddle then has no device npu
     assert reason in done.stderr
 
 

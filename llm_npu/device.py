@@ -25,6 +25,9 @@ ACCEPTED = (
 )
 
 
+CHECK_VARIABLE = "VIRTUAL_NPU_CHECK"
+
+
 @dataclass(frozen=True)
 class Device:
     """``name``: for paddle.set_device. ``reason``: one line about why this device was chosen. ``dry``: the
@@ -121,20 +124,24 @@ def decide(name: str, cards: VisibleCards, virtual_is_active: bool, virtual_coun
     return Device(f"npu:{int(index)}", kind, reason)
 
 
-def select(name: str) -> Device:
+def select(name: str, checks: str | None = None) -> Device:
     """Select ``name`` as the device of this process and its children, and return the device.
 
     Call it before paddle is imported; afterwards only the current device is accepted.
 
-    Raises UserError for an unavailable name or id (see ``decide``) and for an invalid variable of the virtual
-    NPU or the host kernels. Raises RuntimeError if the virtual NPU is not usable, or if paddle was imported
-    with another device.
+    ``checks``: the value of ``--check_device``, for VIRTUAL_NPU_CHECK.
+
+    Raises UserError for an unavailable name or id (see ``decide``), for an invalid variable of the virtual
+    NPU or the host kernels, and for ``checks`` on another device. Raises RuntimeError if the virtual NPU is
+    not usable, or if paddle was imported with another device.
     """
     machines.check()
     cards = find_cards()
     with caused_by_the_user():
         host_memory.choice()  # a bad one would be refused in the middle of the training
         device = decide(name, cards, virtual_npu.is_active(), virtual_npu.device_count())
+    if checks:
+        set_checks(checks, device.kind)
     if device.kind != "cpu" and (line := float_status.prepare()):
         device = replace(device, reason=f"{device.reason}; {line}")
     if device.kind == "virtual":
@@ -154,6 +161,24 @@ def select(name: str) -> Device:
     if device.kind == "card":
         os.environ[virtual_npu.LAUNCHED_DEVICE] = "npu"
     return device
+
+
+def set_checks(checks: str, kind: str) -> None:
+    """Sets VIRTUAL_NPU_CHECK for this process and those it starts."""
+    flag = f"--check_device {checks}"
+    if kind != "virtual":
+        device = "an Ascend card" if kind == "card" else "the CPU"
+        raise UserError(
+            f"{flag} needs the virtual NPU, but the device is {device}; set --device virtual_npu or remove it"
+        )
+    if os.environ.get("VIRTUAL_NPU_DRY") == "1":
+        raise UserError(
+            f"{flag} checks computed values and running work, but a dry run (VIRTUAL_NPU_DRY=1) computes "
+            "nothing; remove one of them"
+        )
+    if (other := os.environ.get(CHECK_VARIABLE) or checks) != checks:
+        raise UserError(f"{flag} contradicts {CHECK_VARIABLE}={other} of the environment; unset one of them")
+    os.environ[CHECK_VARIABLE] = checks
 
 
 def _card_plugin(site_packages: Path | None, environ: Mapping[str, str]) -> Path | None:

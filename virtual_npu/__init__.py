@@ -34,6 +34,8 @@ from .communication import (
 from .host_fallbacks import HostFallback, watch_host_fallbacks
 from .record import (
     NARROWER,
+    STEP_BEGINS,
+    STEP_ENDS,
     KernelRecord,
     card_dtypes,
     flush_journal,
@@ -47,12 +49,16 @@ from .record import (
     registered_dtypes,
     reset_kernel_record,
 )
-from .settings import aclnn_kernels, aclop_kernels, cann_level, card, device_count
+from .settings import CHECKS, aclnn_kernels, aclop_kernels, cann_level, card, checks, device_count
+from .synchronizations import begin_step, end_step
 
 __all__ = [
+    "CHECKS",
     "LAUNCHED_DEVICE",
     "LIBRARY",
     "NARROWER",
+    "STEP_BEGINS",
+    "STEP_ENDS",
     "AICPUWarning",
     "AICPUWarnings",
     "CommunicationTime",
@@ -62,12 +68,15 @@ __all__ = [
     "aclnn_kernels",
     "aclop_kernels",
     "activate",
+    "begin_step",
     "cann_level",
     "card",
     "card_dtypes",
+    "checks",
     "communication_time",
     "deactivate",
     "device_count",
+    "end_step",
     "environment",
     "flush_journal",
     "is_active",

@@ -48,7 +48,7 @@ def environment(base: Mapping[str, str] = os.environ, plugin: Path = PLUGIN_FOLD
         # Set even if it is the default, so the supplied package does not need its own default.
         "VIRTUAL_NPU_CANN": cann_level(base),
         LAUNCHED_DEVICE: "npu",
-        **(UNCACHED_MEMORY if checks(base) else {}),
+        **(UNCACHED_MEMORY if set(checks(base)) - {"sync"} else {}),
         **patch_variables(base),
     }
 

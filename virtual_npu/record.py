@@ -17,6 +17,7 @@ Placement = Literal["npu", "host", "aicpu"]
 Interface = Literal["aclnn", "aclop", ""]
 # dtypes that a card's cores do not support -> the supported dtype to cast to
 NARROWER = {"float64": "float32", "complex128": "complex64"}
+STEP_BEGINS, STEP_ENDS = "step begins", "step ends"  # marks in the journal
 
 
 class KernelRecord(NamedTuple):

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     # and set the environment variables that Paddle, the plugin and the libraries below read.
     arguments = config.read(argv)
     early = arguments.early
-    chosen = device.select(early.device)
+    chosen = device.select(early.device, early.check_device)
     reproducible.prepare(early.deterministic, chosen)
     if early.starts_ranks and chosen.dry:
         return all_ranks.start([PROGRAM, "train", *early.argv], early.nproc, early.output_dir / FOLDER)
@@ -111,13 +111,15 @@ def features() -> list:
     from llm_npu.parallel.features import AutoParallel, Overlap, Pipeline
     from llm_npu.parallel.sequence import SplitSequences
     from llm_npu.profiling.steps import Profile
+    from llm_npu.training.device_checks import DeviceChecks
     from llm_npu.training.dpo import DPO
     from llm_npu.training.dry_run.features import DryRun, Journal
     from llm_npu.training.expert_capacity import ExpertCapacity
 
     trainers = [DPO(), AutoParallel(), Pipeline(), SplitSequences(), ExpertParallel()]
     trainers += [ExpertCapacity(), Overlap()]
-    reports = [MachineCheck(), Deterministic(), Journal(), DryRun(), Summary(), Results(), BackendReport()]
+    reports = [MachineCheck(), Deterministic(), DeviceChecks(), Journal(), DryRun(), Summary(), Results()]
+    reports += [BackendReport()]
     observers = [Profile(), Comparison(), TensorDump(), NanInfCheck(), DtypeFeature()]
     observers += [VerifiedOperators(), AclErrors()]
     return [*trainers, *reports, *observers]

@@ -21,6 +21,7 @@ class Early:
     Attributes:
         argv: the command line, without the program's name.
         device: ``--device``.
+        check_device: ``--check_device``.
         nproc: the number of processes to start on this machine.
         profile_dir: the folder of ``--profile``.
         is_rank: whether a launcher has started this process.
@@ -28,6 +29,7 @@ class Early:
 
     argv: tuple[str, ...]
     device: str = "npu"
+    check_device: str | None = None
     nproc: int = 1
     max_restarts: int = 0
     output_dir: Path = Path(OUTPUT_DIR)
@@ -42,6 +44,7 @@ class Early:
         return cls(
             argv=tuple(argv),
             device=run.device,
+            check_device=run.check_device,
             nproc=run.nproc or 1,
             max_restarts=run.max_restarts,
             output_dir=output_dir,

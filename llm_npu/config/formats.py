@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 
+import virtual_npu
 from llm_npu.core.errors import UserError
 
 DEVICES = ("npu", "npu:card", "virtual_npu", "cpu")
@@ -30,6 +31,16 @@ def check_device(device: str) -> None:
     raise UserError(
         f"--device is {device}; accepted: npu, npu:N, npu:card, virtual_npu, virtual_npu:N or cpu{hint}"
     )
+
+
+def check_device_checks(checks: str) -> None:
+    """Accept one or more of race, init, memory and sync, separated by commas, each at most once."""
+    names = checks.split(",")
+    if len(set(names)) < len(names) or not set(names) <= set(virtual_npu.CHECKS):
+        raise UserError(
+            f"--check_device is {checks!r}; accepted: one or more of {', '.join(virtual_npu.CHECKS)}, "
+            "separated by commas, each once"
+        )
 
 
 def paddle_name(device: str) -> str:

@@ -14,7 +14,14 @@ from llm_npu.models.library import names
 from . import no_effect
 from .early import OUTPUT_DIR
 from .flag import NoEffect, flag
-from .formats import check_device, check_expert_overlap, dumped_steps, layer_range, profile_window
+from .formats import (
+    check_device,
+    check_device_checks,
+    check_expert_overlap,
+    dumped_steps,
+    layer_range,
+    profile_window,
+)
 
 
 @dataclass
@@ -218,6 +225,14 @@ class TrainingFlags:
         check_format=dumped_steps,
     )
     deterministic: bool = flag(False, "Make two runs bit-identical; docs/numerics.md lists the conditions.")
+    check_device: str | None = flag(
+        None,
+        "Errors to look for on the virtual NPU: race (accesses without an order), init (use of memory that "
+        "was never written), memory (bounds, use after free), sync (the host's waits for the device, by "
+        "line), or several, separated by commas. docs/device_checks.md explains them.",
+        check_format=check_device_checks,
+        comma_separated=True,
+    )
     check_dtypes: bool = flag(
         True, "Report tensors and operators with dtypes that the NPU's cores do not support."
     )

@@ -29,12 +29,12 @@ class GradientNorm:
     """Reads the norm from the clipping of ``optimizer``, which must already be wrapped for parallelism.
 
     Attributes:
-        last: the norm, a float32 tensor of one element; None without clipping by the global norm.
-        check: called with the norm before the gradients are clipped; may raise.
+        last: the norm, a number or a float32 tensor of one element; None without clipping by the global norm.
+        check: called with the norm before the gradients are clipped; returns it, read or not, or raises.
     """
 
-    def __init__(self, optimizer, check: Callable[[paddle.Tensor], None]):
-        self.last: paddle.Tensor | None = None
+    def __init__(self, optimizer, check: Callable[[paddle.Tensor], paddle.Tensor | float]):
+        self.last: paddle.Tensor | float | None = None
         self._check = check
         for clip in _clips(optimizer):
             name = CLIPS[type(clip).__name__]
@@ -45,7 +45,7 @@ class GradientNorm:
     def record(self, norm: paddle.Tensor) -> None:
         """Store the norm of a step; called when clipping has computed it."""
         self.last = norm
-        self._check(norm)
+        self.last = self._check(norm)
 
     def take(self) -> float:
         """Return the norm of the last step; NaN if there is none."""

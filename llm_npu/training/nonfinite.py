@@ -56,12 +56,14 @@ class Guard:
         if self._bad_loss:
             self._act("loss", losses)
 
-    def check_norm(self, norm: paddle.Tensor) -> None:
-        """Raise SkipStep or UserError if the global gradient norm is not finite."""
-        if not math.isfinite(float(norm)):
+    def check_norm(self, norm: paddle.Tensor) -> float:
+        """Return the global gradient norm. Raise SkipStep or UserError if it is not finite."""
+        value = float(norm)  # waits for the device, before the optimizer changes weights
+        if not math.isfinite(value):
             if not self._bad_loss:
-                self._act("norm of the gradients", [float(norm)])
+                self._act("norm of the gradients", [value])
             raise SkipStep
+        return value
 
     def around(self, optimizer) -> None:
         """Make the steps of ``optimizer`` skippable."""

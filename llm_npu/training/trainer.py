@@ -71,7 +71,7 @@ class PretrainTrainer(Checkpointing, Trainer):
         self.fused_adamw = fused_adamw
         self.settings = settings
         self.stop = StopOnSignal()
-        self.micro_batch_losses: list[paddle.Tensor] = []
+        self.micro_batch_losses: list[paddle.Tensor | float] = []  # numbers once the host has read them
         self.step_figures = np.zeros(len(self.FIGURES))
         self.step_tokens = 0
         self.gradient_norm: GradientNorm | ProgramNorm | None = None
@@ -150,9 +150,8 @@ class PretrainTrainer(Checkpointing, Trainer):
 
     def _own_step(self) -> tuple[float, ...]:
         """This rank's row for the finished step (`FinishedStep.of`)."""
-        loss = sum(
-            map(float, self.micro_batch_losses)
-        )  # each is already divided by the number of micro batches
+        # Each is already divided by the number of micro batches.
+        loss = sum(map(float, self.micro_batch_losses))
         norm = self.gradient_norm.take() if self.gradient_norm else float("nan")
         memory, signal = metrics.peak_memory(), self.stop.pending or 0
         skipped = self.scaler._cache_found_inf if self.do_grad_scaling else self.guard.take_skipped()
@@ -177,18 +176,23 @@ class PretrainTrainer(Checkpointing, Trainer):
     def _wrap_model(self, model, training=True):
         wrapped = super()._wrap_model(model, training)
         if training and self.gradient_norm is None:
-            check = (lambda norm: None) if self.do_grad_scaling else self.guard.check_norm
+            check = (lambda norm: norm) if self.do_grad_scaling else self.guard.check_norm
             self.gradient_norm = GradientNorm(self.optimizer, check)
             self.guard.around(self.optimizer)
         return wrapped
 
     def _check_loss_valid(self, loss):
-        """Replacement of the upstream check, which stops only the rank with the bad loss."""
+        """Replacement of the upstream check, which stops only the rank with the bad loss.
+
+        Reads the losses before the optimizer may change weights: the step's only wait for them.
+        """
         self._advice = out_of_memory.of_weights  # the optimizer is next
         if self.do_grad_scaling:
             return
-        self.guard.check_loss(sum(map(float, self.micro_batch_losses)))
-        if not paddle.isfinite(loss).all():
+        self.micro_batch_losses = list(map(float, self.micro_batch_losses))
+        own = sum(self.micro_batch_losses)
+        self.guard.check_loss(own)
+        if not math.isfinite(own):
             loss.set_value(paddle.zeros_like(loss))  # the sum over the steps since the last log
 
     def _bad_numbers(self) -> str:

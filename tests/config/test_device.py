@@ -6,7 +6,17 @@ import sys
 import paddle
 import pytest
 
-from llm_npu.device import Device, VisibleCards, decide, find_cards, select
+from llm_npu import config
+from llm_npu.core.errors import UserError
+from llm_npu.device import (
+    CHECK_VARIABLE,
+    Device,
+    VisibleCards,
+    decide,
+    find_cards,
+    select,
+    set_checks,
+)
 from virtual_npu.activation import LIBRARY, PLUGIN_FOLDER, SITE_FOLDER
 
 CARDS = VisibleCards(plugin=None, count=2, missing=())
@@ -218,3 +228,38 @@ def test_real_package_is_not_picked_up_when_the_virtual_one_is_forced(run_python
     assert result.stdout == os.path.join(SITE_FOLDER, "paddle_custom_device", "__init__.py") + "\n", (
         result.stderr
     )
+
+
+# ---- checks of the virtual NPU --
+
+
+@pytest.mark.parametrize("device", ["cpu", "card"])
+def test_checks_need_the_virtual_npu(device):
+    with pytest.raises(UserError, match="--check_device race needs the virtual NPU"):
+        set_checks("race", device)
+
+
+def test_checks_are_refused_in_dry_runs(monkeypatch):
+    monkeypatch.setenv("VIRTUAL_NPU_DRY", "1")
+    with pytest.raises(UserError, match="dry run"):
+        set_checks("race", "virtual")
+
+
+def test_checks_must_agree_with_the_environment(monkeypatch):
+    monkeypatch.setenv(CHECK_VARIABLE, "init")
+    with pytest.raises(UserError, match="VIRTUAL_NPU_CHECK=init"):
+        set_checks("race", "virtual")
+    set_checks("init", "virtual")
+    assert os.environ[CHECK_VARIABLE] == "init"
+
+
+@pytest.mark.parametrize("checks", ["rac", "race,race", "", "race, init"])
+def test_unknown_checks_are_refused(checks):
+    with pytest.raises(UserError, match="race, init, memory, sync"):
+        config.read(["--check_device", checks])
+
+
+def test_checks_in_a_file(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("check_device: [race, sync]\n")
+    assert config.read(["--config", str(file)]).early.check_device == "race,sync"

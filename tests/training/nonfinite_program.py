@@ -37,7 +37,7 @@ def spoil(kind: type, what: list[str]) -> None:
 
     Of what[0]: the "output" of a layer, or the "gradient" of its weight.
     """
-    train, hear = kind.training_step, kind._listen
+    train, hear = kind.training_step, kind._on_finished_step
     hooks = []
 
     def training_step(self, model, inputs, step_control=0):
@@ -54,7 +54,7 @@ def spoil(kind: type, what: list[str]) -> None:
             hooks.pop().remove()
         hear(self, step)
 
-    kind.training_step, kind._listen = training_step, listen
+    kind.training_step, kind._on_finished_step = training_step, listen
 
 
 def main(folder: Path, arguments: list[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
-from virtual_npu import call_marks
+from virtual_npu import STEP_BEGINS, STEP_ENDS, call_marks
 
 from . import journal
 
@@ -136,10 +136,10 @@ class _Reader:
 
     def mark(self, text: str) -> None:
         word, _, rest = text.partition(" ")
-        if text == journal.BEGIN:
+        if text == STEP_BEGINS:
             self.steps += 1
             self.step = self.steps
-        elif text == journal.END:
+        elif text == STEP_ENDS:
             self.step = 0
         elif word == call_marks.CALL:
             self.open = plain_json.loads(rest)

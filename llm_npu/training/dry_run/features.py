@@ -39,10 +39,11 @@ TERA = 1e12
 
 
 class Journal(Feature):
-    """Marks the steps in the journal, if enabled (VIRTUAL_NPU_JOURNAL)."""
+    """Marks the steps if there is a journal (VIRTUAL_NPU_JOURNAL) or --check_device has sync."""
 
     def takes_part(self, run: Run) -> bool:
-        return virtual_npu.journal_file() is not None
+        counts_waits = run.device.kind == "virtual" and "sync" in virtual_npu.checks()
+        return counts_waits or virtual_npu.journal_file() is not None
 
     def on_trainer(self, run: Run) -> None:
         run.trainer.add_callback(StepMarks())
@@ -118,10 +119,10 @@ class StepMarks(TrainerCallback):
                 call_marks.name_communicator(group.process_group)
 
     def on_step_begin(self, args, state, control, **kwargs):
-        virtual_npu.mark_journal(journal.BEGIN)
+        virtual_npu.begin_step()
 
     def on_step_end(self, args, state, control, **kwargs):
-        virtual_npu.mark_journal(journal.END)
+        virtual_npu.end_step()
 
 
 def _groups() -> dict:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from llm_npu.core.errors import UserError
 from llm_npu.core.untrusted import plain_json
+from virtual_npu import STEP_BEGINS, STEP_ENDS
 
 LONGEST = 1 << 20  # characters of a line
 MOST_AXES = 32
-BEGIN, END, GROUP = "step begins", "step ends", "group"
+GROUP = "group"
 SIZES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
     "int64": 8, "float64": 8, "complex64": 8, "complex128": 16,
@@ -175,10 +176,10 @@ def _read(lines: Iterable[str], name: str) -> Journal:
             elif what == "mark" and _text(event["text"]).startswith(f"{GROUP} "):
                 _, group, use = event["text"].split(" ")
                 groups[group] = use
-            elif what == "mark" and event["text"] == BEGIN:
+            elif what == "mark" and event["text"] == STEP_BEGINS:
                 step = RecordedStep(number)
                 steps.append(step)
-            elif what == "mark" and event["text"] == END and step:
+            elif what == "mark" and event["text"] == STEP_ENDS and step:
                 step.last = number
                 step = None
         except (ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError):

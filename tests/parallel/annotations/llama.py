@@ -98,7 +98,7 @@ def alone(precision: str, fused: bool = True, otherwise: int | None = None) -> d
 
 def norm_of(optimizer) -> GradientNorm:
     """That of the gradients, before they are clipped."""
-    return GradientNorm(optimizer, lambda _norm: None)
+    return GradientNorm(optimizer, lambda norm: norm)
 
 
 def own_rows(session: Session, rows: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@
 #include "bridge/kernel_entry.h"
 #include "bridge/thunks.h"
 #include "checks/launch.h"
+#include "checks/synchronizations.h"
 #include "dry/kernel.h"
 #include "kernels/one_thread_guard.h"
 #include "observe/aclop.h"
@@ -110,6 +111,7 @@ template <typename Arguments, typename Compute, typename Defer>
 void launch(KernelEntry& entry, const Arguments& arguments, const Compute& compute, const Defer& is_deferred) {
   if (!entry.generic && record_call(entry)) {
     report_host_fallback(entry, arguments);
+    if (config().counts_waits && entry.placement == Placement::kHost) checks::reads_on_host(inputs_of(arguments));
     if (entry.aclop) before_aclop(entry.name, entry.aclop);
     if (refuses_call(entry.name, entry.dtype))
       return allocate_outputs(entry, *arguments.context(), outputs_of(arguments));

@@ -10,6 +10,7 @@
 
 #include "paddle/phi/core/enforce.h"
 #include "checks/launch.h"
+#include "checks/synchronizations.h"
 #include "collectives/communicator.h"
 #include "collectives/reduction.h"
 #include "collectives/store.h"
@@ -110,6 +111,7 @@ C_Status destroy_comm(C_CCLComm communicator) {
 
 // The memory that a collective reads and writes, for the checks.
 void check_memory(CallKind kind, C_Stream stream, const void* send, size_t sent, const void* receive, size_t received) {
+  checks::queues_work();
   if (!config().checks) return;
   std::vector<checks::Range> ranges;
   if (sent) ranges.push_back({send, sent, false, "its input"});

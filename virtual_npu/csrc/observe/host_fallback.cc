@@ -1,9 +1,6 @@
 #include "observe/host_fallback.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -12,12 +9,12 @@
 #include <vector>
 
 #include "paddle/phi/core/enforce.h"
+#include "observe/python_module.h"
 #include "runtime/python.h"
 
 namespace virtual_npu {
 namespace {
 
-constexpr char kWarnings[] = "virtual_npu.aicpu_warnings";
 constexpr char kFallbacks[] = "virtual_npu.host_fallbacks";
 
 // The observer's argument. host_fallbacks.py has the same fields.
@@ -121,25 +118,6 @@ bool report_now_or_later(Fallback fallback, int reports) {
   return is_refused;
 }
 
-// The folder that contains the packages. This library is in virtual_npu/plugin.
-std::string folder_of_packages() {
-  Dl_info here{};
-  dladdr(reinterpret_cast<const void*>(&start_fallback_warnings), &here);
-  std::string path = here.dli_fname ? here.dli_fname : "";
-  for (int up = 0; up < 3; ++up) path.resize(std::min(path.size(), path.rfind('/')));
-  return path;
-}
-
-// Programs that activate the plugin only through their environment may be unable to import the package.
-Python::Object import_warnings(const Python& py) {
-  if (Python::Object module = py.import(kWarnings)) return module;
-  py.clear_error();
-  Python::Object folder = py.path_text(folder_of_packages().c_str());
-  if (folder) py.append(py.module_search_path("path"), folder);
-  if (folder) py.unref(folder);
-  return py.import(kWarnings);
-}
-
 }  // namespace
 
 std::atomic<int> fallback_reports{kNoFallbacks};
@@ -162,20 +140,7 @@ void FallbackCause::report(const KernelEntry& entry, int reports) const {
         entry.name, placement == Placement::kAicpu ? "AICPU" : "host", fallback.dtype));
 }
 
-void start_fallback_warnings() {
-  const Python& py = python();
-  if (!py.runs_on_this_thread()) return;
-  const int state = py.acquire();
-  Python::Object module = import_warnings(py);
-  Python::Object nothing = module ? py.call_method(module, "start", nullptr) : nullptr;
-  if (!nothing) {
-    std::fprintf(stderr, "virtual npu: no warnings about float64:\n");
-    py.print_error();
-  }
-  if (module) py.unref(module);
-  if (nothing) py.unref(nothing);
-  py.release(state);
-}
+void start_fallback_warnings() { start_python_module("aicpu_warnings", "no warnings about float64"); }
 
 }  // namespace virtual_npu
 

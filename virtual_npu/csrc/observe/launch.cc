@@ -5,6 +5,7 @@
 namespace virtual_npu {
 
 Launch::Launch(const std::string& name, phi::DataType dtype, Placement placement, int device, bool queues) {
+  if (config().counts_waits) queued_.emplace();
   if (profiler::recording() && !profiler::KernelSpan::open())
     span_.emplace(name, profiler::task_type(name, placement), device, queues);
   if (journal::is_kept() && !journal::Operator::open() && !queues)

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "paddle/phi/core/dense_tensor.h"
+#include "checks/synchronizations.h"
 #include "observe/journal.h"
 #include "observe/placement.h"
 #include "observe/profiler/recording.h"
 #include "observe/record.h"
+#include "runtime/config.h"
 
 namespace virtual_npu {
 
@@ -18,7 +20,7 @@ namespace virtual_npu {
 class Launch {
  public:
   // Whether there are observers; otherwise launches need no tensors.
-  static bool is_observed() { return profiler::recording() || journal::is_kept(); }
+  static bool is_observed() { return profiler::recording() || journal::is_kept() || config().counts_waits; }
 
   // `queues`: only enqueues work on a stream, which does not count as device work.
   Launch(const std::string& name, phi::DataType dtype, Placement placement, int device, bool queues = false);
@@ -48,6 +50,7 @@ class Launch {
 
  private:
   RecordPause pause_;
+  std::optional<checks::QueuedWork> queued_;
   std::optional<profiler::KernelSpan> span_;
   std::optional<journal::Operator> line_;
 };

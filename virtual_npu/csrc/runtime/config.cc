@@ -69,18 +69,16 @@ Card card() {
   throw refusal("VIRTUAL_NPU_CARD", text, "910b, 910c or 950");
 }
 
-unsigned checks() {
+void read_checks(Config* config) {
   const char* value = value_of("VIRTUAL_NPU_CHECK");
-  unsigned chosen = 0;
   std::istringstream names(value ? value : "");
   for (std::string name; std::getline(names, name, ',');) {
-    if (name == "race") chosen |= kCheckRace;
-    else if (name == "init") chosen |= kCheckInit;
-    else if (name == "memory") chosen |= kCheckMemory;
-    else if (name == "sync") chosen |= kCheckSync;
+    if (name == "race") config->checks |= kCheckRace;
+    else if (name == "init") config->checks |= kCheckInit;
+    else if (name == "memory") config->checks |= kCheckMemory;
+    else if (name == "sync") config->counts_waits = true;
     else throw refusal("VIRTUAL_NPU_CHECK", value, "a list of race, init, memory and sync, separated by commas");
   }
-  return chosen;
 }
 
 Config read() {
@@ -100,7 +98,7 @@ Config read() {
     config.devices = int(devices);
   }
   config.dry = flag("VIRTUAL_NPU_DRY", false);
-  config.checks = checks();
+  read_checks(&config);
   if (value_of("VIRTUAL_NPU_DEFER")) {
     const char* accepted = "a whole number from 1 to 1e6, the seed of the order";
     const double seed = number("VIRTUAL_NPU_DEFER", accepted);
@@ -108,11 +106,11 @@ Config read() {
       throw refusal("VIRTUAL_NPU_DEFER", value_of("VIRTUAL_NPU_DEFER"), accepted);
     config.defer = unsigned(seed);
   }
-  if (config.defer && (config.dry || config.checks || value_of("VIRTUAL_NPU_JOURNAL")))
+  if (config.defer && (config.dry || config.checks || config.counts_waits || value_of("VIRTUAL_NPU_JOURNAL")))
     throw std::invalid_argument(
         "VIRTUAL_NPU_DEFER computes kernels after their launch, so it cannot be combined with VIRTUAL_NPU_DRY, "
         "VIRTUAL_NPU_CHECK or VIRTUAL_NPU_JOURNAL. Unset one of them.");
-  if (config.dry && config.checks)
+  if (config.dry && (config.checks || config.counts_waits))
     throw std::invalid_argument(
         "VIRTUAL_NPU_CHECK checks computed values and running work; VIRTUAL_NPU_DRY=1 does not compute. Unset one of them.");
   if (const char* journal = value_of("VIRTUAL_NPU_JOURNAL")) config.journal = journal;

@@ -8,7 +8,7 @@ namespace virtual_npu {
 enum class Card { k910B, k910C, k950 };
 
 // Bits of Config::checks.
-enum Check : unsigned { kCheckRace = 1, kCheckInit = 2, kCheckMemory = 4, kCheckSync = 8 };
+enum Check : unsigned { kCheckRace = 1, kCheckInit = 2, kCheckMemory = 4 };
 
 struct Config {
   int devices = 8;             // VIRTUAL_NPU_DEVICES: 1..16 (Paddle keeps memory statistics for 16 devices)
@@ -17,7 +17,8 @@ struct Config {
   bool bridge = true;          // VIRTUAL_NPU_BRIDGE: run Paddle's CPU kernels as npu kernels
   bool trace = false;          // VIRTUAL_NPU_TRACE: print every kernel call
   unsigned defer = 0;          // VIRTUAL_NPU_DEFER: the seed of runtime/deferral.h; 0: kernels compute at their launch
-  unsigned checks = 0;         // VIRTUAL_NPU_CHECK: the checks of checks/, bits of Check
+  unsigned checks = 0;         // VIRTUAL_NPU_CHECK: the checks of memory accesses, bits of Check
+  bool counts_waits = false;   // VIRTUAL_NPU_CHECK=sync: count the waits of the host, checks/synchronizations.h
   bool warns = true;           // VIRTUAL_NPU_AICPU_WARNINGS: warn about float64; aicpu_warnings.py reads it as well
   bool dry = false;            // VIRTUAL_NPU_DRY: account for memory and operators without computing
   std::string journal;         // VIRTUAL_NPU_JOURNAL: the file of observe/journal.h, or empty

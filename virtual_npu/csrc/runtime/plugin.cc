@@ -10,11 +10,13 @@
 #include "bridge/calling_convention.h"
 #include "bridge/install.h"
 #include "checks/launch.h"
+#include "checks/synchronizations.h"
 #include "collectives/interface.h"
 #include "dry/known_values.h"
 #include "observe/copy.h"
 #include "observe/host_fallback.h"
 #include "observe/profiler/interface.h"
+#include "observe/python_module.h"
 #include "runtime/config.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
@@ -78,11 +80,13 @@ C_Status host_memory_deallocate(const C_Device, void* address, size_t) {
   return C_SUCCESS;
 }
 C_Status copy_to_device(const C_Device device, void* to, const void* from, size_t size) {
+  checks::synchronizes(checks::Wait::kCopyToDevice, size);
   observe_copy(kHostToDevice, device->id, size,
                [=] { config().dry ? dry::to_device(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
 }
 C_Status copy_to_host(const C_Device device, void* to, const void* from, size_t size) {
+  checks::synchronizes(checks::Wait::kCopyToHost, size);
   observe_copy(kDeviceToHost, device->id, size,
                [=] { config().dry ? dry::to_host(to, from, size) : copy_bytes(to, from, size); });
   return C_SUCCESS;
@@ -211,6 +215,7 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
   try {
     if (config().bridge) install_bridge();
     if (config().warns) start_fallback_warnings();
+    if (config().counts_waits) start_python_module("synchronizations", "no counts of synchronizations");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "virtual npu: not loaded: %s\n", error.what());
     params->device_type = nullptr;

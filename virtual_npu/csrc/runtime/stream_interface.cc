@@ -9,6 +9,7 @@
 #include "paddle/phi/core/enforce.h"
 #include "checks/clocks.h"
 #include "checks/launch.h"
+#include "checks/synchronizations.h"
 #include "dry/known_values.h"
 #include "observe/copy.h"
 #include "runtime/config.h"
@@ -134,6 +135,7 @@ C_Status query_event(const C_Device, C_Event event) {
 }
 
 C_Status synchronize_device(const C_Device device) {
+  checks::synchronizes(checks::Wait::kDevice);
   return waited([&] {
     const auto streams = streams_on(device->id);
     for (const auto& stream : streams) stream->wait_for(stream->last(), 1e9);
@@ -142,12 +144,14 @@ C_Status synchronize_device(const C_Device device) {
   });
 }
 C_Status synchronize_stream(const C_Device, C_Stream stream) {
+  checks::synchronizes(checks::Wait::kStream);
   return waited([&] {
     if (stream) stream->stream->drain();
     if (config().checks) checks::host_waits_for_stream(stream);
   });
 }
 C_Status synchronize_event(const C_Device, C_Event event) {
+  checks::synchronizes(checks::Wait::kEvent);
   return waited([&] {
     mark_of(event).wait();
     if (config().checks) checks::host_waits_for_event(event);
@@ -191,6 +195,7 @@ void finish_deferred_work(int device) {
 }
 
 void copy_on_device(C_Stream stream, int device, void* to, const void* from, size_t size) {
+  checks::queues_work();
   if (config().checks)
     checks::use_memory(kDeviceToDevice, stream, {{from, size, false, "device memory"}, {to, size, true, "device memory"}});
   const auto copy = [=] {

@@ -7,7 +7,7 @@ from benchmarks.checks import Program, Result, table
 from paddle_fused import command_line
 
 PROGRAMS = checks.programs()
-NUMBERS = {"race": 10, "init": 8, "memory": 7}  # at least
+NUMBERS = {"race": 10, "init": 8, "memory": 7, "sync": 5}  # at least
 
 
 @pytest.mark.parametrize("check", NUMBERS)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 PAGE = ROOT / "docs/device_checks.md"
 SMALL = "--max_steps 2 --num_hidden_layers 1 --max_seq_length 32 --per_device_train_batch_size 2"
 RACE, FIX = (block.text for block in document_commands.blocks(PAGE) if block.language == "python")
-IN_TRAINING, OF_A_PROGRAM, ON_TWO_RANKS = document_commands.commands(PAGE)
+IN_TRAINING, OF_A_PROGRAM, ON_TWO_RANKS, LATE, PLANTED = document_commands.commands(PAGE)
 
 
 def run(run_python, command, folder):
@@ -56,6 +56,20 @@ def test_the_race_and_its_fix(run_python, tmp_path, program):
         assert done.returncode in ON_TWO_RANKS.exit_codes, logs
         assert re.search(rf"VIRTUAL_NPU_CHECK \(race\).*averaged_loss.py:{line + 1}\b", logs)
     assert ("VIRTUAL_NPU_CHECK" in logs) == (program == "race"), os.listdir(tmp_path)
+
+
+def test_late_starts_keep_the_losses(run_python, tmp_path):
+    losses = []
+    for variables in (LATE.text.partition("python ")[0], ""):
+        command = LATE.text.partition("python ")[2].replace("scripts/", f"{ROOT}/scripts/")
+        done = run(run_python, f"{variables}python {command} {SMALL} --output_dir run{len(losses)}", tmp_path)
+        assert done.returncode == 0, done.stderr
+        losses.append(re.findall(r"^step .*?: (loss \S+)", done.stdout, re.MULTILINE))
+    assert losses[0] == losses[1] != []
+
+
+def test_the_planted_bugs_are_a_benchmark():
+    assert PLANTED.text == "python -m benchmarks checks"  # tests/virtual_npu/checks runs its programs
 
 
 def test_the_picture_is_there():

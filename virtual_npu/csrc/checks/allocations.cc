@@ -38,8 +38,16 @@ struct Freed {
   std::string by;  // the program line
 };
 
+// Memory that was released while work on another stream used it.
+struct EarlyRelease {
+  Epoch work;
+  Actor owner;
+  std::string text;
+};
+
 struct Memory {
   std::mutex mutex;
+  std::vector<EarlyRelease> early_releases;
   std::map<const char*, Allocation> allocations;
   std::map<const char*, Freed> freed;
   std::deque<const char*> quarantine;  // in the order of release
@@ -103,21 +111,23 @@ void track(void* address, size_t bytes) {
 std::vector<Block> untrack(void* address, size_t bytes) {
   const auto* at = static_cast<char*>(address);
   Memory& all = memory();
-  std::string pending, origin = "unknown work";
+  std::string origin = "unknown work";
   size_t written = 0;
   std::vector<Block> reusable;
   {
     std::lock_guard<std::mutex> lock(all.mutex);
     const auto entry = all.allocations.find(at);
     if (entry == all.allocations.end()) return {{address, bytes}};
+    const std::string line = is_checked(kCheckMemory) ? source_line_without_waiting() : "";
     for (const Access& access : entry->second.accesses)
       if (is_checked(kCheckMemory) && access.epoch.actor != kHost && !is_over(access.epoch, entry->second.owner))
-        pending = *access.work;
+        all.early_releases.push_back({access.epoch, entry->second.owner,
+                                      (line.empty() ? "" : " at " + line) + " while " + *access.work});
     if (is_checked(kCheckMemory) && entry->second.used > 0) written = written_behind(at, entry->second);
     if (written > 0 && entry->second.origin) origin = *entry->second.origin;
     all.allocations.erase(entry);
     if (!is_checked(kCheckMemory)) return {{address, bytes}};
-    all.freed[at] = {bytes, source_line_without_waiting()};
+    all.freed[at] = {bytes, line};
     all.quarantine.push_back(at);
     all.quarantined += bytes;
     while (all.quarantined > kQuarantine) {
@@ -132,13 +142,25 @@ std::vector<Block> untrack(void* address, size_t bytes) {
   if (written > 0)
     raise_at_next_launch("memory", "something wrote " + std::to_string(written) + " bytes behind the end of a tensor that " +
                                        origin + " allocated, before it was freed. " + kBehindTheEnd);
-  if (!pending.empty()) {
-    const std::string line = source_line_without_waiting();
-    raise_at_next_launch("memory", "memory is freed" + (line.empty() ? "" : " at " + line) + " while " + pending +
-                                       " still uses it on its stream. Keep the tensor until the work is done: wait "
-                                       "for its task or for an event of its stream first.");
-  }
   return reusable;
+}
+
+void check_reuse(Actor stream, const Work& work) {
+  std::string text;
+  {
+    Memory& all = memory();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    auto& releases = all.early_releases;
+    const auto is_harmless = [](const EarlyRelease& release) { return is_over(release.work, release.owner); };
+    releases.erase(std::remove_if(releases.begin(), releases.end(), is_harmless), releases.end());
+    for (const EarlyRelease& release : releases)
+      if (release.owner == stream || release.owner == kHost) text = release.text;
+    if (text.empty()) return;
+    releases.clear();
+  }
+  raise_finding("memory", *work + " may reuse memory that is freed" + text +
+                              " still uses it on its stream. Keep the tensor until the work is done: wait for its task "
+                              "or for an event of its stream first.");
 }
 
 void check_bounds(const Range& range, const Work& work) {

@@ -29,6 +29,10 @@ void track(void* address, size_t bytes);
 // Returns the blocks that the allocator may reuse now: freed memory stays in quarantine for some time.
 std::vector<Block> untrack(void* address, size_t bytes);
 
+// Raises a finding of the memory check if new work on a stream may reuse memory that other work still uses: memory of this
+// stream that was released without a wait since. Allocators reuse it in the order of this stream.
+void check_reuse(Actor stream, const Work& work);
+
 // A range of device memory that work uses. `tensor` describes it: "its input 1 (float32 [2, 3])".
 struct Range {
   const void* address;

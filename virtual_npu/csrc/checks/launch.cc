@@ -259,6 +259,7 @@ void run_kernel(const std::string& name, const void* stream, const Tensors& inpu
   if (is_open) return compute();
   raise_postponed_finding();
   const Work work = work_of(name);
+  if (is_checked(kCheckMemory)) check_reuse(actor_of(stream), work);
   check_all_bounds(inputs, {}, work);
   std::vector<const DenseTensor*> unwritten;
   if (is_checked(kCheckInit) && !draws_random_numbers(name))
@@ -280,7 +281,10 @@ void use_memory(const std::string& name, const void* stream, const std::vector<R
   const Work work = work_of(name);
   const Epoch epoch = launch(stream ? actor_of(stream) : kHost);
   for (const Range& range : ranges) {
-    if (is_checked(kCheckMemory)) check_bounds(range, work);
+    if (is_checked(kCheckMemory)) {
+      check_bounds(range, work);
+      use_until(range);  // a later kernel may see the memory as a smaller tensor
+    }
     check_order(range, epoch, work);
   }
 }

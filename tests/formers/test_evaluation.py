@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 *FUSED, _, _ = front_ends.of_page("train")
 PROGRAMS = TESTS / "upstream/programs"
-# The weights stay those of the model. One rank and two evaluate batches of the same rows.
+# The weights do not change. One rank and two evaluate batches of the same rows.
 STILL = {"max_steps": 1, "eval_steps": 1, "learning_rate": 1.0e-12, "min_lr": 0.0, "warmup_ratio": 0.0}
 STILL |= {"gradient_accumulation_steps": 1, "per_device_eval_batch_size": 2}
 

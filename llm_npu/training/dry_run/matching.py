@@ -1,4 +1,4 @@
-"""Matches the collectives of all ranks of a dry run, of which each is represented by a rank that ran.
+"""Matches the collectives of all ranks of a dry run. A rank that ran represents each of them.
 
     match(world).summary()
 

@@ -1,8 +1,8 @@
 """Transfers whose order or peers depend on a rank's place in its group, as one collective each.
 
-An all-to-all in pairwise rounds and a step of a ring are other sends and receives on every rank, so those of
-one rank do not show those of the others. In a dry run they are recorded as one ``all_to_all``, with the parts
-of every rank, and one ``shift``, to the next rank.
+An all-to-all in pairwise rounds and a step of a ring send and receive differently on every rank, so the
+transfers of one rank do not determine the others. In a dry run they are recorded as one ``all_to_all``,
+with the parts of every rank, and one ``shift``, to the next rank.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def compare(real: journal.Journal, alone: journal.Journal) -> None:
 
 @pytest.mark.paddlenlp
 def test_the_memory_of_each_role_is_that_of_real_ranks(run_python, tmp_path, inputs):
-    """Of 8 ranks. With sharding, ranks own different weights, so those of the first have its memory."""
+    """Of 8 ranks. With sharding, ranks own different weights, so the first ranks are compared."""
     arguments = {**TENSOR, **PIPELINE, "nproc": 8, "sharding": "stage1"}
     real = trained(run_python, tmp_path / "real", inputs, dry=False, **arguments)
     alone = trained(run_python, tmp_path / "dry", inputs, dry=True, **arguments)

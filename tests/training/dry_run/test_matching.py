@@ -1,4 +1,4 @@
-"""The matcher finds what does not match among 1,024 ranks, of which one of each stage has a journal."""
+"""The matcher finds mismatches among 1,024 ranks. One rank of each stage has a journal."""
 
 import json
 from pathlib import Path

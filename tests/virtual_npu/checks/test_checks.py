@@ -15,7 +15,7 @@ import json
 import paddle
 
 paddle.set_device("npu")
-found = []
+findings = []
 
 
 def observe(work):
@@ -23,7 +23,7 @@ def observe(work):
         work()
     except RuntimeError as error:
         if "VIRTUAL_NPU_CHECK" in str(error):
-            found.append(str(error))
+            findings.append(str(error))
 
 
 def uninitialized():
@@ -42,7 +42,7 @@ def unordered():
 
 for work in (uninitialized, beyond, unordered):
     observe(work)
-print(json.dumps(found))
+print(json.dumps(findings))
 """
 LINES = [
     ONE_BUG_EACH[: ONE_BUG_EACH.index(text)].count("\n") + 1 for text in ("empty", "as_str", "written + 1")

@@ -78,6 +78,14 @@ void call_bridged(const KernelEntry& entry, const Slot* arguments, const double*
   cpu.finish();
 }
 
+// A call in dygraph's form.
+void call_typed(const KernelEntry& entry, const Slot* slots, const double* floats) {
+  if (entry.native)
+    call_function(entry.variadic_function, slots, floats);
+  else
+    call_bridged(entry, slots, floats);
+}
+
 // Waits for earlier work on the kernel's stream, unless the kernel itself only enqueues work.
 void keep_order(const KernelEntry& entry, const phi::DeviceContext* context) {
   if (!any_stream_is_busy() || entry.queues) return;
@@ -148,13 +156,7 @@ bool defer(KernelEntry& entry, const Slot* slots, const double* floats) {
     std::optional<paddle_fused::kernels::OneThreadGuard> one_thread;
     if (entry.one_thread) one_thread.emplace();
     const RecordPause pause;
-    if (entry.native) {
-      Slot arguments[kSlots];
-      std::copy(call->slots(), call->slots() + kSlots, arguments);
-      call_function(entry.variadic_function, arguments, call->floats());
-    } else {
-      call_bridged(entry, call->slots(), call->floats());
-    }
+    call_typed(entry, call->slots(), call->floats());
     call->deliver();
   });
   return true;
@@ -216,11 +218,7 @@ extern "C" void virtual_npu_bridge_entry(int number, const virtual_npu::Register
   for (int i = 0; i < used; ++i)
     slots[i] = i < kIntegerRegisters ? registers->integers[i] : stack_arguments[i - kIntegerRegisters];
   if (entry.without_tensors) return call_function(entry.variadic_function, slots, registers->floats);
-  const auto compute = [&] {
-    if (entry.native)
-      call_function(entry.variadic_function, slots, registers->floats);
-    else
-      call_bridged(entry, slots, registers->floats);
-  };
-  launch(entry, TypedArguments(entry.signature, slots), compute, [&] { return defer(entry, slots, registers->floats); });
+  const double* floats = registers->floats;
+  launch(entry, TypedArguments(entry.signature, slots), [&] { call_typed(entry, slots, floats); },
+         [&] { return defer(entry, slots, floats); });
 }

@@ -6,6 +6,8 @@
 
 #include "bridge/arguments.h"
 #include "bridge/random_kernels.h"
+#include "bridge/views.h"
+#include "observe/host_fallback.h"
 #include "paddle/phi/common/int_array.h"
 #include "paddle/phi/common/scalar.h"
 #include "paddle/phi/core/device_context.h"
@@ -16,37 +18,35 @@ namespace {
 using phi::AttributeType;
 using phi::DenseTensor;
 
-const DenseTensor* as_dense(const phi::TensorBase* tensor) {
-  return DenseTensor::classof(tensor) ? static_cast<const DenseTensor*>(tensor) : nullptr;
+// Rows and arrays of tensors are not deferred.
+bool can_own(ArgumentKind kind) {
+  return kind == ArgumentKind::kTensor || kind == ArgumentKind::kOptionalTensor || kind == ArgumentKind::kTensorList ||
+         kind == ArgumentKind::kOptionalTensorList || kind == ArgumentKind::kAnyTensorList;
 }
 
-bool is_in_device_memory(const DenseTensor& tensor) {
-  return tensor.Holder() && tensor.place().GetType() == phi::AllocationType::CUSTOM;
+bool can_defer_input(const phi::TensorBase* input) {
+  if (!input) return true;
+  const DenseTensor* tensor = dense(input);
+  return tensor && (tensor->Holder() ? on_npu(tensor->Holder()) : tensor->numel() <= 0);
 }
 
-bool can_defer_input(const phi::TensorBase* tensor) {
-  if (!tensor) return true;
-  const DenseTensor* dense = as_dense(tensor);
-  return dense && (is_in_device_memory(*dense) || (!dense->Holder() && dense->numel() <= 0));
+bool can_defer_output(const phi::TensorBase* output) {
+  if (!output) return true;
+  const DenseTensor* tensor = dense(output);
+  if (!tensor || tensor->dims().size() < 0 || tensor->dtype() == phi::DataType::UNDEFINED) return false;
+  if (tensor->Holder() && !on_npu(tensor->Holder())) return false;
+  for (int i = 0; i < tensor->dims().size(); ++i)
+    if (tensor->dims()[i] < 0) return false;
+  return tensor->meta().is_contiguous();
 }
-
-bool can_defer_output(const phi::TensorBase* tensor) {
-  if (!tensor) return true;
-  const DenseTensor* dense = as_dense(tensor);
-  if (!dense || dense->dims().size() < 0 || dense->dtype() == phi::DataType::UNDEFINED) return false;
-  if (dense->Holder() && !is_in_device_memory(*dense)) return false;
-  for (int i = 0; i < dense->dims().size(); ++i)
-    if (dense->dims()[i] < 0) return false;
-  return dense->meta().is_contiguous();
-}
-
-bool can_own(AttributeType type) { return type != AttributeType::UNDEFINED; }
 
 bool can_defer(const KernelEntry& entry, const TensorPointers& inputs, const TensorPointers& outputs) {
   if (entry.queues || entry.view || entry.without_tensors || draws_random_numbers(entry.name) || outputs.empty())
     return false;
+  const auto& kinds = entry.signature.inputs;
   const auto& attributes = entry.signature.attributes;
-  return std::all_of(attributes.begin(), attributes.end(), can_own) &&
+  return std::all_of(kinds.begin(), kinds.end(), can_own) &&
+         std::count(attributes.begin(), attributes.end(), AttributeType::UNDEFINED) == 0 &&
          std::all_of(inputs.begin(), inputs.end(), can_defer_input) &&
          std::all_of(outputs.begin(), outputs.end(), can_defer_output);
 }
@@ -57,7 +57,7 @@ const void* DeferredCall::own_tensor(const phi::TensorBase* tensor) {
   if (!tensor) return nullptr;
   for (const auto& [callers, own] : tensors_)
     if (callers == tensor) return own.get();
-  return tensors_.emplace_back(tensor, std::make_shared<DenseTensor>(*as_dense(tensor))).second.get();
+  return tensors_.emplace_back(tensor, std::make_shared<DenseTensor>(*dense(tensor))).second.get();
 }
 
 const void* DeferredCall::own_input(ArgumentKind kind, const void* argument) {
@@ -82,7 +82,7 @@ const void* DeferredCall::own_input(ArgumentKind kind, const void* argument) {
       return optional.is_initialized() ? keep(paddle::optional<List>(own_list(*optional)))
                                        : keep(paddle::optional<List>());
     }
-    default: {  // kAnyTensorList; can_defer has refused the others
+    default: {  // kAnyTensorList; see can_own
       std::vector<const phi::TensorBase*> own;
       for (const phi::TensorBase* tensor : *static_cast<const std::vector<const phi::TensorBase*>*>(argument))
         own.push_back(static_cast<const DenseTensor*>(own_tensor(tensor)));
@@ -129,7 +129,7 @@ std::shared_ptr<DeferredCall> DeferredCall::of(const KernelEntry& entry, const u
   for (const phi::TensorBase* output : outputs)
     if (output) arguments.context()->Alloc(const_cast<phi::TensorBase*>(output), output->dtype());
   auto call = std::make_shared<DeferredCall>();
-  std::copy(floats, floats + 8, call->floats_);
+  std::copy(floats, floats + kFloatRegisters, call->floats_);
   const auto slot_of = [](const void* pointer) { return reinterpret_cast<uint64_t>(pointer); };
   uint64_t* slot = call->slots_;
   *slot++ = *slots++;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bridge/kernel_entry.h"
+#include "bridge/thunks.h"
 
 namespace virtual_npu {
 
@@ -35,7 +36,7 @@ class DeferredCall {
   }
 
   uint64_t slots_[Signature::kMaxIntegerSlots] = {};
-  double floats_[8] = {};
+  double floats_[kFloatRegisters] = {};
   std::vector<std::pair<const phi::TensorBase*, std::shared_ptr<phi::DenseTensor>>> tensors_;
   std::vector<Output> outputs_;
   std::vector<std::shared_ptr<void>> kept_;

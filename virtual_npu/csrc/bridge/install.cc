@@ -62,6 +62,20 @@ void route(Kernel* kernel, int number) {
   kernel->variadic_fn_ = thunk_address(number);
 }
 
+// Routes a kernel that is written for npu tensors. Returns nullptr if the bridge cannot pass its arguments.
+KernelEntry* observe_native(const std::string& name, DataType dtype, Kernel* kernel) {
+  Signature signature;
+  if (!signature.read(kernel->args_def()) || entry_count() == VIRTUAL_NPU_THUNKS) return nullptr;
+  const int number = entry_count();
+  KernelEntry& entry = new_entry(name, dtype);
+  entry.native = true;
+  entry.function = kernel->fn_;
+  entry.variadic_function = kernel->variadic_fn_;
+  entry.signature = std::move(signature);
+  route(kernel, number);
+  return &entry;
+}
+
 void replace_backend(Kernel* kernel, Backend from) {
   for (auto& input : kernel->args_def_.input_defs_)
     if (input.backend == from) input.backend = npu_backend();
@@ -146,22 +160,10 @@ class Installer {
     const KernelKey npu(npu_backend(), key.layout(), key.dtype());
     if (kernels_.count(npu) || has_plugin_kernel(npu)) return;
     Kernel kernel(generic);
-    if (config().checks) check_generic(&kernel, key.dtype());
+    if (config().checks && kernel.kernel_registered_type_ == phi::KernelRegisteredType::FUNCTION)
+      if (KernelEntry* entry = observe_native(name_, key.dtype(), &kernel)) entry->generic = true;
     replace_backend(&kernel, Backend::CUSTOM);
     added_.emplace_back(npu, kernel);
-  }
-
-  void check_generic(Kernel* kernel, DataType dtype) {
-    Signature signature;
-    if (!signature.read(kernel->args_def()) || entry_count() == VIRTUAL_NPU_THUNKS) return;
-    if (kernel->kernel_registered_type_ != phi::KernelRegisteredType::FUNCTION) return;
-    const int number = entry_count();
-    KernelEntry& entry = new_entry(name_, dtype);
-    entry.native = entry.generic = true;
-    entry.function = kernel->fn_;
-    entry.variadic_function = kernel->variadic_fn_;
-    entry.signature = std::move(signature);
-    route(kernel, number);
   }
 
   const std::string& name_;
@@ -174,17 +176,8 @@ class Installer {
 void record_plugin_kernels() {
   for (auto& [name, kernels] : phi::CustomKernelMap::Instance().kernels_) {
     for (auto& [key, kernel] : kernels) {
-      if (key.backend() != npu_backend() || entry_count() == VIRTUAL_NPU_THUNKS) continue;
-      Signature signature;
-      if (!signature.read(kernel.args_def())) continue;
-      const int number = entry_count();
-      KernelEntry& entry = new_entry(name, key.dtype());
-      entry.native = true;
-      entry.queues = queues_its_work(name);
-      entry.function = kernel.fn_;
-      entry.variadic_function = kernel.variadic_fn_;
-      entry.signature = std::move(signature);
-      route(&kernel, number);
+      if (key.backend() != npu_backend()) continue;
+      if (KernelEntry* entry = observe_native(name, key.dtype(), &kernel)) entry->queues = queues_its_work(name);
     }
   }
 }

@@ -59,23 +59,28 @@ Memory& memory() {
   return *memory;
 }
 
-// The bytes written behind the tensors of an allocation, up to the end of its red zone. Paddle rounds sizes up to 512
-// bytes; larger remainders may belong to other tensors.
+// The bytes written behind the tensors of an allocation, up to the end of its red zone. Remainders that are larger
+// than Paddle's rounding may belong to other tensors.
 size_t written_behind(const char* address, const Allocation& allocation) {
-  constexpr size_t kRounding = 512;
   const size_t from = allocation.bytes - allocation.used < kRounding ? allocation.used : allocation.bytes;
   return overwritten(address + from, allocation.bytes + kRedZone - from, from);
 }
 
+// The block of `map` that contains the address, or its end.
 template <typename Map>
-auto* find(Map& map, const void* address) {
+auto find(Map& map, const void* address) {
   const auto* at = static_cast<const char*>(address);
-  auto next = map.upper_bound(at);
-  if (next == map.begin()) return static_cast<decltype(&next->second)>(nullptr);
-  --next;
-  return at < next->first + next->second.bytes ? &next->second : nullptr;
+  const auto next = map.upper_bound(at);
+  if (next == map.begin()) return map.end();
+  const auto block = std::prev(next);
+  return at < block->first + block->second.bytes ? block : map.end();
 }
 
+// The allocation that contains the address, or nullptr. The caller holds the mutex.
+Allocation* allocation_of(const void* address) {
+  const auto block = find(memory().allocations, address);
+  return block == memory().allocations.end() ? nullptr : &block->second;
+}
 
 constexpr char kBehindTheEnd[] =
     "Compare the sizes of custom operators and of copies to raw addresses with the tensor's.";
@@ -174,16 +179,17 @@ void check_bounds(const Range& range, const Work& work) {
     Memory& all = memory();
     std::lock_guard<std::mutex> lock(all.mutex);
     const auto* begin = static_cast<const char*>(range.address);
-    const Allocation* allocation = find(all.allocations, begin);
-    if (allocation) {
-      const auto entry = std::prev(all.allocations.upper_bound(begin));
-      const size_t left = entry->first + entry->second.bytes - begin;
+    const auto allocation = find(all.allocations, begin);
+    const auto freed = find(all.freed, begin);
+    if (allocation != all.allocations.end()) {
+      const size_t left = allocation->first + allocation->second.bytes - begin;
       if (range.bytes <= left) return;
       text = *work + " uses " + std::to_string(range.bytes) + " bytes of " + range.tensor + ", but only " +
              std::to_string(left) + " bytes of its memory are left there. Its shape, strides or offset exceed its memory.";
-    } else if (const Freed* freed = find(all.freed, begin)) {
-      text = *work + " uses " + range.tensor + ", whose memory is freed" +
-             (freed->by.empty() ? "" : " at " + freed->by) + ". Keep the tensor that owns the memory.";
+    } else if (freed != all.freed.end()) {
+      const std::string& by = freed->second.by;
+      text = *work + " uses " + range.tensor + ", whose memory is freed" + (by.empty() ? "" : " at " + by) +
+             ". Keep the tensor that owns the memory.";
     } else {
       return;  // host memory, which some operators accept
     }
@@ -196,9 +202,8 @@ void check_order(const Range& range, Epoch epoch, const Work& work) {
   const char* end = begin + range.bytes;
   std::optional<std::string> conflict;
   {
-    Memory& all = memory();
-    std::lock_guard<std::mutex> lock(all.mutex);
-    Allocation* allocation = find(all.allocations, begin);
+    std::lock_guard<std::mutex> lock(memory().mutex);
+    Allocation* allocation = allocation_of(begin);
     if (!allocation || range.bytes == 0) return;
     if (allocation->owner == kHost && is_compute(epoch.actor)) allocation->owner = epoch.actor;
     auto& accesses = allocation->accesses;
@@ -220,51 +225,47 @@ void check_order(const Range& range, Epoch epoch, const Work& work) {
 }
 
 void use_until(const Range& range) {
-  const auto* begin = static_cast<const char*>(range.address);
   Memory& all = memory();
   std::lock_guard<std::mutex> lock(all.mutex);
-  if (!find(all.allocations, begin)) return;
-  auto entry = std::prev(all.allocations.upper_bound(begin));
-  entry->second.used = std::max<size_t>(entry->second.used, begin + range.bytes - entry->first);
+  const auto allocation = find(all.allocations, range.address);
+  if (allocation == all.allocations.end()) return;
+  const size_t used = static_cast<const char*>(range.address) + range.bytes - allocation->first;
+  allocation->second.used = std::max(allocation->second.used, used);
 }
 
 void check_red_zone(const Range& range, const Work& work) {
-  const auto* begin = static_cast<const char*>(range.address);
-  std::string text;
+  size_t written = 0;
   {
     Memory& all = memory();
     std::lock_guard<std::mutex> lock(all.mutex);
-    Allocation* allocation = find(all.allocations, begin);
-    if (!allocation) return;
-    const auto entry = std::prev(all.allocations.upper_bound(begin));
-    const size_t written = written_behind(entry->first, *allocation);
-    if (written == 0) return;
-    text = "something wrote " + std::to_string(written) + " bytes behind the end of " + range.tensor + ", at the latest " +
-           *work + ". " + kBehindTheEnd;
+    const auto allocation = find(all.allocations, range.address);
+    if (allocation != all.allocations.end()) written = written_behind(allocation->first, allocation->second);
   }
-  raise_finding("memory", text);
+  if (written > 0)
+    raise_finding("memory", "something wrote " + std::to_string(written) + " bytes behind the end of " + range.tensor +
+                                ", at the latest " + *work + ". " + kBehindTheEnd);
 }
 
 bool may_be_unwritten(const void* address) {
   std::lock_guard<std::mutex> lock(memory().mutex);
-  const Allocation* allocation = find(memory().allocations, address);
+  const Allocation* allocation = allocation_of(address);
   return allocation && allocation->may_be_unwritten;
 }
 
 void set_written(const void* address) {
   std::lock_guard<std::mutex> lock(memory().mutex);
-  if (Allocation* allocation = find(memory().allocations, address)) allocation->may_be_unwritten = false;
+  if (Allocation* allocation = allocation_of(address)) allocation->may_be_unwritten = false;
 }
 
 void name_origin(const void* address, const Work& work) {
   std::lock_guard<std::mutex> lock(memory().mutex);
-  Allocation* allocation = find(memory().allocations, address);
+  Allocation* allocation = allocation_of(address);
   if (allocation && !allocation->origin) allocation->origin = work;
 }
 
 Work origin_of(const void* address) {
   std::lock_guard<std::mutex> lock(memory().mutex);
-  const Allocation* allocation = find(memory().allocations, address);
+  const Allocation* allocation = allocation_of(address);
   return allocation ? allocation->origin : nullptr;
 }
 

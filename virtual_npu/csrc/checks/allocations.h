@@ -21,6 +21,8 @@ struct Block {
   size_t bytes;
 };
 
+// Paddle rounds the sizes of allocations up to a multiple of this number of bytes.
+constexpr size_t kRounding = 512;
 // Bytes behind every allocation that nothing may write.
 constexpr size_t kRedZone = 512;
 

@@ -1,7 +1,6 @@
 #include "checks/launch.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <sstream>
@@ -23,7 +22,6 @@ namespace {
 using phi::DenseTensor;
 
 thread_local bool is_open = false;  // a launch on this thread; nested launches belong to it
-
 
 Work work_of(const std::string& name) { return std::make_shared<const std::string>("'" + name + "' at " + source_line()); }
 
@@ -59,7 +57,7 @@ std::string text(const DenseTensor& tensor) {
   return out.str();
 }
 
-// The tensors of a launch with their descriptions, each tensor once.
+// The memory of a launch's tensors, with their descriptions.
 std::vector<Range> ranges_of(const Tensors& inputs, const Tensors& outputs) {
   std::vector<Range> ranges;
   const auto add = [&](const Tensors& tensors, const char* role, bool writes) {
@@ -91,7 +89,7 @@ void check_accesses(const Tensors& inputs, const Tensors& outputs, const std::op
       name_origin(begin_of(*tensor), work);
       if (!is_checked(kCheckInit) || !may_be_unwritten(begin_of(*tensor)) || tensor->meta().offset != 0) continue;
       if (tensor->meta().is_contiguous() && !Elements(*tensor).has_poison() &&
-          extent(*tensor) + 512 > tensor->Holder()->size())
+          extent(*tensor) + kRounding > tensor->Holder()->size())
         set_written(begin_of(*tensor));
     }
   const Epoch epoch = launch(actor_of(stream));
@@ -103,9 +101,9 @@ void check_accesses(const Tensors& inputs, const Tensors& outputs, const std::op
   for (const Range& range : ranges) check_red_zone(range, work);
 }
 
-void check_all_bounds(const Tensors& inputs, const Tensors& outputs, const Work& work) {
+void check_input_bounds(const Tensors& inputs, const Work& work) {
   if (!is_checked(kCheckMemory)) return;
-  for (const Range& range : ranges_of(inputs, outputs)) check_bounds(range, work);
+  for (const Range& range : ranges_of(inputs, {})) check_bounds(range, work);
 }
 
 bool has_unwritten_elements(const DenseTensor& tensor) {
@@ -260,7 +258,7 @@ void run_kernel(const std::string& name, const void* stream, const Tensors& inpu
   raise_postponed_finding();
   const Work work = work_of(name);
   if (is_checked(kCheckMemory)) check_reuse(actor_of(stream), work);
-  check_all_bounds(inputs, {}, work);
+  check_input_bounds(inputs, work);
   std::vector<const DenseTensor*> unwritten;
   if (is_checked(kCheckInit) && !draws_random_numbers(name))
     for (const phi::TensorBase* input : inputs)
@@ -293,7 +291,7 @@ OperatorCheck::OperatorCheck(const std::string& name, Tensors inputs) : nested_(
   if (nested_) return;
   raise_postponed_finding();
   work_ = work_of(name);
-  check_all_bounds(inputs_, {}, work_);
+  check_input_bounds(inputs_, work_);
   if (is_checked(kCheckInit))
     for (const phi::TensorBase* input : inputs_) {
       const DenseTensor* tensor = on_device(input);

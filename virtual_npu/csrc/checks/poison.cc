@@ -28,7 +28,7 @@ void store(char* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// The number of poisoned elements, without branches, so that the compiler vectorizes the loop.
+// Whether a value is poison. Blocks have no branches, so that the compiler vectorizes the loop.
 template <typename T>
 bool any_equal(const char* data, int64_t count, T ignored, T poison) {
   constexpr int64_t kBlock = 4096;
